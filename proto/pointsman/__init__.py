@@ -1,0 +1,1 @@
+"""What all parts of Pointsman share: the wire, what stands on it, and what every daemon needs."""
