@@ -1,0 +1,40 @@
+"""The one place that reads a clock. Everything else takes times as arguments or a :class:`Clock`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Time as the shells see it; tests put a manual one in its place."""
+
+    def monotonic(self) -> float:
+        """Seconds on a scale that never jumps: for every wait, deadline and age."""
+        ...
+
+    def utc_now(self) -> datetime:
+        """Wall clock, timezone-aware UTC: for what people and the history read, never for a decision."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; a non-positive time still yields once."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def monotonic(self) -> float:
+        """See :meth:`Clock.monotonic`."""
+        return time.monotonic()
+
+    def utc_now(self) -> datetime:
+        """See :meth:`Clock.utc_now`."""
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        """See :meth:`Clock.sleep`."""
+        await asyncio.sleep(max(0.0, seconds))

@@ -1,0 +1,240 @@
+"""Load a daemon's configuration: defaults < TOML file < environment < flags, every fault reported at once.
+
+A configuration is a frozen dataclass of sections, each a frozen dataclass of plain values: ``bool``, ``int``,
+``float``, ``str``, tuples of these, tuples of tables (dataclasses), and ``dict[str, str]``. A section may define
+``problems(self) -> Iterable[str]`` for rules of its own, each line as ``field: what is wrong``; so may the whole, for
+rules between sections.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. ``problems`` holds one line a fault, with where it stands."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+def load(
+    config_type: type[T],
+    *,
+    file: Path | None,
+    environment: Mapping[str, str],
+    prefix: str,
+    flags: Mapping[str, object] | None = None,
+) -> T:
+    """Build ``config_type``.
+
+    ``environment`` names are ``PREFIX_SECTION__KEY``; those without ``__`` are not ours. ``flags`` maps
+    ``section.key`` to values already typed; ``None`` means not given. Raises ConfigError.
+    """
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    if file is not None:
+        values = _read_toml(file)
+    source = str(file) if file is not None else "configuration"
+    tree = _Reader(problems)
+    sections = {f.name: hint for f, hint in _fields(config_type)}
+    known = ", ".join(sections)
+    problems += [f"{source}: [{name}]: no such section; there are {known}" for name in values if name not in sections]
+    kwargs: dict[str, Any] = {}
+    for name, section_type in sections.items():
+        table = values.get(name, {})
+        if not isinstance(table, dict):
+            problems.append(f"{source}: {name}: must be a table, not {table!r}")
+            table = {}
+        kwargs[name] = tree.table(section_type, table, where=f"{source}: {name}")
+    _apply_environment(kwargs, sections, environment, prefix, problems)
+    for path, value in (flags or {}).items():
+        if value is not None:
+            section, key = path.split(".")
+            kwargs[section][key] = value
+    built: dict[str, Any] = {}
+    for name, section_type in sections.items():
+        built[name] = tree.build(section_type, kwargs[name], where=f"{source}: {name}")
+    if problems:
+        raise ConfigError(problems)
+    config = config_type(**built)
+    problems += [f"{source}: {line}" for line in _own_problems(config)]
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def to_toml(config: object) -> str:
+    """Print a configuration as TOML that :func:`load` reads back to an equal one."""
+    lines: list[str] = []
+    for section in dataclasses.fields(config):  # type: ignore[arg-type]  # any dataclass instance
+        _print_table(section.name, getattr(config, section.name), lines, array=False)
+    return "\n".join(lines) + "\n"
+
+
+def _print_table(path: str, table: object, lines: list[str], *, array: bool) -> None:
+    lines += ["", f"[[{path}]]" if array else f"[{path}]"] if lines else [f"[{path}]"]
+    nested: list[tuple[str, object]] = []
+    for field in dataclasses.fields(table):  # type: ignore[arg-type]  # any dataclass instance
+        value = getattr(table, field.name)
+        if isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
+            nested += [(f"{path}.{field.name}", item) for item in value]
+        else:
+            lines.append(f"{field.name} = {_print_value(value)}")
+    for nested_path, item in nested:
+        _print_table(nested_path, item, lines, array=True)
+
+
+def _print_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_print_value(item) for item in value) + "]"
+    if isinstance(value, dict):
+        inner = ", ".join(f"{_print_value(key)} = {_print_value(item)}" for key, item in value.items())
+        return "{ " + inner + " }" if inner else "{}"
+    escaped = "".join(
+        char if char.isprintable() and char not in '"\\' else f"\\U{ord(char):08x}" for char in str(value)
+    )
+    return f'"{escaped}"'
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{file}: is not UTF-8 text"]) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"{file}: is not TOML: {error}"]) from error
+
+
+def _fields(config_type: type[Any]) -> list[tuple[dataclasses.Field[Any], Any]]:
+    hints = typing.get_type_hints(config_type)
+    return [(field, hints[field.name]) for field in dataclasses.fields(config_type)]
+
+
+def _own_problems(built: object) -> Iterator[str]:
+    check = getattr(built, "problems", None)
+    if check is not None:
+        yield from typing.cast("Iterable[str]", check())
+
+
+def _apply_environment(
+    kwargs: dict[str, dict[str, Any]],
+    sections: Mapping[str, Any],
+    environment: Mapping[str, str],
+    prefix: str,
+    problems: list[str],
+) -> None:
+    for variable, text in sorted(environment.items()):
+        if not variable.startswith(f"{prefix}_") or "__" not in variable:
+            continue
+        section, _, key = variable.removeprefix(f"{prefix}_").lower().partition("__")
+        hints = {field.name: hint for field, hint in _fields(sections[section])} if section in sections else {}
+        if key not in hints:
+            problems.append(f"environment: {variable}: no such setting")
+            continue
+        try:
+            kwargs[section][key] = _from_text(text, hints[key])
+        except ValueError as error:
+            problems.append(f"environment: {variable}: {error}")
+
+
+def _from_text(text: str, hint: Any) -> Any:  # noqa: ANN401  # a value of whatever type the hint says
+    if typing.get_origin(hint) is tuple:
+        inner = typing.get_args(hint)[0]
+        if dataclasses.is_dataclass(inner):
+            raise ValueError("can be set only in the file")
+        return tuple(_from_text(part.strip(), inner) for part in text.split(",") if part.strip())
+    if hint is bool:
+        if text.lower() not in {"true", "false"}:
+            raise ValueError(f"must be true or false, not {text!r}")
+        return text.lower() == "true"
+    if hint in {int, float}:
+        try:
+            return hint(text)
+        except ValueError:
+            raise ValueError(f"must be {_spoken(hint)}, not {text!r}") from None
+    if hint is str:
+        return text
+    raise ValueError("can be set only in the file")
+
+
+def _spoken(hint: Any) -> str:  # noqa: ANN401  # a type
+    return {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}.get(hint, "a list or table")
+
+
+class _Reader:
+    """Turns TOML values into typed ones, collecting problems instead of raising."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self._problems = problems
+
+    def table(self, table_type: type[Any], table: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+        hints = {field.name: hint for field, hint in _fields(table_type)}
+        kwargs: dict[str, Any] = {}
+        for key, value in table.items():
+            if key not in hints:
+                self._problems.append(f"{where}.{key}: no such setting; there are {', '.join(hints)}")
+                continue
+            kwargs[key] = self.value(value, hints[key], where=f"{where}.{key}")
+        return kwargs
+
+    def value(self, value: Any, hint: Any, *, where: str) -> Any:  # noqa: ANN401  # typed by hint
+        origin = typing.get_origin(hint)
+        if origin is tuple:
+            if not isinstance(value, list):
+                self._problems.append(f"{where}: must be a list, not {value!r}")
+                return ()
+            inner = typing.get_args(hint)[0]
+            if isinstance(inner, type) and dataclasses.is_dataclass(inner):
+                return tuple(self._row(inner, item, where=f"{where}[{i}]") for i, item in enumerate(value))
+            return tuple(self.value(item, inner, where=f"{where}[{i}]") for i, item in enumerate(value))
+        if origin is dict:
+            if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
+                return value
+            self._problems.append(f"{where}: must be a table of texts, not {value!r}")
+            return {}
+        if hint is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if origin is types.UnionType:
+            raise TypeError(f"{where}: a setting has one type")
+        if type(value) is not hint:
+            self._problems.append(f"{where}: must be {_spoken(hint)}, not {value!r}")
+        return value
+
+    def _row(self, row_type: type[Any], item: Any, *, where: str) -> Any:  # noqa: ANN401  # an instance of row_type
+        if not isinstance(item, dict):
+            self._problems.append(f"{where}: must be a table, not {item!r}")
+            return None
+        return self.build(row_type, self.table(row_type, item, where=where), where=where)
+
+    def build(self, table_type: type[Any], kwargs: dict[str, Any], *, where: str) -> Any:  # noqa: ANN401  # as above
+        before = len(self._problems)
+        missing = [
+            field.name
+            for field, _ in _fields(table_type)
+            if field.default is dataclasses.MISSING
+            and field.default_factory is dataclasses.MISSING
+            and field.name not in kwargs
+        ]
+        self._problems += [f"{where}.{name}: must be given" for name in missing]
+        # A table whose values are of the wrong type is not asked for its own rules: they would only stumble over it.
+        if missing or any(problem.startswith(where) for problem in self._problems[:before]):
+            return None
+        built = table_type(**kwargs)
+        self._problems += [f"{where}.{line}" for line in _own_problems(built)]
+        return built

@@ -1,0 +1,72 @@
+"""Metrics and health over HTTP: ``/metrics`` for Prometheus, ``/healthz`` for whoever asks whether we serve.
+
+Runs in threads of its own so that a scrape of a large registry does not hold the event loop.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+REQUEST_TIMEOUT_SECONDS = 5.0
+STOP_TIMEOUT_SECONDS = 2.0
+
+HealthCheck = Callable[[], tuple[bool, dict[str, object]]]
+"""Returns whether we serve, and facts for people. Called from another thread: it may only read."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = REQUEST_TIMEOUT_SECONDS
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class names it so
+        """Scrapes are no news."""
+
+
+class MonitoringServer:
+    """Serves until :meth:`stop`. ``port`` 0 picks a free one; :attr:`port` says which."""
+
+    def __init__(self, host: str, port: int, *, registry: CollectorRegistry, health: HealthCheck) -> None:
+        self._metrics: WSGIApplication = make_wsgi_app(registry)
+        self._health = health
+        self._server = make_server(host, port, self._answer, _Server, _Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="monitoring", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._server.server_port
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop answering and free the port; blocks for at most two seconds."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(STOP_TIMEOUT_SECONDS)
+
+    def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
+            return self._metrics(environ, start_response)
+        if path == "/healthz":
+            healthy, facts = self._health()
+            body = json.dumps({"healthy": healthy} | facts).encode() + b"\n"
+            start_response("200 OK" if healthy else "503 Service Unavailable", [("Content-Type", "application/json")])
+            return [body]
+        start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"There is /metrics and /healthz.\n"]

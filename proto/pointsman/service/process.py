@@ -1,0 +1,53 @@
+"""A daemon's life as a process: its event loop, its signals, its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+LOOPS = ("uvloop", "asyncio")
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_BAD_CONFIGURATION = 2
+EXIT_FORCED = 130
+"""A second SIGTERM or SIGINT ended the process before it had drained."""
+
+log = logging.getLogger(__name__)
+
+
+def run(main: Callable[[asyncio.Event], Awaitable[int]], *, loop: str) -> int:
+    """Run ``main(stop)`` to its end and return its exit code.
+
+    The first SIGTERM or SIGINT sets ``stop``; a second one ends the process at once with EXIT_FORCED.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
+        return runner.run(_with_signals(main))
+
+
+async def _with_signals(main: Callable[[asyncio.Event], Awaitable[int]]) -> int:
+    stop = asyncio.Event()
+
+    def on_signal(name: str) -> None:
+        if stop.is_set():
+            log.warning("second signal: leaving at once", extra={"facts": {"signal": name}})
+            os._exit(EXIT_FORCED)
+        log.info("signal: draining", extra={"facts": {"signal": name}})
+        stop.set()
+
+    running = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running.add_signal_handler(number, on_signal, number.name)
+    return await main(stop)
+
+
+def _loop_factory(loop: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if loop == "uvloop":
+        import uvloop  # noqa: PLC0415  # not on Windows, and not with --loop asyncio
+
+        factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+        return factory
+    return None

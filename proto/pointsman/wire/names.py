@@ -1,0 +1,78 @@
+"""The grammar of names and addresses, the same for server, agent and client. Pure: imports ``re`` only.
+
+Each check returns what is wrong as a sentence without its subject, or ``None``; the caller knows which field it read.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_NAME_LENGTH = 127
+"""RocketMQ's ``TopicValidator.TOPIC_MAX_LENGTH``."""
+
+PERM_MASK = 0b1111
+"""Permission bits: priority 8, read 4, write 2, inherit 1 (RocketMQ ``PermName``)."""
+
+PERM_READ = 4
+PERM_WRITE = 2
+
+MAX_QUEUES = 65_535
+MAX_TOPIC_SYS_FLAG = 3
+"""Topic flag bits: unit 1, unit-sub 2."""
+
+MAX_BROKER_ID = 2**31 - 1
+MAX_TEXT_LENGTH = 1_024
+"""Bound on free text (zone, host, versions, probe detail)."""
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+_IPV6 = re.compile(r"[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?")
+_ADDR = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[^:\[\]]*)")
+
+
+def name_problem(name: str) -> str | None:
+    """Check a topic, group, broker or cluster name (RocketMQ's grammar)."""
+    if not name:
+        return "must not be empty"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"has {len(name)} characters, at most {MAX_NAME_LENGTH} are allowed"
+    if _NAME.fullmatch(name) is None:
+        return "may hold only letters, digits and %|_-"
+    return None
+
+
+def addr_problem(addr: str) -> str | None:
+    """Check an address ``host:port`` or ``[v6]:port`` with a port from 1 to 65,535."""
+    if not addr:
+        return "must not be empty"
+    if len(addr) > 300:
+        return f"has {len(addr)} characters, at most 300 are allowed"
+    match = _ADDR.fullmatch(addr)
+    if match is None:
+        return "must be host:port" if addr.count(":") < 2 else "must be host:port, an IPv6 host in brackets"
+    if match["v6"] is not None:
+        if ":" not in match["v6"] or _IPV6.fullmatch(match["v6"]) is None:
+            return "has no IPv6 address between its brackets"
+    elif _HOST.fullmatch(match["host"]) is None:
+        return "has no valid host before the port"
+    port = match["port"]
+    if not (port.isascii() and port.isdigit()):
+        return "has no port number after the colon"
+    if len(port) > 5 or not 1 <= int(port) <= 65_535:
+        return "has a port outside 1 to 65535"
+    return None
+
+
+def text_problem(text: str, *, longest: int = MAX_TEXT_LENGTH) -> str | None:
+    """Check free text: bounded, and without control characters."""
+    if len(text) > longest:
+        return f"has {len(text)} characters, at most {longest} are allowed"
+    if not text.isprintable():
+        return "must not hold control characters"
+    return None
+
+
+def split_addr(addr: str) -> tuple[str, int]:
+    """Split an address that :func:`addr_problem` accepts into host (without brackets) and port."""
+    host, _, port = addr.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
