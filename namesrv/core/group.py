@@ -1,0 +1,106 @@
+"""A replica group: who is in it, who of them is routed, and whose topics are the group's.
+
+What can be derived is derived: the group's topics follow from its replicas alone, not from the order in which
+things happened, so that every name server gives the same answer (RocketMQ edits permissions in place instead).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from namesrv.core.events import BrokerFacts
+from namesrv.core.liveness import Pulse
+from namesrv.core.model import MASTER_ID, BrokerIdentity, BrokerState, GroupKey, Health, ProbeVerdict, Registration
+
+
+@dataclass(slots=True, kw_only=True)
+class Replica:
+    """One registration and its signs of life."""
+
+    registration: Registration
+    generation: int
+    registered_at: float
+    """Monotonic seconds."""
+    pulse: Pulse
+    health: Health
+
+    @property
+    def identity(self) -> BrokerIdentity:
+        """Who it is."""
+        return self.registration.identity
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether clients may be sent to it."""
+        return self.health.verdict is not ProbeVerdict.FAILING
+
+    @property
+    def state(self) -> BrokerState:
+        """How it is seen."""
+        if not self.is_routed:
+            return BrokerState.PROBE_FAILED
+        return BrokerState.SUSPECT if self.pulse.suspect else BrokerState.UP
+
+    def facts(self) -> BrokerFacts:
+        """What an event says of it."""
+        registration = self.registration
+        return BrokerFacts(
+            registration.identity,
+            self.generation,
+            registration.incarnation,
+            registration.zone,
+            registration.host,
+            registration.broker_version,
+            registration.data_version,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """What a replica is told of its own group (RocketMQ ``RegisterBrokerResult``). Empty where there is none."""
+
+    min_broker_id: int = MASTER_ID
+    min_broker_addr: str = ""
+    master_addr: str = ""
+    ha_addr: str = ""
+
+
+@dataclass(slots=True)
+class Group:
+    """The replicas of one broker name, by broker id. Never empty while it stands in a table."""
+
+    key: GroupKey
+    replicas: dict[int, Replica] = field(default_factory=dict)
+    version: int = 0
+    """Number of the change that last altered what clients see of it."""
+
+    def routed(self) -> list[Replica]:
+        """The replicas that clients may be sent to, by broker id."""
+        return [self.replicas[i] for i in sorted(self.replicas) if self.replicas[i].is_routed]
+
+    def at_addr(self, addr: str) -> Replica | None:
+        """The replica that holds an address."""
+        return next((replica for replica in self.replicas.values() if replica.identity.addr == addr), None)
+
+    def contributor(self) -> Replica | None:
+        """The replica whose topics are the group's: the master, else the lowest id if it may act as one.
+
+        RocketMQ calls the second the prime slave (``RouteInfoManager.registerBroker``, step 8).
+        """
+        lowest = next(iter(self.routed()), None)
+        if lowest is None or lowest.identity.broker_id == MASTER_ID or lowest.registration.acting_master:
+            return lowest
+        return None
+
+    def view_for(self, broker_id: int) -> MemberView:
+        """What the replica with this id is told: a slave its master's address and HA address."""
+        routed = self.routed()
+        if not routed:
+            return MemberView()
+        lowest = routed[0]
+        view = MemberView(lowest.identity.broker_id, lowest.identity.addr)
+        if broker_id == MASTER_ID or lowest.identity.broker_id != MASTER_ID:
+            return view
+        return MemberView(
+            lowest.identity.broker_id, lowest.identity.addr, lowest.identity.addr, lowest.registration.ha_addr
+        )

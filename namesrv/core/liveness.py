@@ -1,0 +1,103 @@
+"""Judge one broker's liveness from when it last spoke; no table, no clock, no side effect.
+
+Boundaries are strict: silence of exactly the expiry keeps a broker alive (RocketMQ ``scanNotActiveBroker``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from namesrv.core.events import Reason
+
+SUSPECT_AFTER_INTERVALS = 2.5
+"""Two beats are missing for certain, whatever their jitter; the guard counts by the same measure."""
+
+LATE_AFTER_INTERVALS = 1.5
+"""A beat after this is late, and a stream that ends after it says no more than silence does."""
+
+MAX_SWEEP_SECONDS = 5.0
+SWEEPS_PER_EXPIRY = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivenessRules:
+    """What the operator may set. Seconds."""
+
+    stream_grace: float = 10.0
+    """How long a broker stays after its stream broke; 0: a broken stream shortens nothing."""
+    hand_over: float = 60.0
+    """How long a registration stays after its agent handed over."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Pulse:
+    """The signs of life of one broker. Times are monotonic seconds."""
+
+    last_seen: float
+    heartbeat_interval: float
+    expiry: float
+    stream: int | None = None
+    """The KeepAlive stream that brought the last beat, if one did."""
+    stream_broken_at: float | None = None
+    handed_over_at: float | None = None
+    suspect: bool = False
+
+    def beat(self, *, now: float, stream: int | None, hand_over: bool) -> None:
+        """Take a sign of life; it makes good whatever spoke against the broker."""
+        self.last_seen = now
+        if stream is not None:
+            self.stream = stream
+        self.stream_broken_at = None
+        self.handed_over_at = now if hand_over else None
+        self.suspect = False
+
+    def break_stream(self, stream: int, *, now: float) -> bool:
+        """Take the end of a stream; return whether it says anything of the broker.
+
+        It does not when a later stream took its place, when the agent handed over, or when the last beat is so
+        old that the end says no more than the silence does.
+        """
+        if self.stream != stream:
+            return False
+        self.stream = None
+        if self.handed_over_at is not None or now - self.last_seen > LATE_AFTER_INTERVALS * self.heartbeat_interval:
+            return False
+        self.stream_broken_at = now
+        return True
+
+    def is_late(self, *, now: float) -> bool:
+        """Whether a beat at ``now`` comes late."""
+        return now - self.last_seen > LATE_AFTER_INTERVALS * self.heartbeat_interval
+
+    def why_suspect(self, *, now: float) -> Reason | None:
+        """Why the broker is to be marked, if it is."""
+        if self.handed_over_at is not None:
+            return None
+        if self.stream_broken_at is not None:
+            return Reason.STREAM_BROKEN
+        if now - self.last_seen > SUSPECT_AFTER_INTERVALS * self.heartbeat_interval:
+            return Reason.SILENCE
+        return None
+
+    def why_expired(self, *, now: float, rules: LivenessRules, lenient_since: float) -> Reason | None:
+        """Why the broker is to be removed, if it is.
+
+        ``lenient_since`` is when this server started: a stream that broke within an expiry of it is given
+        the whole expiry, for the reconnecting agent may just not have had its turn.
+        """
+        if self.handed_over_at is not None:
+            return Reason.SILENCE if now - self.handed_over_at > rules.hand_over else None
+        if now - self.last_seen > self.expiry:
+            return Reason.SILENCE
+        if self.stream_broken_at is None or rules.stream_grace <= 0:
+            return None
+        if self.stream_broken_at - lenient_since <= self.expiry:
+            return None
+        return Reason.STREAM_BROKEN if now - self.stream_broken_at > rules.stream_grace else None
+
+
+def sweep_interval(shortest_expiry: float | None) -> float:
+    """Seconds between two sweeps: 5, or a fifth of the shortest declared expiry."""
+    if shortest_expiry is None:
+        return MAX_SWEEP_SECONDS
+    return min(MAX_SWEEP_SECONDS, shortest_expiry / SWEEPS_PER_EXPIRY)

@@ -1,0 +1,117 @@
+"""The nouns of the core: who a broker is, what it declares, which queues it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from pointsman.wire.names import PERM_WRITE
+
+MASTER_ID = 0
+
+
+class DataVersion(NamedTuple):
+    """Version of a broker's topic set (RocketMQ ``DataVersion``).
+
+    Equality compares all parts; only ``state_version`` is ever ordered.
+    """
+
+    state_version: int = 0
+    timestamp_millis: int = 0
+    counter: int = 0
+
+    def __str__(self) -> str:
+        """``state.timestamp.counter``, as the history writes it."""
+        return f"{self.state_version}.{self.timestamp_millis}.{self.counter}"
+
+
+class GroupKey(NamedTuple):
+    """Identity of a replica group. The cluster is part of it: the same name in two clusters is two groups."""
+
+    cluster: str
+    broker_name: str
+
+
+class BrokerIdentity(NamedTuple):
+    """A claim of one address on one position of a replica group."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    addr: str
+
+    @property
+    def group_key(self) -> GroupKey:
+        """The group it belongs to."""
+        return GroupKey(self.cluster, self.broker_name)
+
+    def __str__(self) -> str:
+        """``cluster/name/id at addr``."""
+        return f"{self.cluster}/{self.broker_name}/{self.broker_id} at {self.addr}"
+
+
+class QueueConfig(NamedTuple):
+    """Queues of one topic on one broker: a tuple, because there are topics x brokers of them."""
+
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int = 0
+
+    def read_only(self) -> QueueConfig:
+        """The same queues without the write bit."""
+        return self if not self.perm & PERM_WRITE else self._replace(perm=self.perm & ~PERM_WRITE)
+
+
+TopicTable = Mapping[str, QueueConfig]
+
+
+class ProbeVerdict(StrEnum):
+    """What an agent's probe says of its broker."""
+
+    UNKNOWN = "UNKNOWN"
+    PASSING = "PASSING"
+    FAILING = "FAILING"
+
+
+class Health(NamedTuple):
+    """A probe's verdict and, for people, what it met."""
+
+    verdict: ProbeVerdict = ProbeVerdict.UNKNOWN
+    detail: str = ""
+
+
+class BrokerState(StrEnum):
+    """How this server sees a broker."""
+
+    UP = "UP"
+    SUSPECT = "SUSPECT"
+    """Beats are missing or the stream broke; still routed."""
+    PROBE_FAILED = "PROBE_FAILED"
+    """The agent lives and says that the broker does not answer; not routed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """Everything a broker says of itself. Times are seconds."""
+
+    identity: BrokerIdentity
+    topics: TopicTable
+    data_version: DataVersion = DataVersion()
+    heartbeat_interval: float = 30.0
+    expiry: float = 120.0
+    acting_master: bool = True
+    """Whether this replica, with the lowest id and no master alive, brings its topics read-only."""
+    incarnation: str = ""
+    """The broker's process; empty when the agent cannot tell."""
+    health: Health = Health()
+    ha_addr: str = ""
+    agent_addr: str = ""
+    zone: str = ""
+    host: str = ""
+    broker_version: str = ""
+    agent_version: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    filter_servers: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""gRPC around the core: decode, one call of the core, hand the events on, encode."""

@@ -1,0 +1,338 @@
+"""Between the wire's messages and the core's values; checks what only the wire can get wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.json_format import ParseDict
+from google.protobuf.struct_pb2 import Struct
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from namesrv.core import name_server
+from namesrv.core.errors import InvalidRequest
+from namesrv.core.events import Event, Reason
+from namesrv.core.group import Group, MemberView, Replica
+from namesrv.core.model import (
+    BrokerIdentity,
+    BrokerState,
+    DataVersion,
+    Health,
+    ProbeVerdict,
+    QueueConfig,
+    Registration,
+)
+from namesrv.core.route_table import Route
+from namesrv.core.validation import (
+    IntervalBounds,
+    duplicate_topic,
+    first,
+    health_violations,
+    identity_violations,
+    name_violations,
+    registration_violations,
+    topic_violations,
+)
+from pointsman.v1 import admin_service_pb2, broker_pb2, registration_service_pb2, route_service_pb2
+from pointsman.wire.violation import FieldViolation
+
+DEFAULT_HEARTBEAT_INTERVAL = 30.0
+DEFAULT_EXPIRY = 120.0
+
+_VERDICTS = {
+    broker_pb2.PROBE_STATUS_UNSPECIFIED: ProbeVerdict.UNKNOWN,
+    broker_pb2.PROBE_STATUS_PASSING: ProbeVerdict.PASSING,
+    broker_pb2.PROBE_STATUS_FAILING: ProbeVerdict.FAILING,
+}
+_PROBE_STATUSES = {verdict: status for status, verdict in _VERDICTS.items()}
+_STATES = {
+    BrokerState.UP: broker_pb2.BROKER_STATE_UP,
+    BrokerState.SUSPECT: broker_pb2.BROKER_STATE_SUSPECT,
+    BrokerState.PROBE_FAILED: broker_pb2.BROKER_STATE_PROBE_FAILED,
+}
+_BEAT_STATUSES = {
+    name_server.BeatStatus.OK: registration_service_pb2.BEAT_STATUS_OK,
+    name_server.BeatStatus.UNKNOWN_BROKER: registration_service_pb2.BEAT_STATUS_UNKNOWN_BROKER,
+    name_server.BeatStatus.STALE_GENERATION: registration_service_pb2.BEAT_STATUS_STALE_GENERATION,
+    name_server.BeatStatus.TOPICS_OUT_OF_DATE: registration_service_pb2.BEAT_STATUS_TOPICS_OUT_OF_DATE,
+}
+_LEAVE_STATUSES = {
+    name_server.LeaveStatus.UNREGISTERED: registration_service_pb2.UNREGISTER_STATUS_UNREGISTERED,
+    name_server.LeaveStatus.UNKNOWN_BROKER: registration_service_pb2.UNREGISTER_STATUS_UNKNOWN_BROKER,
+    name_server.LeaveStatus.STALE_GENERATION: registration_service_pb2.UNREGISTER_STATUS_STALE_GENERATION,
+}
+_LEAVE_REASONS = {
+    registration_service_pb2.UNREGISTER_REASON_SHUTDOWN: Reason.SHUTDOWN,
+    registration_service_pb2.UNREGISTER_REASON_DRAIN: Reason.DRAIN,
+    registration_service_pb2.UNREGISTER_REASON_REMOVED_FROM_CONFIG: Reason.REMOVED_FROM_CONFIG,
+}
+
+
+def refuse_if_any(violations: Iterable[FieldViolation]) -> None:
+    """Raise InvalidRequest with the violations, if there are any."""
+    found = first(violations)
+    if found:
+        raise InvalidRequest(found)
+
+
+# --- from the wire --------------------------------------------------------------------------------------------
+
+
+def identity(message: broker_pb2.BrokerIdentity) -> BrokerIdentity:
+    """Decode without checking."""
+    return BrokerIdentity(message.cluster, message.broker_name, message.broker_id, message.addr)
+
+
+def checked_identity(message: broker_pb2.BrokerIdentity, *, path: str) -> BrokerIdentity:
+    """Decode and check. Raises InvalidRequest."""
+    decoded = identity(message)
+    refuse_if_any(identity_violations(decoded, path=path))
+    return decoded
+
+
+def data_version(message: broker_pb2.DataVersion) -> DataVersion:
+    """Decode; any numbers are a version."""
+    return DataVersion(message.state_version, message.timestamp_millis, message.counter)
+
+
+def health(message: broker_pb2.BrokerHealth, *, path: str) -> Health:
+    """Decode and check. Raises InvalidRequest."""
+    verdict = _VERDICTS.get(message.status)
+    if verdict is None:
+        raise InvalidRequest([FieldViolation(f"{path}.status", f"is no probe status: {message.status}")])
+    decoded = Health(verdict, message.detail)
+    if message.detail:
+        refuse_if_any(health_violations(decoded, path=path))
+    return decoded
+
+
+def registration(message: registration_service_pb2.BrokerRegistration, *, bounds: IntervalBounds) -> Registration:
+    """Decode and check everything but the topics, which come in chunks. Raises InvalidRequest."""
+    decoded = Registration(
+        identity=identity(message.identity),
+        topics={},
+        data_version=data_version(message.data_version),
+        heartbeat_interval=_seconds(message.heartbeat_interval)
+        if message.HasField("heartbeat_interval")
+        else DEFAULT_HEARTBEAT_INTERVAL,
+        expiry=_seconds(message.expiry) if message.HasField("expiry") else DEFAULT_EXPIRY,
+        acting_master=message.acting_master if message.HasField("acting_master") else True,
+        incarnation=message.incarnation,
+        health=health(message.health, path="broker.health"),
+        ha_addr=message.ha_addr,
+        agent_addr=message.agent_addr,
+        zone=message.zone,
+        host=message.host,
+        broker_version=message.broker_version,
+        agent_version=message.agent_version,
+        labels=dict(message.labels),
+        filter_servers=tuple(message.filter_servers),
+    )
+    refuse_if_any(registration_violations(decoded, bounds=bounds))
+    return decoded
+
+
+def add_topics(
+    topics: dict[str, QueueConfig], messages: Iterable[broker_pb2.TopicConfig], *, path: str, offset: int = 0
+) -> None:
+    """Decode and check one chunk into ``topics``. Raises InvalidRequest, and has then added nothing that is used."""
+    refuse_if_any(_adding(topics, messages, path=path, offset=offset))
+
+
+def _adding(
+    topics: dict[str, QueueConfig], messages: Iterable[broker_pb2.TopicConfig], *, path: str, offset: int
+) -> Iterator[FieldViolation]:
+    seen: dict[QueueConfig, QueueConfig] = {}
+    for i, message in enumerate(messages, offset):
+        queues = QueueConfig(message.read_queue_nums, message.write_queue_nums, message.perm, message.topic_sys_flag)
+        if message.topic in topics:
+            yield duplicate_topic(message.topic, path=f"{path}[{i}]")
+        yield from topic_violations(message.topic, queues, path=f"{path}[{i}]")
+        topics[message.topic] = seen.setdefault(queues, queues)
+
+
+def removed_topics(names: Iterable[str], changed: Mapping[str, QueueConfig]) -> list[str]:
+    """Check the removed names of a delta. Raises InvalidRequest."""
+    checked: dict[str, None] = {}
+
+    def violations() -> Iterator[FieldViolation]:
+        for i, name in enumerate(names):
+            yield from name_violations(f"removed[{i}]", name)
+            if name in checked or name in changed:
+                yield duplicate_topic(name, path=f"removed[{i}]")
+            checked[name] = None
+
+    refuse_if_any(violations())
+    return list(checked)
+
+
+def leave_reason(value: registration_service_pb2.UnregisterReason.ValueType) -> Reason:
+    """Decode and check. Raises InvalidRequest."""
+    reason = _LEAVE_REASONS.get(value)
+    if reason is None:
+        known = ", ".join(_LEAVE_REASONS.values())
+        raise InvalidRequest([FieldViolation("reason", f"must be one of {known}, not {value}")])
+    return reason
+
+
+def _seconds(value: Duration) -> float:
+    return value.seconds + value.nanos / 1e9
+
+
+# --- to the wire ----------------------------------------------------------------------------------------------
+
+
+def duration(seconds: float) -> Duration:
+    """Encode seconds to the nearest microsecond."""
+    encoded = Duration()
+    encoded.FromTimedelta(timedelta(seconds=seconds))
+    return encoded
+
+
+def timestamp(at: datetime) -> Timestamp:
+    """Encode a UTC time."""
+    encoded = Timestamp()
+    encoded.FromDatetime(at)
+    return encoded
+
+
+def group_view(view: MemberView) -> broker_pb2.GroupView:
+    """Encode what a replica is told of its group."""
+    return broker_pb2.GroupView(
+        min_broker_id=view.min_broker_id,
+        min_broker_addr=view.min_broker_addr,
+        master_addr=view.master_addr,
+        ha_addr=view.ha_addr,
+    )
+
+
+def beat_answer(answer: name_server.BeatAnswer) -> registration_service_pb2.BeatAnswer:
+    """Encode the answer to a beat."""
+    encoded = registration_service_pb2.BeatAnswer(
+        status=_BEAT_STATUSES[answer.status], group=group_view(answer.view), holder_addr=answer.holder_addr
+    )
+    if answer.held_data_version is not None:
+        encoded.held_data_version.CopyFrom(to_data_version(answer.held_data_version))
+    return encoded
+
+
+def leave_answer(answer: name_server.LeaveAnswer) -> registration_service_pb2.UnregisterBrokerResponse:
+    """Encode the answer to a leave."""
+    return registration_service_pb2.UnregisterBrokerResponse(
+        status=_LEAVE_STATUSES[answer.status], holder_addr=answer.holder_addr
+    )
+
+
+def to_identity(value: BrokerIdentity) -> broker_pb2.BrokerIdentity:
+    """Encode an identity."""
+    return broker_pb2.BrokerIdentity(
+        cluster=value.cluster, broker_name=value.broker_name, broker_id=value.broker_id, addr=value.addr
+    )
+
+
+def to_data_version(value: DataVersion) -> broker_pb2.DataVersion:
+    """Encode a version."""
+    return broker_pb2.DataVersion(
+        state_version=value.state_version, timestamp_millis=value.timestamp_millis, counter=value.counter
+    )
+
+
+def broker_data(group: Group) -> broker_pb2.BrokerData:
+    """Encode a group as clients see it: its routed replicas, by id; zone and flag are those of the lowest."""
+    routed = group.routed()
+    lowest = routed[0].registration if routed else None
+    return broker_pb2.BrokerData(
+        cluster=group.key.cluster,
+        broker_name=group.key.broker_name,
+        replicas=[
+            broker_pb2.BrokerReplica(
+                broker_id=replica.identity.broker_id,
+                addr=replica.identity.addr,
+                ha_addr=replica.registration.ha_addr,
+                agent_addr=replica.registration.agent_addr,
+                state=_STATES[replica.state],
+                filter_servers=replica.registration.filter_servers,
+            )
+            for replica in routed
+        ],
+        zone=lowest.zone if lowest is not None else "",
+        acting_master=lowest is not None and lowest.acting_master,
+    )
+
+
+def route_answer(route: Route, *, boot: int) -> bytes:
+    """Encode a route with its revision, ready to send."""
+    encoded = route_service_pb2.TopicRoute(
+        topic=route.topic,
+        queue_datas=[
+            route_service_pb2.QueueData(
+                cluster=key.cluster,
+                broker_name=key.broker_name,
+                read_queue_nums=queues.read_queue_nums,
+                write_queue_nums=queues.write_queue_nums,
+                perm=queues.perm,
+                topic_sys_flag=queues.topic_sys_flag,
+            )
+            for key, queues in route.queues
+        ],
+        broker_datas=[broker_data(group) for group in route.groups],
+    )
+    # No map fields, and everything sorted: the same route has the same bytes on every node.
+    digest = hashlib.sha256(encoded.SerializeToString(deterministic=True)).digest()[:8]
+    encoded.revision.boot = boot
+    encoded.revision.counter = route.counter
+    encoded.revision.digest = digest
+    return route_service_pb2.GetTopicRouteResponse(route=encoded).SerializeToString()
+
+
+def broker_status(group: Group, replica: Replica, *, now: float, utc_now: datetime) -> broker_pb2.BrokerStatus:
+    """Encode a replica with all that is known of it."""
+    registration = replica.registration
+    return broker_pb2.BrokerStatus(
+        identity=to_identity(replica.identity),
+        state=_STATES[replica.state],
+        generation=replica.generation,
+        ha_addr=registration.ha_addr,
+        agent_addr=registration.agent_addr,
+        zone=registration.zone,
+        host=registration.host,
+        labels=registration.labels,
+        broker_version=registration.broker_version,
+        agent_version=registration.agent_version,
+        incarnation=registration.incarnation,
+        data_version=to_data_version(registration.data_version),
+        topic_count=len(registration.topics),
+        brings_topics=group.contributor() is replica,
+        heartbeat_interval=duration(registration.heartbeat_interval),
+        expiry=duration(registration.expiry),
+        registered_at=timestamp(utc_now - timedelta(seconds=now - replica.registered_at)),
+        silence=duration(now - replica.pulse.last_seen),
+        stream_open=replica.pulse.stream is not None,
+        health=broker_pb2.BrokerHealth(status=_PROBE_STATUSES[replica.health.verdict], detail=replica.health.detail),
+        acting_master=registration.acting_master,
+    )
+
+
+def broker_event(event: Event, *, event_at: datetime, seq: int) -> admin_service_pb2.BrokerEvent:
+    """Encode an event of a broker as it stands in the history."""
+    encoded = admin_service_pb2.BrokerEvent(
+        event_at=timestamp(event_at), event=event.kind, reason=event.reason or "", seq=seq
+    )
+    if event.broker is not None:
+        encoded.identity.CopyFrom(to_identity(event.broker.identity))
+        encoded.generation = event.broker.generation
+        encoded.incarnation = event.broker.incarnation
+    if event.interval is not None:
+        encoded.interval.CopyFrom(duration(event.interval))
+    encoded.detail.CopyFrom(ParseDict(dict(event.detail), Struct()))
+    return encoded
+
+
+def page(names: list[str], *, size: int, token: str) -> tuple[list[str], str]:
+    """Cut one page out of sorted names: those after ``token``, and the token of the next page."""
+    rest = itertools.dropwhile(lambda name: name <= token, names) if token else iter(names)
+    found = list(itertools.islice(rest, size + 1))
+    return (found[:size], found[size - 1]) if len(found) > size else (found, "")

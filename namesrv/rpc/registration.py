@@ -1,0 +1,186 @@
+"""RegistrationService: what broker agents tell us."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+
+from namesrv.core.errors import InvalidRequest
+from namesrv.core.model import BrokerIdentity, QueueConfig, Registration
+from namesrv.core.name_server import BeatAnswer, NameServer
+from namesrv.core.validation import IntervalBounds
+from namesrv.metrics import Metrics
+from namesrv.rpc import codec
+from namesrv.rpc.calls import RecordEvents
+from pointsman.service.clock import Clock
+from pointsman.v1 import registration_service_pb2 as wire
+from pointsman.wire.violation import FieldViolation
+
+MAX_CHUNK_TOPICS = 5_000
+"""A chunk of more would hold the loop for too long at once (design, section 9)."""
+
+
+class RegistrationServicer:
+    """Decodes, calls the core, hands its events on."""
+
+    def __init__(
+        self,
+        core: NameServer,
+        *,
+        clock: Clock,
+        bounds: IntervalBounds,
+        max_topics: int,
+        record: RecordEvents,
+        metrics: Metrics,
+    ) -> None:
+        self._core = core
+        self._clock = clock
+        self._bounds = bounds
+        self._max_topics = max_topics
+        self._record = record
+        self._metrics = metrics
+        self._stream_ids = itertools.count(1)
+        self._streams: set[asyncio.Task[None]] = set()
+        self._draining = False
+
+    async def register_broker(self, requests: AsyncIterator[wire.RegisterBrokerRequest]) -> wire.RegisterBrokerResponse:
+        """Collect the chunks; apply them at a commit that matches, else leave everything as it was."""
+        registration: Registration | None = None
+        topics: dict[str, QueueConfig] = {}
+        chunks = 0
+        async for request in requests:
+            chunks += 1
+            if registration is None:
+                registration = self._first_chunk(request)
+            elif request.HasField("broker"):
+                raise InvalidRequest(
+                    [FieldViolation("broker", f"stands again in chunk {chunks}; it belongs in the first")]
+                )
+            self._add_chunk(topics, request)
+            if request.HasField("commit"):
+                _check_commit(request.commit, topics=len(topics), chunks=chunks)
+                return self._register(replace(registration, topics=topics))
+        raise InvalidRequest([FieldViolation("commit", f"is missing: the stream ended after {chunks} chunks")])
+
+    def _first_chunk(self, request: wire.RegisterBrokerRequest) -> Registration:
+        if not request.HasField("broker"):
+            raise InvalidRequest([FieldViolation("broker", "is missing in the first chunk")])
+        return codec.registration(request.broker, bounds=self._bounds)
+
+    def _add_chunk(self, topics: dict[str, QueueConfig], request: wire.RegisterBrokerRequest) -> None:
+        count = len(request.topics)
+        if count > MAX_CHUNK_TOPICS:
+            raise InvalidRequest(
+                [FieldViolation("topics", f"may hold at most {MAX_CHUNK_TOPICS} a chunk, not {count}")]
+            )
+        if len(topics) + count > self._max_topics:
+            raise InvalidRequest([FieldViolation("topics", f"may hold at most {self._max_topics} in all")])
+        codec.add_topics(topics, request.topics, path="topics", offset=len(topics))
+
+    def _register(self, registration: Registration) -> wire.RegisterBrokerResponse:
+        registered = self._core.register(registration, now=self._clock.monotonic())
+        self._record(registered.events)
+        return wire.RegisterBrokerResponse(
+            generation=registered.generation,
+            group=codec.group_view(registered.view),
+            heartbeat_interval=codec.duration(registration.heartbeat_interval),
+            expiry=codec.duration(registration.expiry),
+        )
+
+    def update_topics(self, request: wire.UpdateTopicsRequest) -> wire.UpdateTopicsResponse:
+        """Apply a delta on a known base."""
+        identity = codec.checked_identity(request.identity, path="identity")
+        changed: dict[str, QueueConfig] = {}
+        codec.add_topics(changed, request.changed, path="changed")
+        removed = codec.removed_topics(request.removed, changed)
+        count = self._core.update_topics(
+            identity,
+            request.generation,
+            base=codec.data_version(request.base_data_version),
+            data_version=codec.data_version(request.data_version),
+            changed=changed,
+            removed=removed,
+        )
+        return wire.UpdateTopicsResponse(topic_count=count)
+
+    def heartbeat(self, request: wire.HeartbeatRequest) -> wire.HeartbeatResponse:
+        """Take one beat."""
+        answer = self._beat(codec.checked_identity(request.beat.identity, path="beat.identity"), request.beat)
+        return wire.HeartbeatResponse(answer=codec.beat_answer(answer))
+
+    async def keep_alive(
+        self,
+        requests: AsyncIterator[wire.KeepAliveRequest],
+        send: Callable[[wire.KeepAliveResponse], Awaitable[None]],
+    ) -> None:
+        """Take beats until the stream ends; its end speaks against each broker whose last beat it brought."""
+        stream = next(self._stream_ids)
+        held: dict[BrokerIdentity, int] = {}
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
+        self._streams.add(task)
+        self._metrics.streams.inc()
+        try:
+            async for request in requests:
+                beat = request.beat
+                identity = codec.identity(beat.identity)
+                if identity not in held:
+                    codec.checked_identity(beat.identity, path="beat.identity")
+                held[identity] = beat.generation
+                answer = self._beat(identity, beat, stream=stream)
+                await send(wire.KeepAliveResponse(answer=codec.beat_answer(answer)))
+        except asyncio.CancelledError:
+            # Either the agent's side is gone, which the end of the stream below tells, or we are draining.
+            if not self._draining:
+                raise
+        finally:
+            self._streams.discard(task)
+            self._metrics.streams.dec()
+            if not self._draining:
+                now = self._clock.monotonic()
+                for identity, generation in held.items():
+                    self._record(self._core.end_stream(identity, generation, stream=stream, now=now))
+
+    def drain(self) -> None:
+        """End every stream ourselves: that says nothing of the brokers behind them."""
+        self._draining = True
+        for task in self._streams:
+            task.cancel()
+
+    def unregister_broker(self, request: wire.UnregisterBrokerRequest) -> wire.UnregisterBrokerResponse:
+        """Let a broker go."""
+        identity = codec.checked_identity(request.identity, path="identity")
+        answer = self._core.unregister(
+            identity, request.generation, reason=codec.leave_reason(request.reason), now=self._clock.monotonic()
+        )
+        self._record(answer.events)
+        return codec.leave_answer(answer)
+
+    def _beat(self, identity: BrokerIdentity, beat: wire.Beat, *, stream: int | None = None) -> BeatAnswer:
+        answer = self._core.beat(
+            identity,
+            beat.generation,
+            data_version=codec.data_version(beat.data_version),
+            health=codec.health(beat.health, path="beat.health"),
+            now=self._clock.monotonic(),
+            stream=stream,
+            hand_over=beat.hand_over,
+        )
+        self._metrics.beats.labels(answer.status).inc()
+        if answer.events:
+            self._record(answer.events)
+        return answer
+
+
+def _check_commit(commit: wire.RegistrationCommit, *, topics: int, chunks: int) -> None:
+    violations = [
+        FieldViolation(f"commit.{field}", f"says {said}, received were {received}")
+        for field, said, received in (
+            ("topic_count", commit.topic_count, topics),
+            ("chunk_count", commit.chunk_count, chunks),
+        )
+        if said != received
+    ]
+    codec.refuse_if_any(violations)

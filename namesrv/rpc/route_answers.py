@@ -1,0 +1,107 @@
+"""The hot path: from the bytes of a route query to the bytes of its answer, in one call.
+
+An answer is built once a change, not once a call. An entry is good while no change has happened since it was last
+looked at; after a change it is compared by the revision counter of its topic and rebuilt only if that moved.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from namesrv.core.errors import TopicNotFound
+from namesrv.core.route_table import RouteTable
+from namesrv.core.validation import name_violations, text_violations
+from namesrv.metrics import Metrics
+from namesrv.rpc.codec import refuse_if_any, route_answer
+from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
+
+ENTRY_OVERHEAD_BYTES = 400
+"""Key, entry and dictionary slot, about (sys.getsizeof)."""
+
+_Key = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class _Entry:
+    answer: bytes
+    counter: int
+    good_at_change: int
+
+    def size(self) -> int:
+        return len(self.answer) + ENTRY_OVERHEAD_BYTES
+
+
+class RouteAnswers:
+    """Answers by (topic, cluster, zone), the least recently used ones dropped above ``max_bytes``."""
+
+    def __init__(self, routes: RouteTable, *, boot: int, max_bytes: int, metrics: Metrics) -> None:
+        self._routes = routes
+        self._boot = boot
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._bytes = 0
+        self._hits = metrics.route_answers.labels("cached")
+        self._builds = metrics.route_answers.labels("built")
+        self._size = metrics.route_cache_bytes
+
+    def answer(self, request: bytes) -> bytes:
+        """Answer a ``GetTopicRouteRequest``.
+
+        Raises DecodeError for bytes that are none, InvalidRequest for names outside the grammar, TopicNotFound.
+        """
+        query = GetTopicRouteRequest.FromString(request)
+        key = (query.topic, query.cluster, query.zone)
+        entry = self._entries.get(key)
+        if entry is not None and self._is_good(entry, query.topic):
+            self._entries.move_to_end(key)
+            self._hits.inc()
+            return entry.answer
+        return self._build(key)
+
+    def _is_good(self, entry: _Entry, topic: str) -> bool:
+        change = self._routes.change
+        if entry.good_at_change == change:
+            return True
+        if self._routes.counter(topic) != entry.counter:
+            return False
+        entry.good_at_change = change
+        return True
+
+    def _build(self, key: _Key) -> bytes:
+        topic, cluster, zone = key
+        self._drop(key)
+        refuse_if_any(name_violations("topic", topic))
+        if cluster:
+            refuse_if_any(name_violations("cluster", cluster))
+        refuse_if_any(text_violations("zone", zone))
+        route = self._routes.route(topic, cluster=cluster, zone=zone)
+        entry = _Entry(route_answer(route, boot=self._boot), route.counter, self._routes.change)
+        self._builds.inc()
+        self._keep(key, entry)
+        return entry.answer
+
+    def _keep(self, key: _Key, entry: _Entry) -> None:
+        self._entries[key] = entry
+        self._bytes += entry.size()
+        while self._bytes > self._max_bytes and self._entries:
+            _, dropped = self._entries.popitem(last=False)
+            self._bytes -= dropped.size()
+        self._size.set(self._bytes)
+
+    def _drop(self, key: _Key) -> None:
+        stale = self._entries.pop(key, None)
+        if stale is not None:
+            self._bytes -= stale.size()
+            self._size.set(self._bytes)
+
+    def check_invariants(self) -> None:
+        """Hold the kept answers against fresh ones; for tests."""
+        assert self._bytes == sum(entry.size() for entry in self._entries.values()) <= self._max_bytes  # noqa: S101
+        for key, entry in self._entries.items():
+            if self._is_good(entry, key[0]):
+                try:
+                    fresh = self._routes.route(key[0], cluster=key[1], zone=key[2])
+                except TopicNotFound:
+                    raise AssertionError(f"{key} is kept, but the topic is gone") from None
+                assert entry.answer == route_answer(fresh, boot=self._boot)  # noqa: S101

@@ -1,0 +1,45 @@
+"""The only mapping from what the core refuses to a gRPC status."""
+
+from __future__ import annotations
+
+import grpc
+from google.rpc import status_pb2
+
+from namesrv.core import errors
+from pointsman.wire.errors import build_status
+
+STATUS_CODES: dict[type[errors.NameServerError], grpc.StatusCode] = {
+    errors.InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.TopicNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.ClusterNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.BrokerUnknown: grpc.StatusCode.NOT_FOUND,
+    errors.IdentityHeld: grpc.StatusCode.ALREADY_EXISTS,
+    errors.StaleGeneration: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.StaleDataVersion: grpc.StatusCode.FAILED_PRECONDITION,
+}
+
+
+def refusal(error: errors.NameServerError) -> status_pb2.Status:
+    """The status of a call that the core refused."""
+    violations = error.violations if isinstance(error, errors.InvalidRequest) else ()
+    return build_status(
+        STATUS_CODES[type(error)], str(error), code=error.code, facts=error.facts, violations=violations
+    )
+
+
+def unreadable(message: str) -> status_pb2.Status:
+    """The status of a request that is no protobuf message of its type."""
+    return build_status(grpc.StatusCode.INVALID_ARGUMENT, message, code="UNREADABLE_REQUEST")
+
+
+def not_serving(node_state: str) -> status_pb2.Status:
+    """The status of a call to a server that is not READY."""
+    message = f"this name server is {node_state}; ask another"
+    return build_status(grpc.StatusCode.UNAVAILABLE, message, code="NOT_READY", facts={"node_state": node_state})
+
+
+def internal(error_id: str) -> status_pb2.Status:
+    """The status of a fault of our own; what it was stands in the log under the id."""
+    return build_status(
+        grpc.StatusCode.INTERNAL, f"internal error {error_id}", code="INTERNAL", facts={"error_id": error_id}
+    )

@@ -1,0 +1,49 @@
+"""A real name server in this process, on free ports, with any clock and its history in a folder of the test's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from namesrv.app import NameServerApp
+from namesrv.config import (
+    HistoryConfig,
+    LivenessConfig,
+    MonitoringConfig,
+    NameServerConfig,
+    ServerConfig,
+)
+from pointsman.service.clock import Clock
+
+
+@asynccontextmanager
+async def running_name_server(
+    *,
+    clock: Clock | None = None,
+    history: Path | None = None,
+    listen: str = "127.0.0.1:0",
+    liveness: LivenessConfig | None = None,
+) -> AsyncIterator[NameServerApp]:
+    """Serve for the length of the block; ``addr`` says where. Invariants are checked at the end."""
+    config = NameServerConfig(
+        server=ServerConfig(listen=listen, stop_grace_seconds=1.0),
+        monitoring=MonitoringConfig(listen="127.0.0.1:0"),
+        liveness=liveness or LivenessConfig(),
+        history=HistoryConfig(enabled=history is not None, directory=str(history or "unused")),
+    )
+    app = NameServerApp(config, version="0.0.0-test", clock=clock)
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(app.run(stop))
+        started = tasks.create_task(app.started.wait())
+        await asyncio.wait({running, started}, return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+        try:
+            if not running.done():
+                yield app
+        finally:
+            stop.set()
+    app.core.check_invariants()
+    app.answers.check_invariants()

@@ -1,0 +1,43 @@
+"""A real server and plain stubs to speak to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+
+from namesrv.app import NameServerApp
+from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.name_server import running_name_server
+
+
+@dataclass
+class Peer:
+    """A channel to the server and its three stubs."""
+
+    channel: grpc.aio.Channel
+
+    def __post_init__(self) -> None:
+        self.registration = RegistrationServiceStub(self.channel)
+        self.route = RouteServiceStub(self.channel)
+        self.admin = AdminServiceStub(self.channel)
+
+
+@pytest.fixture
+async def server(clock: ManualClock, tmp_path: Path) -> AsyncIterator[NameServerApp]:
+    """A name server on a free port whose time stands still until the test moves it."""
+    async with running_name_server(clock=clock, history=tmp_path / "history") as app:
+        yield app
+
+
+@pytest.fixture
+async def peer(server: NameServerApp) -> AsyncIterator[Peer]:
+    """A client of that server."""
+    async with grpc.aio.insecure_channel(server.addr) as channel:
+        yield Peer(channel)

@@ -1,0 +1,32 @@
+"""A broker that falls silent leaves the route after its expiry plus at most one sweep, and not before."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from namesrv.app import NameServerApp
+from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
+from tests.fakes import wire
+from tests.fakes.manual_clock import ManualClock
+from tests.integration.namesrv.conftest import Peer
+
+EXPIRY = 120.0
+SWEEP = 5.0
+
+
+async def test_a_silent_broker_leaves_the_route_at_120_seconds_plus_one_sweep_and_not_before(
+    server: NameServerApp, peer: Peer, clock: ManualClock
+) -> None:
+    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
+    query = GetTopicRouteRequest(topic="orders")
+
+    await clock.advance(EXPIRY)
+    answer = await peer.route.GetTopicRoute(query)
+    assert [data.broker_name for data in answer.route.broker_datas] == ["a"]
+
+    await clock.advance(SWEEP)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await peer.route.GetTopicRoute(query)
+    assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+    assert server.core.replicas() == []
