@@ -64,7 +64,7 @@ def load(
     built: dict[str, Any] = {}
     for name, section_type in sections.items():
         built[name] = tree.build(section_type, kwargs[name], where=f"{source}: {name}")
-    if problems:
+    if None in built.values():
         raise ConfigError(problems)
     config = config_type(**built)
     problems += [f"{source}: {line}" for line in _own_problems(config)]
@@ -182,6 +182,7 @@ class _Reader:
 
     def __init__(self, problems: list[str]) -> None:
         self._problems = problems
+        self._unusable: list[str] = []
 
     def table(self, table_type: type[Any], table: Mapping[str, Any], *, where: str) -> dict[str, Any]:
         hints = {field.name: hint for field, hint in _fields(table_type)}
@@ -197,7 +198,7 @@ class _Reader:
         origin = typing.get_origin(hint)
         if origin is tuple:
             if not isinstance(value, list):
-                self._problems.append(f"{where}: must be a list, not {value!r}")
+                self._refuse(where, f"must be a list, not {value!r}")
                 return ()
             inner = typing.get_args(hint)[0]
             if isinstance(inner, type) and dataclasses.is_dataclass(inner):
@@ -206,24 +207,23 @@ class _Reader:
         if origin is dict:
             if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
                 return value
-            self._problems.append(f"{where}: must be a table of texts, not {value!r}")
+            self._refuse(where, f"must be a table of texts, not {value!r}")
             return {}
         if hint is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         if origin is types.UnionType:
             raise TypeError(f"{where}: a setting has one type")
         if type(value) is not hint:
-            self._problems.append(f"{where}: must be {_spoken(hint)}, not {value!r}")
+            self._refuse(where, f"must be {_spoken(hint)}, not {value!r}")
         return value
 
     def _row(self, row_type: type[Any], item: Any, *, where: str) -> Any:  # noqa: ANN401  # an instance of row_type
         if not isinstance(item, dict):
-            self._problems.append(f"{where}: must be a table, not {item!r}")
+            self._refuse(where, f"must be a table, not {item!r}")
             return None
         return self.build(row_type, self.table(row_type, item, where=where), where=where)
 
     def build(self, table_type: type[Any], kwargs: dict[str, Any], *, where: str) -> Any:  # noqa: ANN401  # as above
-        before = len(self._problems)
         missing = [
             field.name
             for field, _ in _fields(table_type)
@@ -231,10 +231,15 @@ class _Reader:
             and field.default_factory is dataclasses.MISSING
             and field.name not in kwargs
         ]
-        self._problems += [f"{where}.{name}: must be given" for name in missing]
+        for name in missing:
+            self._refuse(f"{where}.{name}", "must be given")
         # A table whose values are of the wrong type is not asked for its own rules: they would only stumble over it.
-        if missing or any(problem.startswith(where) for problem in self._problems[:before]):
+        if any(path.startswith((f"{where}.", f"{where}[")) for path in self._unusable):
             return None
         built = table_type(**kwargs)
         self._problems += [f"{where}.{line}" for line in _own_problems(built)]
         return built
+
+    def _refuse(self, where: str, problem: str) -> None:
+        self._unusable.append(where)
+        self._problems.append(f"{where}: {problem}")

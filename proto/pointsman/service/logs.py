@@ -32,3 +32,5 @@ def configure(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    # At DEBUG grpc.aio writes a line for each call on a channel, which would bury our own.
+    logging.getLogger("grpc._cython").setLevel(max(logging.getLevelNamesMapping()[level], logging.INFO))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_SECONDS = 5.0
 STOP_TIMEOUT_SECONDS = 2.0
+POLL_SECONDS = 0.05
+"""How soon a stop is noticed."""
 
 HealthCheck = Callable[[], tuple[bool, dict[str, object]]]
 """Returns whether we serve, and facts for people. Called from another thread: it may only read."""
@@ -42,7 +44,9 @@ class MonitoringServer:
         self._metrics: WSGIApplication = make_wsgi_app(registry)
         self._health = health
         self._server = make_server(host, port, self._answer, _Server, _Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="monitoring", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": POLL_SECONDS}, name="monitoring", daemon=True
+        )
 
     @property
     def port(self) -> int:

@@ -1,0 +1,446 @@
+"""One agent against name servers that answer as the test says; real sockets, and the manual clock where time counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import socket
+import urllib.request
+from dataclasses import replace
+
+import grpc
+import pytest
+
+from broker_agent.config import HeartbeatSection
+from broker_agent.core.probe_verdict import ProbeResult, Role
+from broker_agent.core.session import Standing
+from pointsman.v1 import broker_pb2
+from pointsman.v1 import registration_service_pb2 as wire
+from pointsman.wire.errors import build_status
+from pointsman.wire.violation import FieldViolation
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.redis_process import free_port
+from tests.fakes.running_agent import (
+    BROKER_ADDR,
+    ScriptedProbe,
+    agent_config,
+    running_agent,
+    until,
+    with_probe,
+)
+from tests.fakes.scripted_registration_server import (
+    Odd,
+    Registration,
+    ScriptedRegistrationServer,
+    StreamEnded,
+    StreamOpened,
+    answer,
+    scripted_registration_server,
+)
+from tests.fakes.silent_proxy import silent_proxy
+
+OTHER = "10.0.0.2:10911"
+ANSWERS = ProbeResult(True, "answers", incarnation="run-1", role=Role.MASTER)
+REFUSES = ProbeResult(False, "connection refused")
+INVALID = build_status(
+    grpc.StatusCode.INVALID_ARGUMENT,
+    "bad registration",
+    code="INVALID_REGISTRATION",
+    violations=[FieldViolation("broker.zone", "'x' is no zone"), FieldViolation("broker.host", "'y' is no host")],
+)
+CONFLICT = build_status(grpc.StatusCode.ALREADY_EXISTS, "held", code="IDENTITY_HELD", facts={"holder_addr": OTHER})
+
+
+async def test_a_fresh_agent_sends_all_its_topics_in_chunks_and_then_opens_its_stream() -> None:
+    topics = [f"topic-{i:05}" for i in range(12_000)]
+    async with scripted_registration_server() as server, running_agent(agent_config([server.addr], topics=topics)):
+        registration = await server.next_registration()
+        opened = await server.next_event()
+        beat = await server.next_beat()
+
+    assert registration.topics == topics
+    assert registration.chunk_sizes == [5_000, 5_000, 2_000]
+    assert registration.commit == wire.RegistrationCommit(topic_count=12_000, chunk_count=3)
+    assert registration.broker.identity == broker_pb2.BrokerIdentity(
+        cluster="c1", broker_name="a", broker_id=0, addr=BROKER_ADDR
+    )
+    assert (registration.broker.heartbeat_interval.seconds, registration.broker.expiry.seconds) == (30, 120)
+    assert opened == StreamOpened()
+    assert (beat.generation, beat.data_version) == (server.generation, registration.broker.data_version)
+
+
+async def test_an_agent_without_topics_registers_with_one_empty_chunk() -> None:
+    async with scripted_registration_server() as server, running_agent(agent_config([server.addr], topics=())):
+        registration = await server.next_registration()
+
+    assert registration.chunk_sizes == [0]
+    assert registration.commit == wire.RegistrationCommit(topic_count=0, chunk_count=1)
+
+
+async def test_the_first_registration_says_what_the_probe_met(clock: ManualClock) -> None:
+    async with scripted_registration_server() as server:
+        config = with_probe(agent_config([server.addr]), kind="redis")
+        async with running_agent(config, clock=clock, probe=ScriptedProbe(ANSWERS)):
+            registration = await server.next_registration()
+
+    assert registration.broker.incarnation == "run-1"
+    assert registration.broker.health == broker_pb2.BrokerHealth(
+        status=broker_pb2.PROBE_STATUS_PASSING, detail="answers"
+    )
+
+
+async def test_a_probe_that_hangs_holds_the_first_registration_only_until_its_deadline(clock: ManualClock) -> None:
+    async with scripted_registration_server() as server:
+        config = with_probe(agent_config([server.addr]), kind="tcp", timeout_seconds=2.0)
+        probe = ScriptedProbe(None)
+        async with running_agent(config, clock=clock, probe=probe):
+            await until(lambda: probe.looks == 1)
+            await clock.advance(1.9)
+            assert server.said_nothing_more()
+
+            await clock.advance(0.1)
+            registration = await server.next_registration()
+
+    assert registration.broker.health.status == broker_pb2.PROBE_STATUS_FAILING
+    assert registration.broker.health.detail == "no answer in 2 s"
+
+
+async def test_an_unprobed_broker_is_registered_with_its_health_left_open() -> None:
+    async with scripted_registration_server() as server, running_agent(agent_config([server.addr])):
+        registration = await server.next_registration()
+
+    assert registration.broker.health.status == broker_pb2.PROBE_STATUS_UNSPECIFIED
+
+
+async def test_the_agent_beats_each_interval_on_one_stream(clock: ManualClock) -> None:
+    async with scripted_registration_server() as server:
+        async with running_agent(agent_config([server.addr]), clock=clock) as agent:
+            await server.next_registration()
+            assert await server.next_event() == StreamOpened()
+            for number in range(1, 6):
+                await server.next_beat()
+                await agent.counts_beats(server.addr, number)
+                await clock.advance(29.9)
+                assert server.said_nothing_more()
+                await clock.advance(0.1)
+            assert isinstance(await server.next_event(), wire.Beat)
+
+
+async def test_the_agent_beats_by_the_interval_that_the_server_holds_it_to(clock: ManualClock) -> None:
+    async with scripted_registration_server() as server:
+        server.heartbeat_interval, server.expiry = 7.5, 40.0
+        async with running_agent(agent_config([server.addr]), clock=clock) as agent:
+            await server.next_registration()
+            await server.next_beat()
+            await agent.counts_beats(server.addr, 1)
+            await clock.advance(7.5)
+            await server.next_beat()
+
+
+async def test_name_servers_that_are_dead_or_never_answer_delay_nobody(clock: ManualClock) -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        deaf_addr = f"127.0.0.1:{deaf.getsockname()[1]}"
+        async with scripted_registration_server() as hanging, scripted_registration_server() as server:
+            hanging.register_outcomes.append(Odd.HANG)
+            addrs = [f"127.0.0.1:{free_port()}", deaf_addr, hanging.addr, server.addr]
+            async with running_agent(agent_config(addrs), clock=clock) as agent:
+                await server.next_registration()
+                await server.next_beat()
+                await agent.counts_beats(server.addr, 1)
+                await clock.advance(30)
+                await server.next_beat()
+                await agent.stands(addrs[0], Standing.UNREACHABLE)
+
+                healthy, facts = agent.agent.health()
+
+    assert healthy
+    standings = {addr: facts["name_servers"][addr]["standing"] for addr in addrs}  # type: ignore[index]  # JSON
+    assert standings == dict(zip(addrs, ["unreachable", "unregistered", "unregistered", "registered"], strict=True))
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        answer(wire.BEAT_STATUS_UNKNOWN_BROKER),
+        answer(wire.BEAT_STATUS_TOPICS_OUT_OF_DATE),
+        answer(wire.BEAT_STATUS_STALE_GENERATION, holder_addr=BROKER_ADDR),
+    ],
+    ids=["unknown-broker", "topics-out-of-date", "stale-and-the-holder-is-this-broker"],
+)
+async def test_an_answer_that_asks_for_the_registration_gets_it_at_once(
+    clock: ManualClock, asks: wire.BeatAnswer
+) -> None:
+    async with scripted_registration_server() as server:
+        server.beat_answers.append(asks)
+        async with running_agent(agent_config([server.addr]), clock=clock):
+            await server.next_registration()
+            await server.next_beat()
+            again = await server.next_registration()
+            beat = await server.next_beat()
+
+    assert again.topics == ["orders"]
+    assert beat.generation == server.generation == 102
+
+
+async def test_an_identity_held_by_another_broker_is_left_alone_for_an_expiry(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_registration_server() as server:
+        stale = answer(wire.BEAT_STATUS_STALE_GENERATION, holder_addr=OTHER)
+        server.beat_answers += [stale, stale, answer(wire.BEAT_STATUS_UNKNOWN_BROKER)]
+        with caplog.at_level(logging.INFO):
+            async with running_agent(agent_config([server.addr]), clock=clock) as agent:
+                await server.next_registration()
+                for times in (1, 2):
+                    beat = await server.next_beat()
+                    await agent.counts_beats(server.addr, times, "stale_generation")
+                    assert agent.standing(server.addr) is Standing.HELD_BY_OTHER
+                    await clock.advance(119.9)
+                    assert server.said_nothing_more()
+                    await clock.advance(0.1)
+                await server.next_beat()
+                await server.next_registration()
+
+    assert beat.generation == 101
+    assert any(getattr(record, "facts", {}).get("holder_addr") == OTHER for record in caplog.records)
+
+
+async def test_a_refused_claim_names_the_holder_and_is_made_again_after_an_expiry(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_registration_server() as server:
+        server.register_outcomes.append(CONFLICT)
+        async with running_agent(agent_config([server.addr]), clock=clock) as agent:
+            await server.next_registration()
+            await agent.stands(server.addr, Standing.HELD_BY_OTHER)
+            healthy, facts = agent.agent.health()
+            await clock.advance(119.9)
+            assert server.said_nothing_more()
+            await clock.advance(0.1)
+            await server.next_registration()
+
+    assert not healthy
+    assert facts["name_servers"][server.addr]["holder_addr"] == OTHER  # type: ignore[index]  # JSON
+    assert OTHER in str([getattr(record, "facts", {}) for record in caplog.records])
+
+
+async def test_a_refused_registration_logs_every_violation_and_waits_an_expiry(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_registration_server() as server:
+        server.register_outcomes.append(INVALID)
+        async with running_agent(agent_config([server.addr]), clock=clock) as agent:
+            await server.next_registration()
+            await agent.stands(server.addr, Standing.REFUSED)
+            await clock.advance(119.9)
+            assert server.said_nothing_more()
+            await clock.advance(0.1)
+            await server.next_registration()
+
+    refused = next(record for record in caplog.records if record.getMessage() == "registration failed")
+    assert refused.levelno == logging.WARNING
+    assert refused.facts["violations"] == ["broker.zone: 'x' is no zone", "broker.host: 'y' is no host"]  # type: ignore[attr-defined]  # set by extra=
+
+
+async def test_after_a_restart_of_the_name_server_the_agent_beats_and_sends_only_what_is_asked_for(
+    clock: ManualClock,
+) -> None:
+    async with scripted_registration_server() as server:
+        async with running_agent(agent_config([server.addr]), clock=clock) as agent:
+            await server.next_registration()
+            await server.next_beat()
+            await agent.counts_beats(server.addr, 1)
+
+            await server.stop()
+            await agent.stands(server.addr, Standing.UNREACHABLE)
+            await server.start()
+            await until_it_says(server, clock)
+            first = await server.next_call()
+            await agent.counts_beats(server.addr, 2)
+            assert isinstance(first, wire.Beat)
+            assert first.generation == 101
+            assert server.said_nothing_more()
+
+            await server.stop()
+            await agent.stands(server.addr, Standing.UNREACHABLE)
+            server.beat_answers.append(answer(wire.BEAT_STATUS_UNKNOWN_BROKER))
+            await server.start()
+            await until_it_says(server, clock)
+            assert isinstance(await server.next_call(), wire.Beat)
+            assert isinstance(await server.next_call(), Registration)
+
+
+async def until_it_says(server: ScriptedRegistrationServer, clock: ManualClock) -> None:
+    """Let the agent's back-off pass until a call arrives; gRPC's own reconnecting goes by the real clock."""
+    while not server.events.empty():
+        assert server.events.get_nowait() == StreamEnded()
+    async with asyncio.timeout(10):
+        while server.said_nothing_more():
+            await clock.advance(0.2)
+            await asyncio.sleep(0.02)
+
+
+async def test_a_name_server_that_returns_has_its_agent_back_in_seconds() -> None:
+    async with scripted_registration_server() as server, running_agent(agent_config([server.addr])) as agent:
+        await server.next_registration()
+        await server.next_beat()
+        await server.stop()
+        await agent.stands(server.addr, Standing.UNREACHABLE)
+        await asyncio.sleep(3.0)  # long enough for both back-offs, ours and gRPC's, to reach their caps
+        await server.start()
+        async with asyncio.timeout(6.0):
+            while not isinstance(await server.next_event(), wire.Beat):
+                pass
+
+
+async def test_an_unanswered_beat_is_given_up_after_its_timeout_and_said_again(clock: ManualClock) -> None:
+    async with scripted_registration_server() as server:
+        server.beat_answers.append(Odd.HANG)
+        async with running_agent(agent_config([server.addr]), clock=clock) as agent:
+            await server.next_registration()
+            await server.next_beat()
+            await clock.advance(2.9)
+            assert agent.beats(server.addr, "unanswered") == 0
+            await clock.advance(0.1)
+            assert await server.next_event() == StreamEnded()
+            assert agent.beats(server.addr, "unanswered") == 1
+            assert agent.standing(server.addr) is Standing.UNREACHABLE
+
+            await clock.advance(0.2)
+            assert await server.next_event() == StreamOpened()
+            await server.next_beat()
+            await agent.stands(server.addr, Standing.REGISTERED)
+
+
+async def test_a_connection_that_died_without_a_word_is_replaced_and_not_waited_for() -> None:
+    async with scripted_registration_server() as server, silent_proxy(server.port) as proxy:
+        config = replace(
+            agent_config([proxy.addr]),
+            heartbeat=HeartbeatSection(interval_seconds=0.3, expiry_seconds=60.0, timeout_seconds=0.3),
+        )
+        async with running_agent(config) as agent:
+            await server.next_registration()
+            await server.next_beat()
+            await until(lambda: agent.beats(proxy.addr) >= 1)
+
+            proxy.swallow_what_is_open()
+            await until(lambda: agent.beats(proxy.addr, "unanswered") >= 1)
+            before = agent.beats(proxy.addr)
+            await until(lambda: agent.beats(proxy.addr) > before)
+
+            assert proxy.connections == 2
+            assert agent.registrations(proxy.addr) == 1
+
+
+async def test_a_stream_that_the_server_ends_is_opened_again(clock: ManualClock) -> None:
+    async with scripted_registration_server() as server:
+        server.beat_answers.append(Odd.END)
+        async with running_agent(agent_config([server.addr]), clock=clock) as agent:
+            await server.next_registration()
+            await server.next_beat()
+            await agent.counts_beats(server.addr, 1, "broken")
+            await clock.advance(0.2)
+            await server.next_beat()
+            await agent.counts_beats(server.addr, 1)
+
+
+async def test_a_failed_probe_is_beaten_at_once_and_changes_no_registration(clock: ManualClock) -> None:
+    async with scripted_registration_server() as server:
+        probe = ScriptedProbe(ANSWERS)
+        config = with_probe(agent_config([server.addr]), kind="tcp", interval_seconds=5.0, fall=2)
+        async with running_agent(config, clock=clock, probe=probe) as agent:
+            await server.next_registration()
+            await server.next_beat()
+            await agent.counts_beats(server.addr, 1)
+
+            probe.result = REFUSES
+            await clock.advance(5)
+            assert server.said_nothing_more()
+            await clock.advance(5)
+            ill = await server.next_beat()
+            await agent.counts_beats(server.addr, 2)
+
+            probe.result = ANSWERS
+            await clock.advance(5)
+            well = await server.next_beat()
+
+    assert ill.health == broker_pb2.BrokerHealth(status=broker_pb2.PROBE_STATUS_FAILING, detail="connection refused")
+    assert well.health.status == broker_pb2.PROBE_STATUS_PASSING
+
+
+async def test_a_probe_that_hangs_delays_no_beat(clock: ManualClock) -> None:
+    async with scripted_registration_server() as server:
+        probe = ScriptedProbe(ANSWERS)
+        config = with_probe(agent_config([server.addr]), kind="tcp", interval_seconds=29.0, timeout_seconds=60.0)
+        async with running_agent(config, clock=clock, probe=probe) as agent:
+            await server.next_registration()
+            await server.next_beat()
+            await agent.counts_beats(server.addr, 1)
+            probe.result = None
+            await clock.advance(29)
+            assert probe.looks == 2
+            await clock.advance(1)
+            beat = await server.next_beat()
+
+    assert beat.health.status == broker_pb2.PROBE_STATUS_PASSING
+
+
+@pytest.mark.parametrize(
+    ("seen", "incarnation", "detail"),
+    [
+        pytest.param(replace(ANSWERS, incarnation="run-2"), "run-2", "answers", id="new-incarnation"),
+        pytest.param(
+            replace(ANSWERS, role=Role.SLAVE),
+            "run-1",
+            "configured as broker id 0 (master), but the broker says it is a replica; answers",
+            id="changed-role",
+        ),
+    ],
+)
+async def test_another_process_or_role_of_the_broker_is_registered_again(
+    clock: ManualClock, seen: ProbeResult, incarnation: str, detail: str
+) -> None:
+    async with scripted_registration_server() as server:
+        probe = ScriptedProbe(ANSWERS)
+        config = with_probe(agent_config([server.addr]), kind="redis", interval_seconds=5.0)
+        async with running_agent(config, clock=clock, probe=probe) as agent:
+            await server.next_registration()
+            await server.next_beat()
+            await agent.counts_beats(server.addr, 1)
+            probe.result = seen
+            await clock.advance(5)
+            again = await server.next_registration()
+
+    assert again.broker.incarnation == incarnation
+    assert again.broker.health == broker_pb2.BrokerHealth(status=broker_pb2.PROBE_STATUS_PASSING, detail=detail)
+    assert again.broker.identity.broker_id == 0
+
+
+async def test_monitoring_tells_standing_and_counts_over_http() -> None:
+    async with scripted_registration_server() as server:
+        port = free_port()
+        base = agent_config([server.addr])
+        config = replace(base, monitoring=replace(base.monitoring, listen=f"127.0.0.1:{port}"))
+        async with running_agent(config) as agent:
+            await agent.counts_beats(server.addr, 1)
+            health = json.loads(await fetch(port, "/healthz"))
+            metrics = await fetch(port, "/metrics")
+
+    assert health["healthy"] is True
+    assert health["name_servers"][server.addr]["standing"] == "registered"
+    assert f'agent_name_server_standing{{name_server="{server.addr}",standing="registered"}} 1.0' in metrics
+    assert f'agent_registrations_total{{name_server="{server.addr}",result="accepted"}} 1.0' in metrics
+    assert "agent_topics 1.0" in metrics
+    assert math.isnan(agent.agent.metrics.registry.get_sample_value("agent_broker_up") or 0)
+
+
+async def fetch(port: int, path: str) -> str:
+    def get() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            return str(response.read().decode())
+
+    return await asyncio.to_thread(get)

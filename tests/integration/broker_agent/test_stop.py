@@ -1,0 +1,166 @@
+"""How the agent stops: it hands over a broker that lives, unregisters one that is gone, and never takes long."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from broker_agent.config import AgentConfig, StopSection
+from broker_agent.core.probe_verdict import ProbeResult
+from broker_agent.core.session import Standing
+from pointsman.v1 import registration_service_pb2 as wire
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.redis_process import free_port
+from tests.fakes.running_agent import BROKER_ADDR, ScriptedProbe, agent_config, running_agent, with_probe
+from tests.fakes.scripted_registration_server import (
+    Odd,
+    ScriptedRegistrationServer,
+    StreamEnded,
+    scripted_registration_server,
+)
+
+ANSWERS = ProbeResult(True, "answers")
+REFUSES = ProbeResult(False, "connection refused")
+
+
+class FalteringProbe(ScriptedProbe):
+    """Answers at first, then fails ``failures`` times, then answers again."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__(ANSWERS)
+        self._failures = failures
+
+    async def look(self) -> ProbeResult:
+        self.looks += 1
+        return REFUSES if 1 < self.looks <= 1 + self._failures else ANSWERS
+
+
+def probed(server: ScriptedRegistrationServer, *others: str) -> AgentConfig:
+    return with_probe(agent_config([server.addr, *others]), kind="tcp", interval_seconds=60.0, fall=2)
+
+
+async def registered(server: ScriptedRegistrationServer) -> None:
+    await server.next_registration()
+    await server.next_beat()
+
+
+async def test_a_broker_that_answers_is_handed_over_on_the_open_stream() -> None:
+    async with scripted_registration_server() as server:
+        async with running_agent(probed(server), probe=ScriptedProbe(ANSWERS)) as agent:
+            await registered(server)
+            await agent.stopped()
+            last = await server.next_event()
+            end = await server.next_event()
+
+            assert isinstance(last, wire.Beat)
+            assert last.hand_over
+            assert last.generation == server.generation
+            assert end == StreamEnded()
+            assert server.said_nothing_more()
+            assert agent.standing(server.addr) is Standing.LEFT
+
+
+async def test_a_broker_that_is_gone_too_is_unregistered_everywhere() -> None:
+    async with scripted_registration_server() as one, scripted_registration_server() as two:
+        probe = ScriptedProbe(ANSWERS)
+        async with running_agent(probed(one, two.addr), probe=probe) as agent:
+            await registered(one)
+            await registered(two)
+            probe.result = REFUSES
+            await agent.stopped()
+            leaves = [await server.next_unregister() for server in (one, two)]
+
+    for leave, server in zip(leaves, (one, two), strict=True):
+        assert leave.identity.addr == BROKER_ADDR
+        assert leave.reason == wire.UNREGISTER_REASON_SHUTDOWN
+        assert leave.generation == server.generation
+
+
+async def test_one_odd_look_at_the_end_takes_no_living_broker_out() -> None:
+    async with scripted_registration_server() as server:
+        probe = FalteringProbe(failures=1)
+        async with running_agent(probed(server), probe=probe) as agent:
+            await registered(server)
+            await agent.stopped()
+            last = await server.next_beat()
+
+    assert last.hand_over
+    assert probe.looks == 3
+
+
+@pytest.mark.parametrize(
+    ("unprobed", "expected"), [("hand_over", wire.Beat), ("unregister", wire.UnregisterBrokerRequest)]
+)
+async def test_without_a_probe_the_configuration_decides(unprobed: str, expected: type[object]) -> None:
+    async with scripted_registration_server() as server:
+        config = replace(agent_config([server.addr]), stop=StopSection(unprobed=unprobed))
+        async with running_agent(config) as agent:
+            await registered(server)
+            await agent.stopped()
+            last = await server.next_call()
+
+    assert isinstance(last, expected)
+
+
+async def test_a_broker_that_hangs_at_the_end_counts_as_gone(clock: ManualClock) -> None:
+    async with scripted_registration_server() as server:
+        probe = ScriptedProbe(ANSWERS)
+        async with running_agent(probed(server), clock=clock, probe=probe) as agent:
+            await registered(server)
+            await agent.counts_beats(server.addr, 1)
+            probe.result = None
+            agent.stop.set()
+            await clock.advance(2.4)
+            assert server.said_nothing_more()
+            await clock.advance(0.2)
+            assert isinstance(await server.next_call(), wire.UnregisterBrokerRequest)
+
+
+async def test_a_name_server_that_never_answers_holds_the_stop_no_longer_than_configured(clock: ManualClock) -> None:
+    async with scripted_registration_server() as deaf, scripted_registration_server() as server:
+        deaf.unregister_outcomes.append(Odd.HANG)
+        config = replace(
+            agent_config([deaf.addr, server.addr]), stop=StopSection(timeout_seconds=2.0, unprobed="unregister")
+        )
+        async with running_agent(config, clock=clock) as agent:
+            for each in (deaf, server):
+                await registered(each)
+                await agent.counts_beats(each.addr, 1)
+            agent.stop.set()
+            await server.next_unregister()
+            await deaf.next_unregister()
+            await clock.advance(1.9)
+            assert not agent.task.done()
+            await clock.advance(0.2)
+            await agent.stopped()
+
+
+async def test_an_agent_that_reached_no_name_server_stops_at_once(clock: ManualClock) -> None:
+    addr = f"127.0.0.1:{free_port()}"
+    async with running_agent(agent_config([addr]), clock=clock) as agent:
+        await agent.stands(addr, Standing.UNREACHABLE)
+        await agent.stopped()
+
+
+async def test_a_stop_during_the_first_look_at_the_broker_registers_nothing() -> None:
+    async with scripted_registration_server() as server:
+        config = with_probe(agent_config([server.addr]), kind="tcp", timeout_seconds=0.05)
+        async with running_agent(config, probe=ScriptedProbe(None)) as agent:
+            agent.stop.set()
+            await agent.stopped()
+
+        assert server.said_nothing_more()
+
+
+async def test_no_task_is_left_running() -> None:
+    before = asyncio.all_tasks()
+    async with scripted_registration_server() as server:
+        serving = asyncio.all_tasks()
+        async with running_agent(probed(server), probe=ScriptedProbe(ANSWERS)) as agent:
+            await registered(server)
+            await agent.stopped()
+            left = {task for task in asyncio.all_tasks() - serving - before if "broker_agent" in repr(task)}
+
+    assert left == set()

@@ -1,0 +1,175 @@
+"""``pointsmanctl`` as a process: whom it asks, what it says when servers fail, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import grpc
+import pytest
+
+from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2
+from tests.fakes.scripted_route_server import (
+    ScriptedRouteServer,
+    broker_data,
+    refused_addr,
+    scripted_route_server,
+    silent_listener,
+    topic_route,
+)
+
+IDENTITY = broker_pb2.BrokerIdentity(cluster="c1", broker_name="broker-a", addr="10.0.0.1:10911")
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int | None
+    out: str
+    err: str
+
+
+async def started(
+    *arguments: str, env: dict[str, str], out: int = asyncio.subprocess.PIPE
+) -> asyncio.subprocess.Process:
+    inherited = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "POINTSMAN_NAMESRV"}}
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pointsman_client.ctl", *arguments),
+        stdout=out,
+        stderr=asyncio.subprocess.PIPE,
+        env={**inherited, **env},
+    )
+
+
+async def ctl(*arguments: str, **env: str) -> Ended:
+    process = await started(*arguments, env=env)
+    out, err = await process.communicate()
+    return Ended(process.returncode, out.decode(), err.decode())
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedRouteServer]:
+    async with scripted_route_server() as server:
+        server.routes["orders"] = topic_route()
+        server.clusters = [route_service_pb2.ClusterData(cluster="c1", broker_datas=[broker_data(cluster="c1")])]
+        server.brokers = [broker_pb2.BrokerStatus(identity=IDENTITY, state=broker_pb2.BROKER_STATE_UP)]
+        server.events = [admin_service_pb2.BrokerEvent(event="REGISTERED", identity=IDENTITY)]
+        yield server
+
+
+async def test_route_asks_the_first_server_that_answers(server: ScriptedRouteServer) -> None:
+    async with refused_addr() as dead, silent_listener() as silent, scripted_route_server() as later:
+        servers = f"{dead},{silent},{server.addr},{later.addr}"
+        ended = await ctl("--namesrv", servers, "--timeout", "2", "--output", "json", "route", "orders")
+
+        assert (ended.code, ended.err) == (0, "")
+        assert json.loads(ended.out)["queueDatas"][0]["brokerName"] == "broker-a"
+        assert later.calls.total() == 0
+
+
+async def test_topics_are_all_pages_one_name_a_line(server: ScriptedRouteServer) -> None:
+    server.topic_names = [f"topic-{number}" for number in range(5)]
+
+    ended = await ctl("topics", POINTSMAN_NAMESRV=server.addr)
+
+    assert ended == Ended(0, "".join(f"{name}\n" for name in server.topic_names), "")
+    assert server.calls["ListTopics"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["route", "nowhere"], "pointsmanctl: topic nowhere has no route: see `pointsmanctl topics`\n"),
+        (["topics", "--cluster", "c9"], "pointsmanctl: cluster c9 is not known: see `pointsmanctl clusters`\n"),
+        (["why", "gone"], "pointsmanctl: no event of broker gone is remembered: see `pointsmanctl brokers`\n"),
+    ],
+)
+async def test_what_is_not_found_is_one_line_that_says_where_to_look(
+    server: ScriptedRouteServer, arguments: list[str], line: str
+) -> None:
+    assert await ctl("--namesrv", server.addr, *arguments) == Ended(1, "", line)
+
+
+@pytest.mark.parametrize("command", [["route", "orders"], ["topics"], ["clusters"], ["brokers"], ["why", "broker-a"]])
+async def test_when_no_server_answers_the_line_names_each_and_asks_whether_it_runs(command: list[str]) -> None:
+    async with refused_addr() as dead, silent_listener() as silent:
+        table, printed = await asyncio.gather(
+            ctl("--namesrv", f"{dead},{silent}", "--timeout", "0.5", *command),
+            ctl("--namesrv", f"{dead},{silent}", "--timeout", "0.5", "--output", "json", *command),
+        )
+
+    where = f"{dead} (connection refused), {silent} (no answer in time)"
+    assert table == Ended(1, "", f"pointsmanctl: no name server answered at {where}: is it running? See --namesrv\n")
+    error = json.loads(printed.err)["error"]
+    assert (printed.code, printed.out, error["code"]) == (1, "", "NAME_SERVERS_UNAVAILABLE")
+    assert [entry["addr"] for entry in error["servers"]] == [dead, silent]
+
+
+@pytest.mark.parametrize("command", [["brokers"], ["why", "broker-a"]])
+async def test_every_server_is_asked_and_one_that_fails_hides_no_other(
+    server: ScriptedRouteServer, command: list[str]
+) -> None:
+    async with refused_addr() as dead, scripted_route_server() as refusing:
+        refusing.fail_with(grpc.StatusCode.PERMISSION_DENIED)
+        servers = ["--namesrv", f"{dead},{server.addr},{refusing.addr}"]
+        table, printed = await asyncio.gather(ctl(*servers, *command), ctl(*servers, "-ojson", *command))
+
+    assert table.code == printed.code == 1
+    assert f"node {server.addr}" in table.out
+    assert "10.0.0.1:10911" in table.out
+    assert f"{dead} did not answer (connection refused)" in table.out
+    assert table.err.startswith(
+        f"pointsmanctl: 2 of 3 name servers failed: {dead} (connection refused), {refusing.addr}"
+    )
+    nodes = json.loads(printed.out)["nodes"]
+    assert ["error" in node for node in nodes] == [True, False, True]
+    assert len(json.loads(printed.err)["error"]["servers"]) == 2
+
+
+async def test_brokers_of_all_nodes_are_fine_when_all_answer(server: ScriptedRouteServer) -> None:
+    async with scripted_route_server() as empty:
+        ended = await ctl("--namesrv", f"{server.addr},{empty.addr}", "brokers")
+
+    assert (ended.code, ended.err) == (0, "")
+    assert "no broker is registered" in ended.out
+
+
+async def test_colours_appear_on_a_terminal_only(server: ScriptedRouteServer) -> None:
+    arguments = ("--namesrv", server.addr, "clusters")
+    assert "\x1b" not in (await ctl(*arguments)).out
+
+    terminal, inside = pty.openpty()
+    process = await started(*arguments, out=inside, env={"TERM": "xterm-256color"})
+    await process.communicate()
+    os.close(inside)
+    seen = os.read(terminal, 10_000).decode()
+    os.close(terminal)
+    assert "\x1b[32mUP" in seen
+
+
+async def test_ctrl_c_ends_it_at_once_and_quietly(server: ScriptedRouteServer) -> None:
+    server.hang()
+    process = await started("--namesrv", server.addr, "--timeout", "60", "route", "orders", env={})
+    await server.called(1)
+    process.send_signal(signal.SIGINT)
+    out, err = await asyncio.wait_for(process.communicate(), 10)
+
+    assert (process.returncode, out.strip(), err.strip()) == (130, b"", b"")
+
+
+async def test_a_reader_that_closes_the_pipe_gets_no_traceback(server: ScriptedRouteServer) -> None:
+    server.topic_names = [f"topic-{number}" for number in range(20_000)]
+    server.topics_per_page = 10_000
+    process = await asyncio.create_subprocess_shell(
+        f"{sys.executable} -m pointsman_client.ctl --namesrv {server.addr} topics | head -1",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+
+    assert (out, err) == (b"topic-0\n", b"")

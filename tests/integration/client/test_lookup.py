@@ -1,0 +1,313 @@
+"""Lookups over real sockets: failover, deadlines, single flight, and what the errors say."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import time
+from collections.abc import AsyncIterator
+
+import grpc
+import grpc.aio
+import pytest
+
+from pointsman_client import (
+    BrokerReplica,
+    BrokerState,
+    ClientClosedError,
+    ClientNotStartedError,
+    ClusterNotFoundError,
+    NameServerClient,
+    NameServersUnavailableError,
+    RequestRejectedError,
+    TopicNotFoundError,
+    WrongEventLoopError,
+)
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.scripted_route_server import (
+    ScriptedRouteServer,
+    broker_data,
+    refused_addr,
+    scripted_route_server,
+    silent_listener,
+    topic_route,
+)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedRouteServer]:
+    async with scripted_route_server() as server:
+        server.routes["orders"] = topic_route()
+        yield server
+
+
+def client_of(*addrs: str, timeout: float = 10.0, clock: ManualClock | None = None) -> NameServerClient:
+    return NameServerClient(addrs, lookup_timeout_seconds=timeout, shuffle_name_servers=False, clock=clock)
+
+
+async def test_a_route_comes_over_whole_and_gives_the_queues(server: ScriptedRouteServer) -> None:
+    server.routes["orders"] = topic_route(groups=[broker_data("broker-a", {0: "10.0.0.1:1", 1: "10.0.0.2:1"})])
+
+    async with client_of(server.addr) as client:
+        route = await client.topic_route("orders")
+        assert len(await client.publish_queues("orders")) == 4
+        assert len(await client.subscribe_queues("orders")) == 4
+
+    assert route.broker_datas[0].replicas == (
+        BrokerReplica(0, "10.0.0.1:1", "", "", BrokerState.UP),
+        BrokerReplica(1, "10.0.0.2:1", "", "", BrokerState.UP),
+    )
+    assert route.revision.boot == 7
+    assert server.calls["GetTopicRoute"] == 1
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+    ],
+)
+async def test_a_server_that_fails_is_left_for_the_next_which_then_stays_in_use(
+    server: ScriptedRouteServer, status: grpc.StatusCode
+) -> None:
+    async with scripted_route_server() as failing, client_of(failing.addr, server.addr) as client:
+        failing.fail_with(status)
+
+        await client.refresh("orders")
+        failing.recover()
+        await client.refresh("orders")
+
+        assert client.name_server_in_use == server.addr
+        assert (failing.calls["GetTopicRoute"], server.calls["GetTopicRoute"]) == (1, 2)
+
+
+async def test_a_dead_server_and_one_that_never_speaks_leave_time_for_the_third(server: ScriptedRouteServer) -> None:
+    async with (
+        refused_addr() as dead,
+        silent_listener() as silent,
+        client_of(dead, silent, server.addr, timeout=1.0) as client,
+    ):
+        started = time.monotonic()
+        route = await client.topic_route("orders")
+        took = time.monotonic() - started
+
+    assert route.topic == "orders"
+    assert took < 1.0
+
+
+async def test_when_nobody_answers_the_error_comes_in_time_and_names_each_server_with_its_cause() -> None:
+    async with scripted_route_server() as hanging, refused_addr() as dead, silent_listener() as silent:
+        hanging.hang()
+        async with client_of(dead, silent, hanging.addr, timeout=0.6) as client:
+            started = time.monotonic()
+            with pytest.raises(NameServersUnavailableError) as caught:
+                await client.topic_route("orders")
+            took = time.monotonic() - started
+
+    failures = {failure.addr: failure for failure in caught.value.failures}
+    assert [failures[addr].status for addr in (dead, silent, hanging.addr)] == [
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+    ]
+    assert all(isinstance(failure.__cause__, grpc.aio.AioRpcError) for failure in failures.values())
+    assert took < 3.0
+
+
+async def test_an_unknown_topic_is_an_answer_and_is_not_kept(server: ScriptedRouteServer) -> None:
+    async with scripted_route_server() as other, client_of(server.addr, other.addr) as client:
+        with pytest.raises(TopicNotFoundError, match="topic nowhere has no route") as caught:
+            await client.topic_route("nowhere")
+        server.routes["nowhere"] = topic_route("nowhere")
+
+        assert (await client.topic_route("nowhere")).topic == "nowhere"
+        assert other.calls.total() == 0
+        assert not caught.value.retriable
+
+
+async def test_a_refusal_goes_to_the_caller_with_its_code(server: ScriptedRouteServer) -> None:
+    server.fail_with(grpc.StatusCode.PERMISSION_DENIED)
+    async with scripted_route_server() as other, client_of(server.addr, other.addr) as client:
+        with pytest.raises(RequestRejectedError, match="PERMISSION_DENIED") as caught:
+            await client.topic_route("orders")
+
+        assert caught.value.details.code == "SCRIPTED"
+        assert other.calls.total() == 0
+
+
+async def test_a_server_that_answers_for_another_topic_is_left_for_the_next(server: ScriptedRouteServer) -> None:
+    async with scripted_route_server() as confused, client_of(confused.addr, server.addr) as client:
+        confused.routes["orders"] = topic_route("payments")
+
+        assert (await client.topic_route("orders")).topic == "orders"
+        assert client.name_server_in_use == server.addr
+
+
+async def test_callers_of_one_topic_share_a_lookup_and_the_next_call_needs_none(server: ScriptedRouteServer) -> None:
+    server.hang()
+    async with client_of(server.addr) as client:
+        callers = [asyncio.create_task(client.topic_route("orders")) for _ in range(50)]
+        await server.called(1)
+        server.recover()
+
+        assert len({id(route) for route in await asyncio.gather(*callers)}) == 1
+        await client.topic_route("orders")
+        assert server.calls["GetTopicRoute"] == 1
+
+
+async def test_a_cancelled_caller_leaves_the_lookup_to_the_others(server: ScriptedRouteServer) -> None:
+    server.hang()
+    async with client_of(server.addr) as client:
+        first = asyncio.create_task(client.topic_route("orders"))
+        second = asyncio.create_task(client.topic_route("orders"))
+        await server.called(1)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        server.recover()
+
+        assert (await second).topic == "orders"
+        assert server.calls["GetTopicRoute"] == 1
+
+
+async def test_an_error_that_no_caller_waits_for_any_more_disturbs_nobody(server: ScriptedRouteServer) -> None:
+    server.hang()
+    async with client_of(server.addr) as client:
+        caller = asyncio.create_task(client.topic_route("nowhere"))
+        await server.called(1)
+        caller.cancel()
+        server.recover()
+        with pytest.raises(TopicNotFoundError):
+            await client.topic_route("nowhere")
+
+
+async def test_different_topics_do_not_wait_for_each_other(server: ScriptedRouteServer) -> None:
+    server.hang()
+    async with client_of(server.addr) as client:
+        callers = [asyncio.create_task(client.topic_route(topic)) for topic in ("orders", "nowhere")]
+        await server.called(2)
+        server.recover()
+        results = await asyncio.gather(*callers, return_exceptions=True)
+
+    assert [type(result).__name__ for result in results] == ["TopicRoute", "TopicNotFoundError"]
+
+
+async def test_the_first_server_is_drawn_from_the_list_so_that_clients_spread() -> None:
+    addrs = [f"10.0.0.{number}:9876" for number in range(4)]
+    drawn = {NameServerClient(addrs, rng=random.Random(seed)).name_server_in_use for seed in range(40)}
+
+    assert drawn == set(addrs)
+    assert NameServerClient(addrs, rng=random.Random(3)).name_servers == tuple(addrs)
+
+
+async def test_all_pages_of_topics_come_from_one_server(server: ScriptedRouteServer) -> None:
+    server.topic_names = [f"t{number}" for number in range(7)]
+    async with client_of(server.addr) as client:
+        assert await client.list_topics() == tuple(server.topic_names)
+        assert server.calls["ListTopics"] == 4
+        with pytest.raises(ClusterNotFoundError, match="cluster c9 is not known"):
+            await client.list_topics("c9")
+
+
+async def test_constructing_a_client_opens_nothing_and_using_it_unstarted_says_what_to_do() -> None:
+    client = NameServerClient(["127.0.0.1:9876"])
+
+    with pytest.raises(ClientNotStartedError, match="async with NameServerClient"):
+        await client.topic_route("orders")
+    assert client.route_age_seconds("orders") is None
+    await client.close()
+
+
+async def test_a_closed_client_stays_closed(server: ScriptedRouteServer) -> None:
+    async with client_of(server.addr) as client:
+        await client.topic_route("orders")
+    await client.close()
+
+    for use in (client.topic_route("orders"), client.refresh("orders"), client.start(), client.list_clusters()):
+        with pytest.raises(ClientClosedError, match="make a new NameServerClient"):
+            await use
+
+
+async def test_close_ends_lookups_in_bounded_time_with_a_clear_error(server: ScriptedRouteServer) -> None:
+    server.hang()
+    client = await client_of(server.addr, timeout=60.0).start()
+    waiting = [asyncio.create_task(client.topic_route("orders")) for _ in range(3)]
+    listing = asyncio.create_task(client.list_topics())
+    await server.called(1)
+    await server.called(1, "ListTopics")
+    started = time.monotonic()
+    await client.close()
+
+    assert time.monotonic() - started < 2.0
+    for caller in (*waiting, listing):
+        with pytest.raises(ClientClosedError):
+            await caller
+
+
+async def test_a_caller_that_is_cancelled_while_the_client_closes_is_cancelled(server: ScriptedRouteServer) -> None:
+    server.hang()
+    client = await client_of(server.addr).start()
+    caller = asyncio.create_task(client.topic_route("orders"))
+    await server.called(1)
+    caller.cancel()
+    await client.close()
+
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+
+
+async def test_use_from_another_event_loop_is_refused(server: ScriptedRouteServer) -> None:
+    async with client_of(server.addr) as client:
+
+        def elsewhere() -> None:
+            for use in (client.topic_route, client.refresh, client.fetch_route):
+                with pytest.raises(WrongEventLoopError, match="one client in each event loop"):
+                    asyncio.run(use("orders"))
+            with pytest.raises(WrongEventLoopError):
+                asyncio.run(client.close())
+
+        await asyncio.to_thread(elsewhere)
+        assert (await client.topic_route("orders")).topic == "orders"
+
+
+async def test_no_task_is_left_after_close(server: ScriptedRouteServer) -> None:
+    def own_tasks() -> set[str]:
+        return {name for task in asyncio.all_tasks() if (name := task.get_name()).startswith("pointsman-")}
+
+    async with client_of(server.addr) as client:
+        server.hang()
+        caller = asyncio.create_task(client.topic_route("orders"))
+        await server.called(1)
+        assert own_tasks() == {"pointsman-route-poll", "pointsman-lookup-orders"}
+
+    assert own_tasks() == set()
+    with pytest.raises(ClientClosedError):
+        await caller
+
+
+async def test_a_server_that_comes_back_on_its_port_is_found_again(clock: ManualClock) -> None:
+    with socket.socket() as reserved:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    async with client_of(f"127.0.0.1:{port}", clock=clock) as client:
+        with pytest.raises(NameServersUnavailableError):
+            await client.topic_route("orders")
+        async with scripted_route_server(port) as server:
+            server.routes["orders"] = topic_route()
+            async with asyncio.timeout(10):
+                while True:
+                    try:
+                        route = await client.topic_route("orders")
+                    except NameServersUnavailableError:
+                        # The channel waits out its reconnect backoff, at most 2 s.
+                        await asyncio.sleep(0.05)
+                    else:
+                        break
+    assert route.topic == "orders"

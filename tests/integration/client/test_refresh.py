@@ -1,0 +1,260 @@
+"""Routes in use stay fresh: polling, ages, stale marks, and who hears of a change. Real sockets, manual time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+
+from pointsman_client import NameServerClient, NameServersUnavailableError, RouteChange
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.scripted_route_server import (
+    ScriptedRouteServer,
+    broker_data,
+    scripted_route_server,
+    topic_route,
+    with_digest,
+)
+
+ONE_BROKER = topic_route(groups=[broker_data("broker-a")])
+TWO_BROKERS = topic_route(groups=[broker_data("broker-a"), broker_data("broker-b")])
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedRouteServer]:
+    async with scripted_route_server() as server:
+        server.routes["orders"] = TWO_BROKERS
+        yield server
+
+
+@pytest.fixture
+async def client(server: ScriptedRouteServer, clock: ManualClock) -> AsyncIterator[NameServerClient]:
+    async with NameServerClient([server.addr], poll_jitter=0.0, lookup_timeout_seconds=10.0, clock=clock) as client:
+        yield client
+
+
+async def poll(client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer) -> None:
+    """Let one poll interval pass and wait until its lookup has come back."""
+    await quiet(client, clock)
+    calls = server.calls["GetTopicRoute"]
+    await clock.advance(30.0)
+    await server.called(calls + 1)
+    await quiet(client, clock)
+
+
+async def quiet(client: NameServerClient, clock: ManualClock) -> None:
+    """Wait until no lookup is in flight and who waited for one has run on."""
+    await clock.advance(0.0)
+    while flights := list(client._lookups._flights.values()):
+        await asyncio.wait(flights)
+        await clock.advance(0.0)
+
+
+async def test_a_topic_in_use_is_looked_up_each_interval_and_not_before(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    await client.topic_route("orders")
+    server.routes["orders"] = ONE_BROKER
+
+    await clock.advance(29.9)
+    assert server.calls["GetTopicRoute"] == 1
+    assert len((await client.topic_route("orders")).broker_datas) == 2
+    await clock.advance(0.1)
+    await server.called(2)
+    await client.refresh("orders")
+
+    assert len((await client.topic_route("orders")).broker_datas) == 1
+
+
+async def test_the_age_counts_from_the_last_confirmation(client: NameServerClient, clock: ManualClock) -> None:
+    assert client.route_age_seconds("orders") is None
+    await client.topic_route("orders")
+    await clock.advance(12.5)
+    assert client.route_age_seconds("orders") == 12.5
+
+    await clock.advance(10.0)
+    await client.refresh("orders")
+    assert client.route_age_seconds("orders") == 0.0
+
+
+async def test_w11_with_all_name_servers_down_known_routes_go_on_and_grow_older(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.topic_route("orders")
+    server.fail_with(grpc.StatusCode.UNAVAILABLE)
+    with caplog.at_level(logging.WARNING, "pointsman_client"):
+        await poll(client, clock, server)
+        await poll(client, clock, server)
+
+        assert len(await client.publish_queues("orders")) == 8
+        assert client.route_age_seconds("orders") == 60.0
+        with pytest.raises(NameServersUnavailableError):
+            await client.refresh("orders")
+        assert len(await client.publish_queues("orders")) == 8
+
+        server.recover()
+        await poll(client, clock, server)
+        assert client.route_age_seconds("orders") == 0.0
+
+    assert [record.message.split(",")[0] for record in caplog.records] == [
+        "routes are not refreshed",
+        "routes are refreshed again",
+    ]
+
+
+async def test_when_no_server_answers_the_rest_of_the_round_is_left_out(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    topics = [f"t{number}" for number in range(40)]
+    for topic in topics:
+        server.routes[topic] = topic_route(topic)
+        await client.topic_route(topic)
+    before = server.calls["GetTopicRoute"]
+    server.fail_with(grpc.StatusCode.UNAVAILABLE)
+
+    await poll(client, clock, server)
+
+    assert server.calls["GetTopicRoute"] - before <= 8
+
+
+async def test_a_poll_asks_for_a_few_topics_at_a_time(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    for number in range(30):
+        server.routes[f"t{number}"] = topic_route(f"t{number}")
+        await client.topic_route(f"t{number}")
+    server.hang()
+    await clock.advance(30.0)
+    await server.called(38)
+    server.recover()
+    await server.called(60)
+
+    assert server.busiest == 8
+
+
+async def test_a_topic_not_found_any_more_keeps_its_route_marked_stale(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    known = await client.topic_route("orders")
+    del server.routes["orders"]
+    await poll(client, clock, server)
+
+    stale = await client.topic_route("orders")
+    assert (stale.stale, stale.broker_datas) == (True, known.broker_datas)
+    assert (await client.refresh("orders")).stale
+    assert client.route_age_seconds("orders") == 30.0
+
+    server.routes["orders"] = TWO_BROKERS
+    assert not (await client.refresh("orders")).stale
+
+
+async def test_a_callback_hears_each_change_once_and_nothing_when_all_is_as_before(
+    client: NameServerClient, server: ScriptedRouteServer
+) -> None:
+    heard: list[RouteChange] = []
+    remove = client.on_route_change(heard.append)
+    await client.topic_route("orders")
+    server.routes["orders"] = with_digest(TWO_BROKERS, boot=8, counter=9)
+    await client.refresh("orders")
+    server.routes["orders"] = ONE_BROKER
+    await client.refresh("orders")
+    remove()
+    server.routes["orders"] = TWO_BROKERS
+    await client.refresh("orders")
+
+    sizes = [(change.old and len(change.old.broker_datas), len(change.new.broker_datas)) for change in heard]
+    assert sizes == [(None, 2), (2, 1)]
+
+
+async def test_a_callback_that_raises_goes_to_the_loops_handler_and_stops_nothing(
+    client: NameServerClient,
+) -> None:
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
+    heard: list[RouteChange] = []
+
+    def broken(change: RouteChange) -> None:
+        raise LookupError(change.topic)
+
+    client.on_route_change(broken)
+    client.on_route_change(heard.append)
+    await client.topic_route("orders")
+    await asyncio.sleep(0)
+
+    assert [type(fault) for fault in faults] == [LookupError]
+    assert len(heard) == 1
+
+
+async def test_changes_begin_with_the_route_as_it_is_and_a_slow_reader_sees_the_latest(
+    client: NameServerClient, server: ScriptedRouteServer
+) -> None:
+    changes = client.route_changes("orders")
+    first = await anext(changes)
+    assert (first.old, len(first.new.broker_datas)) == (None, 2)
+
+    server.routes["orders"] = ONE_BROKER
+    await client.refresh("orders")
+    server.routes["orders"] = topic_route(groups=[])
+    await client.refresh("orders")
+    second = await anext(changes)
+    assert second.old == first.new
+    assert second.new.broker_datas == ()
+
+
+async def test_changes_of_a_topic_that_is_not_there_yet_wait_for_it(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    changes = client.route_changes("later")
+    reading = asyncio.ensure_future(anext(changes))
+    await server.called(1)
+    await poll(client, clock, server)
+    assert not reading.done()
+
+    server.routes["later"] = topic_route("later")
+    await poll(client, clock, server)
+    assert (await reading).new.topic == "later"
+
+
+async def test_changes_end_when_the_client_closes(client: NameServerClient) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def read() -> None:
+        async for change in client.route_changes("orders"):
+            heard.put_nowait(change.topic)
+
+    reading = asyncio.create_task(read())
+    assert await heard.get() == "orders"
+    await client.close()
+
+    await reading
+    assert heard.empty()
+
+
+async def test_an_iterator_that_was_dropped_is_polled_no_more(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    changes = client.route_changes("never")
+    reading = asyncio.ensure_future(anext(changes))
+    await poll(client, clock, server)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    del changes, reading
+    gc.collect()
+    before = server.calls["GetTopicRoute"]
+    await clock.advance(90.0)
+
+    assert server.calls["GetTopicRoute"] == before
+
+
+async def test_jitter_only_shortens_the_interval(server: ScriptedRouteServer, clock: ManualClock) -> None:
+    async with NameServerClient([server.addr], poll_jitter=0.5, clock=clock) as client:
+        await client.topic_route("orders")
+        for _ in range(5):
+            await poll(client, clock, server)
+
+    assert server.calls["GetTopicRoute"] >= 6

@@ -1,0 +1,146 @@
+"""The end of a KeepAlive stream: who it speaks against, when, and when not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+import pytest
+
+from namesrv.app import NameServerApp
+from pointsman.v1 import registration_service_pb2 as messages
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from tests.fakes import wire
+from tests.fakes.manual_clock import ManualClock
+from tests.integration.namesrv.conftest import Peer
+
+START_IS_OVER = 121.0
+"""Past the first expiry after the server's start, in which a broken stream is given the whole expiry."""
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let real sockets deliver; fails after two seconds."""
+    async with asyncio.timeout(2):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def states(server: NameServerApp) -> list[str]:
+    return [replica.state.value for _, replica in server.core.replicas()]
+
+
+class Stream:
+    """A KeepAlive stream over a connection of its own."""
+
+    def __init__(self, server: NameServerApp, generation: int) -> None:
+        self._channel = grpc.aio.insecure_channel(server.addr, options=[("grpc.use_local_subchannel_pool", 1)])
+        self._call = RegistrationServiceStub(self._channel).KeepAlive()
+        self._generation = generation
+
+    async def beat(self, *, hand_over: bool = False) -> int:
+        beat = wire.beat(self._generation, hand_over=hand_over)
+        await self._call.write(messages.KeepAliveRequest(beat=beat))
+        answer = await self._call.read()
+        assert isinstance(answer, messages.KeepAliveResponse)
+        return answer.answer.status
+
+    async def end(self) -> None:
+        await self._channel.close()
+
+    async def status(self) -> grpc.StatusCode:
+        return await self._call.code()
+
+
+@pytest.fixture
+async def generation(server: NameServerApp, peer: Peer, clock: ManualClock) -> int:  # noqa: ARG001  # server first
+    """A broker registered when the start of the server is over."""
+    await clock.advance(START_IS_OVER)
+    return (await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))).generation
+
+
+async def test_a_broken_stream_marks_the_broker_and_removes_it_after_the_grace(
+    server: NameServerApp, generation: int, clock: ManualClock
+) -> None:
+    stream = Stream(server, generation)
+    await stream.beat()
+    await stream.end()
+    await until(lambda: states(server) == ["SUSPECT"])
+    assert "orders" in server.core.routes.topics
+
+    await clock.advance(9)
+    assert states(server) == ["SUSPECT"]
+    await clock.advance(6)
+
+    assert states(server) == []
+    last = server.recorder.recent.of("a")[-1].event
+    assert (last.kind, last.reason) == ("EXPIRED", "STREAM_BROKEN")
+
+
+async def test_a_stream_that_ends_long_after_its_last_beat_says_only_silence(
+    server: NameServerApp, generation: int, clock: ManualClock
+) -> None:
+    stream = Stream(server, generation)
+    await stream.beat()
+    await clock.advance(46)
+    await stream.end()
+    await until(lambda: server.metrics.streams._value.get() == 0)
+    await clock.advance(20)
+
+    assert states(server) == ["UP"]
+
+
+async def test_the_old_connection_that_closes_late_does_not_speak_against_the_new_one(
+    server: NameServerApp, generation: int, clock: ManualClock
+) -> None:
+    old, new = Stream(server, generation), Stream(server, generation)
+    await old.beat()
+    await new.beat()
+    await old.end()
+    await until(lambda: server.metrics.streams._value.get() == 1)
+    await clock.advance(20)
+
+    assert states(server) == ["UP"]
+    await new.end()
+
+
+async def test_within_the_first_expiry_after_our_start_a_broken_stream_is_given_the_whole_expiry(
+    server: NameServerApp, peer: Peer, clock: ManualClock
+) -> None:
+    generation = (await peer.registration.RegisterBroker(wire.registration())).generation
+    stream = Stream(server, generation)
+    await stream.beat()
+    await stream.end()
+    await until(lambda: states(server) == ["SUSPECT"])
+    await clock.advance(100)
+    assert states(server) == ["SUSPECT"]
+    await clock.advance(26)
+    assert states(server) == []
+
+
+async def test_an_agent_that_hands_over_leaves_its_broker_in_the_routes_for_a_minute(
+    server: NameServerApp, generation: int, clock: ManualClock
+) -> None:
+    stream = Stream(server, generation)
+    await stream.beat(hand_over=True)
+    await stream.end()
+    await until(lambda: server.metrics.streams._value.get() == 0)
+    await clock.advance(60)
+    assert states(server) == ["UP"]
+    await clock.advance(5.5)
+    assert states(server) == []
+
+
+async def test_a_server_that_stops_ends_the_streams_itself_and_blames_no_broker(clock: ManualClock) -> None:
+    from tests.fakes.name_server import running_name_server  # noqa: PLC0415  # this test ends the server itself
+
+    async with running_name_server(clock=clock) as server:
+        await clock.advance(START_IS_OVER)
+        async with grpc.aio.insecure_channel(server.addr) as channel:
+            registered = await RegistrationServiceStub(channel).RegisterBroker(wire.registration())
+        stream = Stream(server, registered.generation)
+        await stream.beat()
+    assert await stream.status() is grpc.StatusCode.UNAVAILABLE
+    kinds = [record.event.kind for record in server.recorder.recent.of("a")]
+    assert kinds == ["REGISTERED"]
+    await stream.end()

@@ -1,0 +1,315 @@
+"""RegistrationService over a real channel: what is applied, what is refused, and what a break leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from grpc_status import rpc_status
+
+from namesrv.app import NameServerApp
+from pointsman.v1 import registration_service_pb2 as messages
+from pointsman.v1.broker_pb2 import PROBE_STATUS_FAILING, BrokerIdentity, TopicConfig
+from pointsman.v1.registration_service_pb2 import RegisterBrokerRequest
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
+from pointsman.wire.errors import ErrorDetails, read_status
+from tests.fakes import wire
+from tests.integration.namesrv.conftest import Peer
+
+BIG = [wire.topic(f"topic-{i}") for i in range(20_000)]
+
+
+async def refusal(error: grpc.aio.AioRpcError) -> ErrorDetails:
+    """What the server said beyond the status code."""
+    return read_status(rpc_status.from_call(error))
+
+
+async def test_a_registered_topic_is_routed_with_its_queues_and_addresses(peer: Peer) -> None:
+    registered = await peer.registration.RegisterBroker(
+        wire.registration(wire.topic("orders", queues=8), ha_addr="10.0.0.1:10912", zone="z1")
+    )
+    route = (await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders"))).route
+
+    assert registered.generation
+    assert (registered.heartbeat_interval.seconds, registered.expiry.seconds) == (30, 120)
+    assert [(q.cluster, q.broker_name, q.read_queue_nums, q.write_queue_nums, q.perm) for q in route.queue_datas] == [
+        ("c1", "a", 8, 8, 6)
+    ]
+    (group,) = route.broker_datas
+    assert (group.zone, group.acting_master) == ("z1", True)
+    assert [(r.broker_id, r.addr, r.ha_addr) for r in group.replicas] == [(0, "10.0.0.1:10911", "10.0.0.1:10912")]
+    assert len(route.revision.digest) == 8
+    assert route.revision.boot
+
+
+async def test_a_slave_is_told_its_masters_address_and_ha_address(peer: Peer) -> None:
+    master = await peer.registration.RegisterBroker(wire.registration(ha_addr="10.0.0.1:10912"))
+    slave = await peer.registration.RegisterBroker(wire.registration(who=wire.identity(broker_id=1, addr="10.0.0.2:1")))
+
+    assert (slave.group.master_addr, slave.group.ha_addr) == ("10.0.0.1:10911", "10.0.0.1:10912")
+    assert (master.group.master_addr, master.group.ha_addr) == ("", "")
+
+
+async def test_twenty_thousand_topics_in_chunks_are_all_there(server: NameServerApp, peer: Peer) -> None:
+    await peer.registration.RegisterBroker(wire.registration(*BIG))
+
+    assert len(server.core.routes.topics) == len(BIG)
+
+
+async def test_a_commit_with_wrong_counts_changes_nothing(server: NameServerApp, peer: Peer) -> None:
+    chunks = list(wire.registration(wire.topic("orders")))
+    chunks[-1].commit.topic_count = 2
+
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await peer.registration.RegisterBroker(iter(chunks))
+
+    violations = (await refusal(refused.value)).violations
+    assert [(v.field, v.description) for v in violations] == [("commit.topic_count", "says 2, received were 1")]
+    assert server.core.replicas() == []
+
+
+async def test_a_stream_that_ends_without_a_commit_changes_nothing(server: NameServerApp, peer: Peer) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await peer.registration.RegisterBroker(wire.registration(*BIG[:15_000], commit=False))
+
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert server.core.replicas() == []
+    assert server.core.routes.topics == {}
+
+
+@pytest.mark.parametrize("how", ["cancel", "close"])
+async def test_a_registration_that_breaks_after_15_000_topics_changes_nothing(
+    server: NameServerApp, peer: Peer, how: str
+) -> None:
+    sent = asyncio.Event()
+
+    async def chunks() -> AsyncIterator[RegisterBrokerRequest]:
+        for chunk in wire.registration(*BIG[:15_000], commit=False):
+            yield chunk
+        sent.set()
+        await asyncio.Event().wait()  # the rest never comes
+
+    async with grpc.aio.insecure_channel(server.addr) as channel:
+        call = RegistrationServiceStub(channel).RegisterBroker(chunks())
+        await sent.wait()
+        if how == "cancel":
+            call.cancel()
+        else:
+            await channel.close()
+    # A call after it shows that the server has seen the end of the stream or will yet: nothing is applied either way.
+    await peer.registration.RegisterBroker(wire.registration(wire.topic("other"), who=wire.identity(name="b")))
+
+    assert [replica.identity.broker_name for _, replica in server.core.replicas()] == ["b"]
+    assert set(server.core.routes.topics) == {"other"}
+
+
+KILLED_AGENT = """
+import sys
+import grpc
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from tests.fakes import wire
+
+def chunks():
+    yield from wire.registration(*[wire.topic(f"t{i}") for i in range(15_000)], commit=False)
+    print("sent", flush=True)
+    sys.stdin.read()
+
+RegistrationServiceStub(grpc.insecure_channel(sys.argv[1])).RegisterBroker(chunks())
+"""
+
+
+async def test_a_registration_whose_agent_is_killed_changes_nothing(server: NameServerApp, peer: Peer) -> None:
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", KILLED_AGENT, server.addr, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert agent.stdout is not None
+    assert await agent.stdout.readline() == b"sent\n"
+    agent.send_signal(signal.SIGKILL)
+    await agent.wait()
+    await peer.registration.RegisterBroker(wire.registration(wire.topic("other"), who=wire.identity(name="b")))
+
+    assert [replica.identity.broker_name for _, replica in server.core.replicas()] == ["b"]
+    assert set(server.core.routes.topics) == {"other"}
+
+
+def _bad(**fields: object) -> list[RegisterBrokerRequest]:
+    return list(wire.registration(**fields))  # type: ignore[arg-type]  # each case names fields of its own
+
+
+def _bad_topic(**fields: int | str) -> list[RegisterBrokerRequest]:
+    good: dict[str, int | str] = {"topic": "orders", "read_queue_nums": 4, "write_queue_nums": 4, "perm": 6}
+    return list(wire.registration(TopicConfig(**(good | fields))))  # type: ignore[arg-type]  # as above
+
+
+@pytest.mark.parametrize(
+    ("chunks", "field", "value"),
+    [
+        pytest.param(_bad(who=wire.identity(name="a b")), "broker.identity.broker_name", "'a b'", id="name"),
+        pytest.param(_bad(who=wire.identity(name="x" * 128)), "broker.identity.broker_name", "128", id="long-name"),
+        pytest.param(_bad(who=wire.identity(cluster="")), "broker.identity.cluster", "''", id="no-cluster"),
+        pytest.param(_bad(who=wire.identity(addr="10.0.0.1")), "broker.identity.addr", "'10.0.0.1'", id="no-port"),
+        pytest.param(_bad(who=wire.identity(addr="h:0")), "broker.identity.addr", "'h:0'", id="port-0"),
+        pytest.param(_bad(who=wire.identity(addr="h:65536")), "broker.identity.addr", "'h:65536'", id="port-65536"),
+        pytest.param(_bad(who=wire.identity(addr="::1:99")), "broker.identity.addr", "'::1:99'", id="v6-bare"),
+        pytest.param(_bad(who=wire.identity(broker_id=2**31)), "broker.identity.broker_id", "2147483648", id="id"),
+        pytest.param(_bad(ha_addr="nowhere"), "broker.ha_addr", "'nowhere'", id="ha-addr"),
+        pytest.param(_bad(zone="a\x1b[31m"), "broker.zone", r"'a\x1b[31m'", id="control-characters"),
+        pytest.param(_bad(heartbeat=0), "broker.heartbeat_interval", "0s", id="interval-0"),
+        pytest.param(_bad(heartbeat=301, expiry=1000), "broker.heartbeat_interval", "301s", id="interval-301"),
+        pytest.param(_bad(heartbeat=30, expiry=89), "broker.expiry", "89s", id="expiry-under-3-intervals"),
+        pytest.param(_bad(heartbeat=30, expiry=3601), "broker.expiry", "3601s", id="expiry-over-the-bound"),
+        pytest.param(_bad_topic(topic="or ders"), "topics[0].topic", "'or ders'", id="topic-name"),
+        pytest.param(_bad_topic(read_queue_nums=65_536), "topics[0].read_queue_nums", "65536", id="read-queues"),
+        pytest.param(_bad_topic(write_queue_nums=2**32 - 1), "topics[0].write_queue_nums", "4294967295", id="queues"),
+        pytest.param(_bad_topic(perm=16), "topics[0].perm", "16", id="perm"),
+        pytest.param(_bad_topic(topic_sys_flag=4), "topics[0].topic_sys_flag", "4", id="flag"),
+        pytest.param(
+            list(wire.registration(wire.topic("orders"), wire.topic("orders"))),
+            "topics[1].topic",
+            "'orders'",
+            id="twice",
+        ),
+        pytest.param(
+            list(wire.registration(wire.topic("t"), wire.topic("u"), wire.topic("t"), chunk=2)),
+            "topics[2].topic",
+            "'t'",
+            id="twice-over-chunks",
+        ),
+    ],
+)
+async def test_bad_input_is_answered_with_field_and_value_and_changes_nothing(
+    server: NameServerApp, peer: Peer, chunks: list[RegisterBrokerRequest], field: str, value: str
+) -> None:
+    await peer.registration.RegisterBroker(wire.registration(wire.topic("kept"), who=wire.identity(name="kept")))
+    change = server.core.routes.change
+
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await peer.registration.RegisterBroker(iter(chunks))
+
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    (violation,) = (await refusal(refused.value)).violations
+    assert violation.field == field
+    assert value in violation.description
+    assert server.core.routes.change == change
+    assert set(server.core.routes.topics) == {"kept"}
+
+
+async def test_every_fault_of_a_request_is_named_at_once(peer: Peer) -> None:
+    chunks = wire.registration(wire.topic("a b", queues=70_000), who=wire.identity(name="?", addr="x"))
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await peer.registration.RegisterBroker(chunks)
+    fields = [v.field for v in (await refusal(refused.value)).violations]
+    assert fields == ["broker.identity.broker_name", "broker.identity.addr"]
+
+
+async def test_a_delta_on_a_known_base_changes_only_what_it_names(peer: Peer) -> None:
+    registered = await peer.registration.RegisterBroker(wire.registration(wire.topic("a"), wire.topic("b")))
+    delta = messages.UpdateTopicsRequest(
+        identity=wire.identity(),
+        generation=registered.generation,
+        base_data_version=wire.data_version((0, 0, 1)),
+        data_version=wire.data_version((0, 0, 2)),
+        changed=[wire.topic("b", queues=9), wire.topic("c")],
+        removed=["a"],
+    )
+    updated = await peer.registration.UpdateTopics(delta)
+
+    assert updated.topic_count == 2
+    route = (await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="b"))).route
+    assert route.queue_datas[0].read_queue_nums == 9
+    with pytest.raises(grpc.aio.AioRpcError) as gone:
+        await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="a"))
+    assert gone.value.code() is grpc.StatusCode.NOT_FOUND
+    with pytest.raises(grpc.aio.AioRpcError) as stale:
+        await peer.registration.UpdateTopics(delta)
+    assert stale.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert (await refusal(stale.value)).code == "STALE_DATA_VERSION"
+
+
+async def test_a_lower_claim_is_refused_and_told_the_holder(server: NameServerApp, peer: Peer) -> None:
+    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders"), version=(5, 0, 1)))
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await peer.registration.RegisterBroker(
+            wire.registration(who=wire.identity(addr="10.0.0.9:10911"), version=(4, 0, 9))
+        )
+
+    details = await refusal(refused.value)
+    assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
+    assert (details.code, details.facts) == ("IDENTITY_HELD", {"holder_addr": "10.0.0.1:10911"})
+    assert [replica.identity.addr for _, replica in server.core.replicas()] == ["10.0.0.1:10911"]
+    assert server.recorder.recent.of("a")[-1].event.kind == "REJECTED"
+
+
+async def test_a_beat_is_answered_by_what_the_server_wants(peer: Peer) -> None:
+    async def status(beat: messages.Beat) -> messages.BeatAnswer:
+        return (await peer.registration.Heartbeat(messages.HeartbeatRequest(beat=beat))).answer
+
+    assert (await status(wire.beat(1))).status == messages.BEAT_STATUS_UNKNOWN_BROKER
+    generation = (await peer.registration.RegisterBroker(wire.registration())).generation
+    assert (await status(wire.beat(generation))).status == messages.BEAT_STATUS_OK
+    stale = await status(wire.beat(generation + 1))
+    assert (stale.status, stale.holder_addr) == (messages.BEAT_STATUS_STALE_GENERATION, "10.0.0.1:10911")
+    old = await status(wire.beat(generation, version=(0, 0, 2)))
+    assert (old.status, old.held_data_version.counter) == (messages.BEAT_STATUS_TOPICS_OUT_OF_DATE, 1)
+
+
+async def test_a_leave_with_a_stale_generation_changes_nothing_and_says_so(server: NameServerApp, peer: Peer) -> None:
+    first = (await peer.registration.RegisterBroker(wire.registration())).generation
+    second = (await peer.registration.RegisterBroker(wire.registration())).generation
+
+    def leave(generation: int) -> messages.UnregisterBrokerRequest:
+        return messages.UnregisterBrokerRequest(
+            identity=wire.identity(), generation=generation, reason=messages.UNREGISTER_REASON_SHUTDOWN
+        )
+
+    stale = await peer.registration.UnregisterBroker(leave(first))
+    assert stale.status == messages.UNREGISTER_STATUS_STALE_GENERATION
+    assert len(server.core.replicas()) == 1
+    done = await peer.registration.UnregisterBroker(leave(second))
+    assert done.status == messages.UNREGISTER_STATUS_UNREGISTERED
+    assert server.core.replicas() == []
+
+
+async def test_a_leave_without_a_reason_is_refused(peer: Peer) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await peer.registration.UnregisterBroker(messages.UnregisterBrokerRequest(identity=wire.identity()))
+    assert [v.field for v in (await refusal(refused.value)).violations] == ["reason"]
+
+
+async def test_a_failing_probe_takes_the_broker_out_and_a_passing_one_brings_it_back(
+    server: NameServerApp, peer: Peer
+) -> None:
+    generation = (await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))).generation
+    stream = peer.registration.KeepAlive()
+    for probe, routed in ((PROBE_STATUS_FAILING, False), (0, True)):
+        beat = wire.beat(generation, probe=probe)  # type: ignore[arg-type]  # 0 is UNSPECIFIED
+        await stream.write(messages.KeepAliveRequest(beat=beat))
+        answer = await stream.read()
+        assert isinstance(answer, messages.KeepAliveResponse)
+        assert answer.answer.status == messages.BEAT_STATUS_OK
+        assert ("orders" in server.core.routes.topics) is routed
+    stream.cancel()
+    kinds = [(r.event.kind, r.event.reason) for r in server.recorder.recent.of("a")]
+    assert kinds == [("REGISTERED", None), ("PROBE_FAILED", "PROBE"), ("RECOVERED", "PROBE")]
+
+
+async def test_an_address_of_another_kind_is_refused_in_a_beat_too(peer: Peer) -> None:
+    beat = wire.beat(1, who=BrokerIdentity(cluster="c", broker_name="a", addr="nope"))
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await peer.registration.Heartbeat(messages.HeartbeatRequest(beat=beat))
+    assert [v.field for v in (await refusal(refused.value)).violations] == ["beat.identity.addr"]
+
+
+async def test_a_negative_interval_is_refused(peer: Peer) -> None:
+    chunks = list(wire.registration())
+    chunks[0].broker.heartbeat_interval.CopyFrom(Duration(seconds=-5))
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await peer.registration.RegisterBroker(iter(chunks))
+    fields = [v.field for v in (await refusal(refused.value)).violations]
+    assert fields == ["broker.heartbeat_interval"]

@@ -1,0 +1,220 @@
+"""Read and play scenario files: commands to the core, and under ``----`` what it answers.
+
+A command is a word, then bare words and ``key=value`` pairs. Brokers are written ``name/id`` or ``cluster/name/id``
+(cluster c1 where none stands). Each address remembers the generation it was last given, as its agent would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from namesrv.core.errors import NameServerError
+from namesrv.core.events import Event, Reason
+from namesrv.core.liveness import LivenessRules
+from namesrv.core.model import BrokerIdentity, DataVersion, Health, ProbeVerdict, QueueConfig, Registration
+from namesrv.core.name_server import NameServer
+
+START = 1_000.0
+PERMS = {"rw": 6, "r": 4, "w": 2, "rwx": 7}
+PERM_WORDS = {number: word for word, number in PERMS.items()}
+
+
+@dataclass
+class Step:
+    """A few commands and the lines expected of them."""
+
+    commands: list[str]
+    expected: list[str] = field(default_factory=list)
+    comments: list[str] = field(default_factory=list)
+
+
+def parse(text: str) -> list[Step]:
+    """Steps are separated by blank lines."""
+    steps = []
+    for block in text.strip().split("\n\n"):
+        before, _, after = block.partition("\n----")
+        lines = before.split("\n")
+        steps.append(
+            Step(
+                [line for line in lines if line and not line.startswith("#")],
+                [line for line in after.split("\n") if line],
+                [line for line in lines if line.startswith("#")],
+            )
+        )
+    return steps
+
+
+def render(steps: Iterable[Step], outputs: Iterable[list[str]]) -> str:
+    """The file as it would be if all expectations were right."""
+    blocks = []
+    for step, output in zip(steps, outputs, strict=True):
+        answers = ["----", *output] if step.commands else []
+        blocks.append("\n".join([*step.comments, *step.commands, *answers]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def load(path: Path) -> list[Step]:
+    return parse(path.read_text(encoding="utf-8"))
+
+
+class Player:
+    """One core and the agents that speak to it."""
+
+    def __init__(self) -> None:
+        self.now = START
+        self.core = NameServer(rules=LivenessRules(), first_generation=1, started_at=START)
+        self._generations: dict[tuple[str, str], int] = {}
+        self._identities: dict[tuple[str, str], Registration] = {}
+
+    def play(self, step: Step) -> list[str]:
+        """Run the commands of a step and return what they print."""
+        lines: list[str] = []
+        for command in step.commands:
+            word, *rest = command.split()
+            words = [part for part in rest if "=" not in part]
+            options = dict(part.split("=", 1) for part in rest if "=" in part)
+            try:
+                lines += getattr(self, f"do_{word}")(*words, **options)
+            except NameServerError as error:
+                lines.append(f"refused {error.code}: {error}")
+            self.core.check_invariants()
+        return lines
+
+    # --- commands ---------------------------------------------------------------------------------------------
+
+    def do_register(self, broker: str, addr: str, **options: str) -> Iterator[str]:
+        who = _identity(broker, addr)
+        registration = Registration(
+            identity=who,
+            topics=dict(_topics(options.get("topics", ""))),
+            data_version=_version(options.get("version", "0.1")),
+            heartbeat_interval=float(options.get("interval", 30)),
+            expiry=float(options.get("expiry", 120)),
+            acting_master=options.get("acting", "on") == "on",
+            incarnation=options.get("incarnation", ""),
+            health=_health(options.get("probe", "UNKNOWN")),
+            ha_addr=options.get("ha", ""),
+            zone=options.get("zone", ""),
+        )
+        registered = self.core.register(registration, now=self.now)
+        self._generations[who.cluster, addr] = registered.generation
+        self._identities[who.cluster, addr] = registration
+        yield from _shown(registered.events)
+        if registered.view.master_addr:
+            yield f"  told master={registered.view.master_addr} ha={registered.view.ha_addr}"
+
+    def do_beat(self, addr: str, cluster: str = "c1", generation: str = "", **options: str) -> Iterator[str]:
+        registration = self._identities[cluster, addr]
+        answer = self.core.beat(
+            registration.identity,
+            int(generation) if generation else self._generations[cluster, addr],
+            data_version=_version(options["version"]) if "version" in options else registration.data_version,
+            health=_health(options.get("probe", "UNKNOWN")),
+            now=self.now,
+            stream=int(options["stream"]) if "stream" in options else None,
+            hand_over=options.get("hand_over") == "yes",
+        )
+        yield from _shown(answer.events)
+        if answer.status != "OK":
+            yield f"  told {answer.status}" + (f" holder={answer.holder_addr}" if answer.holder_addr else "")
+
+    def do_break(self, addr: str, stream: str, cluster: str = "c1") -> Iterator[str]:
+        identity = self._identities[cluster, addr].identity
+        generation = self._generations[cluster, addr]
+        yield from _shown(self.core.end_stream(identity, generation, stream=int(stream), now=self.now))
+
+    def do_unregister(
+        self, addr: str, cluster: str = "c1", generation: str = "", reason: str = "SHUTDOWN"
+    ) -> Iterator[str]:
+        answer = self.core.unregister(
+            self._identities[cluster, addr].identity,
+            int(generation) if generation else self._generations[cluster, addr],
+            reason=Reason(reason),
+            now=self.now,
+        )
+        yield from _shown(answer.events)
+        if answer.status != "UNREGISTERED":
+            yield f"  told {answer.status}" + (f" holder={answer.holder_addr}" if answer.holder_addr else "")
+
+    def do_update(self, addr: str, base: str, version: str, cluster: str = "c1", **options: str) -> Iterator[str]:
+        count = self.core.update_topics(
+            self._identities[cluster, addr].identity,
+            self._generations[cluster, addr],
+            base=_version(base),
+            data_version=_version(version),
+            changed=dict(_topics(options.get("changed", ""))),
+            removed=[name for name in options.get("removed", "").split(",") if name],
+        )
+        yield f"  holds {count} topics"
+
+    def do_advance(self, seconds: str) -> Iterator[str]:
+        """Let time pass, with a sweep whenever the server would run one."""
+        target = self.now + float(seconds)
+        while self.now < target:
+            self.now = min(target, self.now + self.core.sweep_interval())
+            for line in _shown(self.core.sweep(now=self.now)):
+                yield f"{self.now - START:g}s {line}"
+
+    def do_route(self, topic: str, cluster: str = "", zone: str = "") -> Iterator[str]:
+        route = self.core.routes.route(topic, cluster=cluster, zone=zone)
+        for (key, queues), group in zip(route.queues, route.groups, strict=True):
+            replicas = ", ".join(
+                f"{replica.identity.broker_id}: {replica.identity.addr}"
+                + ("" if replica.state == "UP" else f" {replica.state}")
+                for replica in group.routed()
+            )
+            perm = PERM_WORDS.get(queues.perm, str(queues.perm))
+            counts = f"{queues.read_queue_nums}/{queues.write_queue_nums}"
+            yield f"{key.cluster}/{key.broker_name} queues={counts} perm={perm} {{{replicas}}}"
+        if not route.queues:
+            yield "(empty)"
+
+    def do_topics(self, cluster: str = "") -> Iterator[str]:
+        yield " ".join(self.core.topic_names(cluster)) or "(none)"
+
+    def do_clusters(self) -> Iterator[str]:
+        for cluster, groups in self.core.clusters():
+            yield f"{cluster}: {' '.join(group.key.broker_name for group in groups)}"
+        if not self.core.clusters():
+            yield "(none)"
+
+    def do_brokers(self) -> Iterator[str]:
+        for _, replica in self.core.replicas():
+            yield f"{replica.identity} {replica.state} generation={replica.generation}"
+        if not self.core.replicas():
+            yield "(none)"
+
+
+def _shown(events: Iterable[Event]) -> Iterator[str]:
+    for event in events:
+        assert event.broker is not None
+        line = f"{event.kind} {event.broker.identity}"
+        if event.reason is not None:
+            line += f" {event.reason}"
+        if event.interval:
+            line += f" after={event.interval:g}s"
+        facts = {key: value for key, value in event.detail.items() if key != "topics" and value != ""}
+        yield line + "".join(f" {key}={value}" for key, value in facts.items())
+
+
+def _identity(broker: str, addr: str) -> BrokerIdentity:
+    *cluster, name, broker_id = broker.split("/")
+    return BrokerIdentity(cluster[0] if cluster else "c1", name, int(broker_id), addr)
+
+
+def _version(text: str) -> DataVersion:
+    state, counter = text.split(".")
+    return DataVersion(int(state), 0, int(counter))
+
+
+def _health(text: str) -> Health:
+    return Health(ProbeVerdict(text.upper()))
+
+
+def _topics(text: str) -> Iterator[tuple[str, QueueConfig]]:
+    for part in text.split(","):
+        if part:
+            name, queues, *perm = part.split(":")
+            yield name, QueueConfig(int(queues), int(queues), PERMS[perm[0]] if perm else 6)
