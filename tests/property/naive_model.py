@@ -42,7 +42,7 @@ class Model:
             and call["version"][0] < holder["version"][0]
         ):
             return ("held by", holder["who"][3])
-        events = []
+        events: list[Any] = []
         old = next(
             (f for f in self.facts if f["who"][:2] == who[:2] and f["who"][3] == who[3] and f["who"][2] != who[2]), None
         )

@@ -227,17 +227,17 @@ class NameServerMachine(RuleBasedStateMachine):
     @invariant()
     def a_visible_change_moves_the_revision(self) -> None:
         """And the same counter means the same route, for as long as this boot lives."""
-        core = getattr(self, "core", None)
-        if core is None:
+        if not hasattr(self, "core"):
             return
-        if getattr(self, "seen_of", None) is not core:
-            self.seen_of, self.seen = core, {}
+        if getattr(self, "seen_of", None) is not self.core:
+            self.seen_of = self.core
+            self.seen: dict[Any, Any] = {}
         for topic in ("t1", "t2", "t3"):
             try:
                 route = self.route(topic)
             except TopicNotFound:
                 continue
-            counter = core.routes.counter(topic)
+            counter = self.core.routes.counter(topic)
             assert self.seen.setdefault((topic, counter), route) == route
 
 

@@ -1,0 +1,163 @@
+"""Health, reflection, metrics, history and administration of a running server, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from namesrv.app import NameServerApp
+from pointsman.v1.admin_service_pb2 import ListBrokerEventsRequest, ListBrokersRequest
+from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT
+from tests.fakes import wire
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.name_server import running_name_server
+from tests.integration.namesrv.conftest import Peer
+
+
+def rows(history: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(history.glob("raw/dt=*/*.jsonl*")):
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        yield from map(json.loads, raw.splitlines())
+
+
+async def get(url: str) -> tuple[int, str]:
+    def fetch() -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    return await asyncio.to_thread(fetch)
+
+
+async def test_health_is_serving_for_the_whole_and_for_each_service(peer: Peer) -> None:
+    stub = health_pb2_grpc.HealthStub(peer.channel)
+    for service in ("", "pointsman.v1.RouteService", "pointsman.v1.RegistrationService", "pointsman.v1.AdminService"):
+        answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_reflection_names_the_services(peer: Peer) -> None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(peer.channel)
+    call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+    answer = await call.read()
+    names = {service.name for service in answer.list_services_response.service}
+    assert {"pointsman.v1.RouteService", "pointsman.v1.RegistrationService", "pointsman.v1.AdminService"} <= names
+    call.cancel()
+
+
+async def test_metrics_and_health_over_http(server: NameServerApp, peer: Peer, clock: ManualClock) -> None:
+    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
+    await clock.advance(5)
+    base = f"http://127.0.0.1:{server.monitoring_port}"
+
+    status, body = await get(f"{base}/healthz")
+    assert (status, json.loads(body)["healthy"]) == (200, True)
+    status, metrics = await get(f"{base}/metrics")
+    assert status == 200
+    assert 'namesrv_brokers{cluster="c1",role="master",state="UP"} 1.0' in metrics
+    assert "namesrv_topics 1.0" in metrics
+    assert 'namesrv_events_total{event="REGISTERED",reason=""} 1.0' in metrics
+    assert (await get(f"{base}/else"))[0] == 404
+
+
+async def test_brokers_are_listed_with_their_liveness(peer: Peer, clock: ManualClock) -> None:
+    await peer.registration.RegisterBroker(
+        wire.registration(wire.topic("orders"), zone="z1", host="h1", labels={"team": "x"}, incarnation="r1")
+    )
+    await clock.advance(80)
+    listed = await peer.admin.ListBrokers(ListBrokersRequest())
+    (broker,) = listed.brokers
+    assert (broker.state, broker.zone, broker.host, broker.labels["team"]) == (BROKER_STATE_SUSPECT, "z1", "h1", "x")
+    assert (broker.topic_count, broker.brings_topics, broker.silence.seconds) == (1, True, 80)
+    assert broker.registered_at.ToDatetime() + timedelta(seconds=80) == clock.utc_now().replace(tzinfo=None)
+    assert not (await peer.admin.ListBrokers(ListBrokersRequest(broker_name="b"))).brokers
+
+
+async def test_the_last_events_of_a_broker_tell_why_it_is_gone(peer: Peer, clock: ManualClock) -> None:
+    await peer.registration.RegisterBroker(wire.registration())
+    await clock.advance(130)
+    events = (await peer.admin.ListBrokerEvents(ListBrokerEventsRequest(broker_name="a"))).events
+    assert [(e.event, e.reason) for e in events] == [
+        ("REGISTERED", ""),
+        ("SUSPECTED", "SILENCE"),
+        ("EXPIRED", "SILENCE"),
+    ]
+    assert events[-1].interval.seconds == 125
+    last = await peer.admin.ListBrokerEvents(ListBrokerEventsRequest(broker_name="a", limit=1))
+    assert [e.event for e in last.events] == ["EXPIRED"]
+
+
+async def test_the_history_holds_every_event_once_and_in_order(tmp_path: Path, clock: ManualClock) -> None:
+    async with running_name_server(clock=clock, history=tmp_path) as server:
+        async with grpc.aio.insecure_channel(server.addr) as channel:
+            await Peer(channel).registration.RegisterBroker(wire.registration(zone="z1", incarnation="r1"))
+        await clock.advance(130)
+    written = list(rows(tmp_path))
+
+    assert [row["event"] for row in written] == [
+        "NAMESRV_STARTED",
+        "NAMESRV_READY",
+        "REGISTERED",
+        "NAMESRV_ALIVE",
+        "SUSPECTED",
+        "NAMESRV_ALIVE",
+        "EXPIRED",
+        "NAMESRV_STOPPED",
+    ]
+    assert [row["seq"] for row in written] == list(range(1, 9))
+    assert len({(row["node"], row["boot_id"]) for row in written}) == 1
+    expired = written[6]
+    assert (expired["cluster"], expired["broker_name"], expired["broker_id"]) == ("c1", "a", 0)
+    assert (expired["reason"], expired["interval_ms"], expired["incarnation"]) == ("SILENCE", 125_000, "r1")
+    assert expired["event_at"] == "2026-01-01T00:02:05.000Z"
+
+
+async def test_a_wall_clock_that_jumps_expires_nobody(server: NameServerApp, peer: Peer, clock: ManualClock) -> None:
+    await peer.registration.RegisterBroker(wire.registration())
+    for jump in (timedelta(hours=1), timedelta(days=-2), timedelta(days=1)):
+        clock.jump_wall_clock(jump)
+        await clock.advance(15)
+    assert [replica.state for _, replica in server.core.replicas()] == ["UP"]
+
+
+async def test_a_disk_that_refuses_holds_up_nobody_and_is_counted(tmp_path: Path, clock: ManualClock) -> None:
+    async with running_name_server(clock=clock, history=tmp_path) as server:
+        await asyncio.to_thread(_replace_by_a_file, tmp_path / "raw")
+        async with grpc.aio.insecure_channel(server.addr) as channel:
+            await Peer(channel).registration.RegisterBroker(wire.registration())
+            async with asyncio.timeout(5):
+                while not server.recorder.dropped:  # noqa: ASYNC110  # the writer's thread has no event to wait for
+                    await asyncio.sleep(0.05)
+    assert server.metrics.registry.get_sample_value("namesrv_history_rows_dropped_total") == server.recorder.dropped
+
+
+def _replace_by_a_file(folder: Path) -> None:
+    # Root may write anywhere, so take the folder away instead of its permissions.
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    folder.rmdir()
+    folder.write_text("in the way")
+
+
+async def test_a_taken_port_is_said_in_one_sentence(server: NameServerApp, clock: ManualClock) -> None:
+    from namesrv.rpc.server import CannotListen  # noqa: PLC0415  # only this test names it
+
+    with pytest.raises(ExceptionGroup) as failed:
+        async with running_name_server(clock=clock, listen=server.addr):
+            raise AssertionError("it must not start")
+    assert failed.group_contains(CannotListen, match=f"cannot listen on {server.addr}")
