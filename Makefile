@@ -1,0 +1,85 @@
+# Everything a developer does, by name: `make help`.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PROTOS := $(sort $(wildcard proto/pointsman/v1/*.proto))
+SERVICES := $(sort $(wildcard proto/pointsman/v1/*_service.proto))
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ The two commands
+
+.PHONY: demo
+demo: setup ## Name servers, brokers, faults and the nightly report, end to end; under three minutes
+	$(BIN)/python -m deploy.demo
+
+.PHONY: test
+test: setup ## All tests
+	$(BIN)/pytest
+
+##@ Work on the code
+
+.PHONY: setup
+setup: $(STAMP) ## Virtual environment in .venv, Java 17 and redis-server where they are missing
+	@deploy/dev/install_programs.sh
+
+$(STAMP): pyproject.toml deploy/dev/create_environment.sh
+	@PYTHON=$(PYTHON) deploy/dev/create_environment.sh $(VENV)
+	@touch $@
+
+.PHONY: check
+check: setup ## Format, lint, types, imports, stubs: what CI checks
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory stale-stubs
+
+.PHONY: format
+format: setup ## Format the code and mend what the linter can
+	$(BIN)/ruff check --fix --exit-zero .
+	$(BIN)/ruff format .
+
+.PHONY: proto
+proto: setup ## Generate the stubs beside the .proto files
+	$(call generate,proto)
+
+.PHONY: stale-stubs
+stale-stubs: ## Fail if the committed stubs are not what the .proto files give
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call generate,$$fresh) \
+	&& for stub in "$$fresh"/pointsman/v1/*; do \
+		cmp -s "$$stub" "proto/pointsman/v1/$${stub##*/}" || { echo "stale: $${stub##*/}; run 'make proto'"; exit 1; }; \
+	done && echo "stubs are fresh"
+
+# Generate into a folder. Services alone get gRPC stubs; the plugins stand beside the interpreter.
+define generate
+PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I proto --python_out="$(1)" --mypy_out=quiet:"$(1)" $(PROTOS) \
+	&& PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I proto --grpc_python_out="$(1)" --mypy_grpc_out=quiet:"$(1)" $(SERVICES)
+endef
+
+.PHONY: mutants
+mutants: setup ## Break rules of the core one at a time: the tests must notice each
+	$(BIN)/python tests/property/mutants.py
+
+.PHONY: bench
+bench: setup ## Figures of the hot paths, as ratios in one run
+	$(BIN)/python -m tests.bench
+
+.PHONY: trace
+trace: setup ## TRACE=folder: hold the Spark jobs against a real availability trace
+	$(BIN)/python -m tests.bench.replay_trace --trace $(TRACE) --work .build/trace
+
+.PHONY: wheel
+wheel: setup ## Build the wheel and try it in an empty environment
+	deploy/dev/try_wheel.sh $(BIN)/python
+
+.PHONY: clean
+clean: ## Remove what was built, but not .venv
+	rm -rf .build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Install Java 17 and redis-server where they are missing, or say in one line what to install.
+set -euo pipefail
+
+java_is_good() {
+  local java=${JAVA_HOME:+$JAVA_HOME/bin/}java version
+  version=$("$java" -version 2>&1 | sed -nE '1s/.*"([0-9]+).*/\1/p') || return 1
+  [ -n "$version" ] && [ "$version" -ge 17 ]
+}
+
+missing=()
+java_is_good || missing+=(openjdk-17-jre-headless)
+command -v redis-server >/dev/null || missing+=(redis-server)
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if sudo -n true 2>/dev/null; then as_root=(sudo -n); else as_root=(false); fi
+fi
+if ! command -v apt-get >/dev/null || [ "${as_root[*]}" = false ]; then
+  echo "please install Java 17 or later and redis-server (on Debian: apt-get install ${missing[*]}), then run this again" >&2
+  exit 1
+fi
+
+echo "installing ${missing[*]}"
+install() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --no-install-recommends "$@" >/dev/null; }
+"${as_root[@]}" apt-get update --quiet=2
+for package in "${missing[@]}"; do
+  # Newer Debians have no Java 17; whatever is their default is newer.
+  install "$package" || { [ "$package" = openjdk-17-jre-headless ] && install default-jre-headless; } ||
+    { echo "$package could not be installed: please install it, then run this again" >&2; exit 1; }
+done

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Build the wheel, install it into an empty environment, and ask each command for its help: try_wheel.sh PYTHON
+set -euo pipefail
+python=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+"$python" -m build --wheel --outdir "$work/dist" . >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; exit 1; }
+"$python" -m venv "$work/venv"
+wheel=$(echo "$work"/dist/*.whl)
+# First without extras: the client and both daemons answer; what needs an extra says which.
+"$work/venv/bin/pip" install --quiet --disable-pip-version-check "$wheel"
+cd "$work"
+for command in pointsman-namesrv pointsman-agent pointsman-report; do
+  "venv/bin/$command" --help >/dev/null && echo "$command --help answers"
+done
+venv/bin/python -c 'from pointsman_client import NameServerClient' && echo "pointsman_client imports"
+"venv/bin/pointsmanctl" --help >/dev/null 2>said && { echo "pointsmanctl answers without its extra?" >&2; exit 1; }
+grep -q "pointsman\[cli\]" said && echo "pointsmanctl without its extra says what to install"
+venv/bin/pip install --quiet --disable-pip-version-check "$wheel[cli,redis]"
+venv/bin/pointsmanctl --help >/dev/null && echo "pointsmanctl --help answers"
