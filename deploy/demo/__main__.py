@@ -1,0 +1,214 @@
+"""``make demo``: a small fleet on this machine, faults made to it, and the nightly report that must tell of them.
+
+Everything is real: name servers, agents, redis-server processes, signals, files, Spark. Only the paces are those of a
+demo: beats of a second, an expiry of four, a grace of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from deploy.demo.processes import Fleet, ProcessFailed, Redis
+from deploy.demo.verdict import Deeds, Instance, faults
+from pointsman_client import NameServerClient, NotFoundError, PointsmanError, TopicRoute
+
+ROOT = Path(__file__).parents[2]
+TOPIC = "orders"
+FLAPS = 5
+START_LENIENCE_SECONDS = 5.0
+"""For an expiry after its start, a name server gives a broken stream the whole expiry."""
+PATIENCE_SECONDS = 20.0
+REPORT_SECONDS = 150.0
+POLL_SECONDS = 0.1
+PAUSE_SECONDS = 1.2
+"""Between two faults, so that the client, which polls twice a second, sees each."""
+
+A, A_REPLICA, B, C = ("broker-a", 0), ("broker-a", 1), ("broker-b", 0), ("broker-c", 0)
+EVERYBODY: set[Instance] = {A, A_REPLICA, B, C}
+
+
+class DemoFailed(Exception):
+    """The demo did not see what it should."""
+
+
+class Demo:
+    """One run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.fleet = Fleet(folder)
+        self.deeds = Deeds(flapping=C)
+        self.started_at = time.monotonic()
+
+    def say(self, text: str) -> None:
+        print(f"[{time.monotonic() - self.started_at:5.1f} s] {text}", flush=True)
+
+    async def run(self) -> None:
+        """The whole story. Raises DemoFailed."""
+        first_day = datetime.now(UTC).date()
+        servers = [await self.fleet.name_server(f"namesrv-{number}") for number in (1, 2)]
+        self.say(f"two name servers serve at {' and '.join(servers)}")
+        serving_since = time.monotonic()
+        redis = await self._brokers(servers)
+        clients = [NameServerClient([addr], poll_name_server_interval_seconds=0.5) for addr in servers]
+        for client in clients:
+            await client.start()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                watcher = tasks.create_task(self._print_route_changes(clients[0]))
+                await self._until(clients, EVERYBODY, "all four brokers are in the routes")
+                await asyncio.sleep(max(0.0, serving_since + START_LENIENCE_SECONDS - time.monotonic()))
+                await self._faults(clients, redis)
+                watcher.cancel()
+        finally:
+            for client in clients:
+                await client.close()
+        await self._stop()
+        await self._report(first_day.isoformat(), datetime.now(UTC).date().isoformat())
+
+    async def _brokers(self, servers: list[str]) -> dict[Instance, Redis]:
+        redis: dict[Instance, Redis] = {A: await self.fleet.redis("redis-a-master")}
+        redis[A_REPLICA] = await self.fleet.redis("redis-a-replica", replica_of=redis[A])
+        redis[B] = await self.fleet.redis("redis-b")
+        redis[C] = await self.fleet.redis("redis-c")
+        self.agents = {
+            instance: await self.fleet.agent(*instance, redis[instance], servers, zone=f"zone-{number}")
+            for number, instance in enumerate((A, A_REPLICA, B, C), 1)
+        }
+        self.say("four redis-server processes run, an agent beside each: broker-a with a replica, broker-b, broker-c")
+        return redis
+
+    async def _faults(self, clients: list[NameServerClient], redis: dict[Instance, Redis]) -> None:
+        await self._kill_and_bring_back(clients, A, "the redis master", redis[A])
+        self.say("SIGKILL the agent of broker-b")
+        self.deeds.note(B, datetime.now(UTC))
+        await self.agents[B].kill()
+        await self._until(clients, EVERYBODY - {B}, "broker-b is out of the routes")
+        await self.agents[B].start()
+        await self._until(clients, EVERYBODY, "its next agent has registered it again")
+        for number in range(1, FLAPS + 1):
+            await self._kill_and_bring_back(clients, C, f"the redis, {number} of {FLAPS},", redis[C])
+
+    async def _kill_and_bring_back(
+        self, clients: list[NameServerClient], instance: Instance, what: str, redis: Redis
+    ) -> None:
+        name = instance[0]
+        self.say(f"SIGKILL {what} of {name}")
+        self.deeds.note(instance, datetime.now(UTC))
+        await redis.kill()
+        await self._until(clients, EVERYBODY - {instance}, f"{name}/{instance[1]} is out of the routes")
+        await asyncio.sleep(PAUSE_SECONDS)
+        await redis.start()
+        if not await self.fleet.until_redis_answers(redis):
+            raise DemoFailed(f"redis of {name} does not come back; its log is {redis.log}")
+        await self._until(clients, EVERYBODY, f"{name}/{instance[1]} is back")
+        await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _print_route_changes(self, client: NameServerClient) -> None:
+        async for change in client.route_changes(TOPIC):
+            self.say(f"    client: route of {TOPIC} is now {_shown(change.new)}")
+
+    async def _until(self, clients: list[NameServerClient], expected: set[Instance], what: str) -> None:
+        """Wait until every name server routes to exactly the expected brokers."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                for client in clients:
+                    while await _routed(client) != expected:  # noqa: ASYNC110  # it is another process that decides
+                        await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            raise DemoFailed(f"waited {PATIENCE_SECONDS:g} s in vain until {what}") from None
+        self.say(what)
+
+    async def _stop(self) -> None:
+        for kind in ("agent", "namesrv", "redis"):
+            await self.fleet.stop(kind)
+        self.say("everything is stopped")
+
+    async def _report(self, first_day: str, last_day: str) -> None:
+        report = self.folder / "report"
+        history = [str(self.folder / "history" / f"namesrv-{number}") for number in (1, 2)]
+        days = (
+            ["nightly", "--date", first_day]
+            if first_day == last_day
+            else ["backfill", "--from", first_day, "--to", last_day]
+        )
+        command = [sys.executable, "-m", "spark_jobs", *days]
+        for folder in history:
+            command += ["--history", folder]
+        command += ["--warehouse", str(self.folder / "warehouse"), "--report", str(report), "--master", "local[2]"]
+        self.say(f"pointsman-report {' '.join(days)}")
+        process = await asyncio.create_subprocess_exec(*command, env=os.environ)
+        try:
+            async with asyncio.timeout(REPORT_SECONDS):
+                code = await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        # A flapping broker is a finding: 1 is what the report must say.
+        if code != 1:
+            raise DemoFailed(f"pointsman-report ended with {code}, expected was 1: there is something to find")
+        found = json.loads((report / "report.json").read_text(encoding="utf-8"))
+        wrong = list(faults(found, self.deeds, everybody=EVERYBODY))
+        if wrong:
+            raise DemoFailed("\n".join(["the report is not what happened:", *wrong]))
+        kills = sum(len(at) for at in self.deeds.kills.values())
+        self.say(f"the report is right: {kills} kills, each an outage noticed within 3 s, and broker-c flaps")
+        self.say(f"it lies at {report / 'report.html'}")
+
+
+async def _routed(client: NameServerClient) -> set[Instance]:
+    try:
+        route = await client.fetch_route(TOPIC)
+    except (NotFoundError, PointsmanError):
+        return set()
+    return {(group.broker_name, replica.broker_id) for group in route.broker_datas for replica in group.replicas}
+
+
+def _shown(route: TopicRoute) -> str:
+    perms = {queues.broker_name: "rw" if queues.is_writable else "r" for queues in route.queue_datas}
+    groups = (
+        f"{group.broker_name}[{perms.get(group.broker_name, '-')}]"
+        f" {{{', '.join(f'{r.broker_id}' + ('' if r.state == 'UP' else f' {r.state}') for r in group.replicas)}}}"
+        for group in route.broker_datas
+    )
+    return "  ".join(groups)
+
+
+async def main() -> int:
+    """Run the demo in a fresh folder; print where everything lies."""
+    folder = ROOT / ".build" / "demo" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
+    demo = Demo(folder)
+    code = 0
+    try:
+        await demo.run()
+    except* (DemoFailed, ProcessFailed, PointsmanError, TimeoutError) as failed:
+        causes = "; ".join(str(error) for error in _leaves(failed))
+        print(f"the demo failed: {causes}\nlogs lie in {folder / 'logs'}", file=sys.stderr)
+        code = 1
+    finally:
+        await demo.fleet.kill_all()
+    return code
+
+
+def _leaves(group: BaseExceptionGroup) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+if __name__ == "__main__":
+    # A Ctrl-C cancels main, whose finally leaves nothing running.
+    try:
+        sys.exit(asyncio.run(main()))
+    except KeyboardInterrupt:
+        sys.exit(130)

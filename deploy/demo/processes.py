@@ -1,0 +1,224 @@
+"""The processes of the demo: started, killed, restarted, and never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HOST = "127.0.0.1"
+START_SECONDS = 30.0
+STOP_SECONDS = 15.0
+POLL_SECONDS = 0.05
+START_TRIES = 5
+
+NAME_SERVER = """\
+[server]
+listen = "127.0.0.1:0"
+node = "{node}"
+[monitoring]
+listen = "127.0.0.1:0"
+[liveness]
+stream_grace_seconds = 1.0
+[history]
+directory = "{history}"
+"""
+
+AGENT = """\
+[broker]
+cluster = "demo"
+name = "{name}"
+id = {broker_id}
+addr = "{addr}"
+zone = "{zone}"
+[name_servers]
+addrs = [{name_servers}]
+[heartbeat]
+interval_seconds = 1.0
+expiry_seconds = 4.0
+timeout_seconds = 1.0
+[probe]
+kind = "redis"
+interval_seconds = 0.3
+timeout_seconds = 1.0
+fall = 2
+[monitoring]
+listen = "127.0.0.1:0"
+[[topics.topic]]
+name = "orders"
+read_queues = 4
+write_queues = 4
+"""
+
+
+class ProcessFailed(Exception):
+    """A process did not do what it was started for; the message names its log."""
+
+
+@dataclass
+class Program:
+    """One child process and its log, over restarts."""
+
+    name: str
+    command: list[str]
+    log: Path
+    process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it; its output goes to the end of its log."""
+        with self.log.open("ab") as output:
+            self.process = await asyncio.create_subprocess_exec(*self.command, stdout=output, stderr=output)
+
+    async def kill(self) -> None:
+        """SIGKILL: no goodbye to anybody."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+
+    async def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that does not help."""
+        if self.process is None or self.process.returncode is not None:
+            return
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self.process.wait()
+        except TimeoutError:
+            await self.kill()
+
+    def check_alive(self) -> None:
+        """Raise ProcessFailed if it has ended."""
+        if self.process is None or self.process.returncode is not None:
+            raise ProcessFailed(f"{self.name} ended too early; its log is {self.log}")
+
+    def said(self) -> list[dict[str, object]]:
+        """The JSON lines of its log."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log.exists() else []
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+
+@dataclass
+class Redis(Program):
+    """A redis-server with an append-only file; keeps its port."""
+
+    port: int = 0
+
+    @property
+    def addr(self) -> str:
+        """Where it listens."""
+        return f"{HOST}:{self.port}"
+
+    async def answers(self) -> bool:
+        """Whether it answers PING."""
+        try:
+            reader, writer = await asyncio.open_connection(HOST, self.port)
+        except OSError:
+            return False
+        try:
+            writer.write(b"PING\r\n")
+            return (await reader.readline()).startswith(b"+PONG")
+        finally:
+            writer.close()
+
+
+@dataclass
+class Fleet:
+    """All processes of one run, in a folder of its own."""
+
+    folder: Path
+    programs: list[Program] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        (self.folder / "logs").mkdir(parents=True)
+
+    def _log(self, name: str) -> Path:
+        return self.folder / "logs" / f"{name}.log"
+
+    async def name_server(self, node: str) -> str:
+        """Start a name server and return its address."""
+        config = self.folder / f"{node}.toml"
+        config.write_text(NAME_SERVER.format(node=node, history=self.folder / "history" / node), encoding="utf-8")
+        program = Program(node, [_command("pointsman-namesrv"), "--config", str(config)], self._log(node))
+        await self._begin(program)
+        async with asyncio.timeout(START_SECONDS):
+            while True:
+                program.check_alive()
+                for line in program.said():
+                    if line["message"] == "serving":
+                        return str(line["addr"])
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def redis(self, name: str, *, replica_of: Redis | None = None) -> Redis:
+        """Start a redis-server on a free port."""
+        executable = shutil.which("redis-server")
+        if executable is None:
+            raise ProcessFailed("redis-server is needed: run 'make setup', or install it")
+        data = self.folder / name
+        data.mkdir()
+        for _ in range(START_TRIES):
+            # Somebody may take the port between the look and the start; then it is another one's turn.
+            port = _free_port()
+            command = [executable, "--bind", HOST, "--port", str(port), "--dir", str(data), "--appendonly", "yes"]
+            if replica_of is not None:
+                command += ["--replicaof", HOST, str(replica_of.port)]
+            redis = Redis(name, command, self._log(name), port=port)
+            await self._begin(redis)
+            if await self.until_redis_answers(redis):
+                return redis
+        raise ProcessFailed(f"{name} does not start; its log is {redis.log}")
+
+    async def until_redis_answers(self, redis: Redis) -> bool:
+        """Wait until it answers; False if it ended instead."""
+        async with asyncio.timeout(START_SECONDS):
+            while not await redis.answers():
+                if redis.process is None or redis.process.returncode is not None:
+                    return False
+                await asyncio.sleep(POLL_SECONDS)
+        return True
+
+    async def agent(self, name: str, broker_id: int, redis: Redis, name_servers: list[str], *, zone: str) -> Program:
+        """Start the agent of a broker."""
+        label = f"agent-{name}-{broker_id}"
+        config = self.folder / f"{label}.toml"
+        config.write_text(
+            AGENT.format(
+                name=name,
+                broker_id=broker_id,
+                addr=redis.addr,
+                zone=zone,
+                name_servers=", ".join(f'"{addr}"' for addr in name_servers),
+            ),
+            encoding="utf-8",
+        )
+        program = Program(label, [_command("pointsman-agent"), "--config", str(config)], self._log(label))
+        await self._begin(program)
+        return program
+
+    async def _begin(self, program: Program) -> None:
+        self.programs.append(program)
+        await program.start()
+
+    async def stop(self, *kinds: str) -> None:
+        """Stop, together, the programs whose name begins with one of ``kinds``."""
+        await asyncio.gather(*(program.stop() for program in self.programs if program.name.startswith(kinds)))
+
+    async def kill_all(self) -> None:
+        """Leave nothing running."""
+        await asyncio.gather(*(program.kill() for program in self.programs))
+
+
+def _command(name: str) -> str:
+    """A command of the environment that runs this demo."""
+    return os.path.join(os.path.dirname(sys.executable), name)  # resolving would leave the venv
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
