@@ -17,9 +17,9 @@ class FullJitterBackoff:
         self, draw: Callable[[float, float], float], *, first: float = FIRST_BOUND_SECONDS, cap: float = 30.0
     ) -> None:
         self._draw = draw
-        self._first = first
+        self._first = min(first, cap)
         self._cap = cap
-        self._bound = first
+        self._bound = self._first
 
     def next_wait(self) -> float:
         """Seconds to wait before the next try."""

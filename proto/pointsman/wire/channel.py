@@ -13,6 +13,8 @@ CHANNEL_OPTIONS: Final[ChannelOptions] = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # A node is spoken to over a connection of its own: one that hangs must not be shared with a fresh start.
     ("grpc.use_local_subchannel_pool", 1),
+    # Name servers stand in the brokers' own network; with http_proxy set, gRPC would send even 127.0.0.1 elsewhere.
+    ("grpc.enable_http_proxy", 0),
 )
 """For every channel."""
 

@@ -69,4 +69,4 @@ def read_status(status: status_pb2.Status | None) -> ErrorDetails:
         elif packed.Is(bad.DESCRIPTOR):
             packed.Unpack(bad)
             violations += [FieldViolation(v.field, v.description) for v in bad.field_violations]
-    return ErrorDetails(code, facts, violations)
+    return ErrorDetails(code, facts, tuple(violations))

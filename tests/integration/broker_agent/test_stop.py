@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import grpc
 import pytest
 
 from broker_agent.config import AgentConfig, StopSection
@@ -18,6 +19,7 @@ from tests.fakes.scripted_registration_server import (
     Odd,
     ScriptedRegistrationServer,
     StreamEnded,
+    answer,
     scripted_registration_server,
 )
 
@@ -47,19 +49,21 @@ async def registered(server: ScriptedRegistrationServer) -> None:
 
 
 async def test_a_broker_that_answers_is_handed_over_on_the_open_stream() -> None:
-    async with scripted_registration_server() as server:
-        async with running_agent(probed(server), probe=ScriptedProbe(ANSWERS)) as agent:
-            await registered(server)
-            await agent.stopped()
-            last = await server.next_event()
-            end = await server.next_event()
+    async with (
+        scripted_registration_server() as server,
+        running_agent(probed(server), probe=ScriptedProbe(ANSWERS)) as agent,
+    ):
+        await registered(server)
+        await agent.stopped()
+        last = await server.next_event()
+        end = await server.next_event()
 
-            assert isinstance(last, wire.Beat)
-            assert last.hand_over
-            assert last.generation == server.generation
-            assert end == StreamEnded()
-            assert server.said_nothing_more()
-            assert agent.standing(server.addr) is Standing.LEFT
+        assert isinstance(last, wire.Beat)
+        assert last.hand_over
+        assert last.generation == server.generation
+        assert end == StreamEnded()
+        assert server.said_nothing_more()
+        assert agent.standing(server.addr) is Standing.LEFT
 
 
 async def test_a_broker_that_is_gone_too_is_unregistered_everywhere() -> None:
@@ -135,6 +139,43 @@ async def test_a_name_server_that_never_answers_holds_the_stop_no_longer_than_co
             assert not agent.task.done()
             await clock.advance(0.2)
             await agent.stopped()
+
+
+async def test_a_name_server_that_refuses_the_leave_is_left_all_the_same() -> None:
+    async with scripted_registration_server() as server:
+        server.unregister_outcomes.append(grpc.StatusCode.UNAVAILABLE)
+        config = replace(agent_config([server.addr]), stop=StopSection(unprobed="unregister"))
+        async with running_agent(config) as agent:
+            await registered(server)
+            await agent.stopped()
+            assert agent.standing(server.addr) is Standing.LEFT
+
+
+async def test_a_hand_over_does_not_wait_long_for_a_stream_that_the_server_keeps_open(clock: ManualClock) -> None:
+    async with scripted_registration_server() as server:
+        server.keeps_streams_open = True
+        async with running_agent(agent_config([server.addr]), clock=clock) as agent:
+            await registered(server)
+            await agent.counts_beats(server.addr, 1)
+            agent.stop.set()
+            assert (await server.next_beat()).hand_over
+            await agent.counts_beats(server.addr, 2)
+            await clock.advance(3)
+            await agent.stopped()
+
+
+async def test_a_hand_over_that_the_server_does_not_answer_is_not_repeated(clock: ManualClock) -> None:
+    async with scripted_registration_server() as server:
+        server.beat_answers += [answer(wire.BEAT_STATUS_OK), Odd.HANG]
+        async with running_agent(agent_config([server.addr]), clock=clock) as agent:
+            await registered(server)
+            await agent.counts_beats(server.addr, 1)
+            agent.stop.set()
+            assert (await server.next_beat()).hand_over
+            await clock.advance(3)
+            await agent.stopped()
+            assert await server.next_event() == StreamEnded()
+            assert server.said_nothing_more()
 
 
 async def test_an_agent_that_reached_no_name_server_stops_at_once(clock: ManualClock) -> None:

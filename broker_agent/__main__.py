@@ -1,0 +1,131 @@
+"""The command ``pointsman-agent``: arguments, exit codes, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.metadata
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from broker_agent.app import Agent, CannotListenError, build_probe
+from broker_agent.config import AgentConfig, load, to_toml
+from broker_agent.probe import Probe, ProbeNotInstalledError
+from pointsman.service import logs, process
+from pointsman.service.clock import SystemClock
+from pointsman.service.config import ConfigError
+
+PROGRAM = "pointsman-agent"
+
+DESCRIPTION = """\
+Runs beside a message broker and keeps name servers told of it: registers the broker with its topics, beats, probes
+the broker, and takes its leave when it is stopped. Every name server is told separately, so one that is down delays
+no other.
+"""
+
+EPILOG = """\
+a start:
+  agent.toml:   [broker]
+                cluster = "DefaultCluster"
+                name = "broker-a"
+                addr = "10.0.0.1:6379"
+                [name_servers]
+                addrs = ["10.0.1.1:9876", "10.0.1.2:9876"]
+                [probe]
+                kind = "redis"
+                [[topics.topic]]
+                name = "orders"
+                read_queues = 4
+                write_queues = 4
+  pointsman-agent config check --config agent.toml
+  pointsman-agent --config agent.toml
+  curl -s http://127.0.0.1:9881/healthz
+
+configuration:
+  defaults < file < environment (AGENT_SECTION__KEY, as AGENT_PROBE__PASSWORD) < flags.
+  `config print` shows the outcome with every setting; deploy/config/agent.example.toml explains each.
+
+signals:
+  SIGTERM, SIGINT   look at the broker once more. If it is gone, unregister it; if it answers, hand its registration
+                    over to the next agent: nothing changes for clients. At most stop.timeout_seconds.
+  a second one      leave at once.
+
+exit codes:
+  0 stopped as asked   1 failed   2 bad arguments or configuration   130 left at once on a second signal
+"""
+
+log = logging.getLogger("broker_agent")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    parser = _build_parser()
+    arguments = parser.parse_args(argv)
+    if arguments.config is None:
+        parser.error("--config FILE is required")
+    try:
+        config = load(arguments.config, os.environ, log_level=arguments.log_level)
+        probe = build_probe(config)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(problem, file=sys.stderr)
+        return process.EXIT_BAD_CONFIGURATION
+    except ProbeNotInstalledError as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return process.EXIT_BAD_CONFIGURATION
+    if arguments.command == "config":
+        print(f"{arguments.config}: ok" if arguments.action == "check" else to_toml(config).rstrip())
+        return process.EXIT_OK
+    logs.configure(config.log.level)
+    return process.run(lambda stop: _run(config, probe, stop), loop=arguments.loop)
+
+
+async def _run(config: AgentConfig, probe: Probe | None, stop: asyncio.Event) -> int:
+    agent = Agent(config, probe=probe, clock=SystemClock(), version=_version())
+    code = process.EXIT_OK
+    try:
+        await agent.run(stop)
+    except* CannotListenError as group:
+        code = process.EXIT_FAILED
+        log.error("cannot serve metrics and health", extra={"facts": {"reason": str(group.exceptions[0])}})  # noqa: TRY400  # the reason says it all
+    except* Exception:
+        code = process.EXIT_FAILED
+        log.exception("failed")
+    return code
+
+
+def _version() -> str:
+    return importlib.metadata.version("pointsman")
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {_version()}")
+    _add_config_argument(parser, default=None)
+    parser.add_argument("--loop", choices=process.LOOPS, default="uvloop", help="event loop (default: uvloop)")
+    parser.add_argument("--log-level", choices=logs.LEVELS, help="instead of log.level of the configuration")
+    commands = parser.add_subparsers(dest="command", metavar="config", title="instead of running")
+    config = commands.add_parser("config", help="check or print the configuration")
+    actions = config.add_subparsers(dest="action", required=True, metavar="check|print")
+    check = actions.add_parser("check", help="list every fault of the configuration; exit 2 if there is one")
+    shown = actions.add_parser("print", help="print the whole configuration as it applies, as TOML; passwords hidden")
+    for each in (check, shown):
+        # SUPPRESS: a default here would overwrite what stood before the subcommand.
+        _add_config_argument(each, default=argparse.SUPPRESS)
+    return parser
+
+
+def _add_config_argument(parser: argparse.ArgumentParser, *, default: str | None) -> None:
+    parser.add_argument("--config", metavar="FILE", type=Path, default=default, help="TOML file with the configuration")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+"""Where a broker's topics are read from. A source is whatever has :class:`TopicSource`'s one method."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker_agent.core.topic_set import TopicSet
+
+
+class TopicSourceError(Exception):
+    """The source cannot be read now; what it said before still holds."""
+
+
+class TopicSource(Protocol):
+    """Reads the topics from somewhere."""
+
+    async def read(self) -> TopicSet:
+        """Return all topics with their version. Raises TopicSourceError."""
+        ...

@@ -1,0 +1,94 @@
+"""A real redis-server on a free port with a folder of the test's; can be killed, restarted and made a replica."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+READY_SECONDS = 10.0
+HOST = "127.0.0.1"
+
+
+class RedisProcess:
+    """One server and its port, which it keeps over restarts. ``appendonly`` is on: it comes back with its data."""
+
+    def __init__(self, directory: Path, *, port: int | None = None, options: Sequence[str] = ()) -> None:
+        self.port = port or free_port()
+        self._directory = directory
+        self._options = list(options)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def addr(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    async def start(self) -> None:
+        """Start it and wait until it answers anything at all, be it that a password is missing."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        program = shutil.which("redis-server")
+        if program is None:
+            raise FileNotFoundError("redis-server is not installed")
+        settings = ["--bind", HOST, "--port", str(self.port), "--dir", str(self._directory), "--appendonly", "yes"]
+        settings += ["--save", "", "--repl-diskless-sync-delay", "0", *self._options]
+        with (self._directory / "log").open("ab") as output:
+            self._process = subprocess.Popen([program, *settings], stdout=output, stderr=subprocess.STDOUT)  # noqa: ASYNC220  # forking takes a millisecond
+        async with asyncio.timeout(READY_SECONDS):
+            while not await self._answers():  # noqa: ASYNC110  # it is another process
+                await asyncio.sleep(0.02)
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye to anybody."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    async def restart(self) -> None:
+        """Start it again where it was: same port, same data, a new process."""
+        self.kill()
+        await self.start()
+
+    async def replica_of(self, master: RedisProcess | None) -> None:
+        """Make it a replica of ``master``, or with None a master again."""
+        await self.command("REPLICAOF", *((HOST, str(master.port)) if master else ("NO", "ONE")))
+
+    async def command(self, *words: str) -> str:
+        """Send one command and return the first line of its answer."""
+        reader, writer = await asyncio.open_connection(HOST, self.port)
+        try:
+            writer.write(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w.encode()) for w in words))
+            return (await reader.readline()).decode().strip()
+        finally:
+            writer.close()
+
+    async def _answers(self) -> bool:
+        if self._process is None or self._process.poll() is not None:
+            raise RuntimeError(f"redis-server ended at once; see {self._directory / 'log'}")
+        try:
+            said = await self.command("PING")
+        except OSError:
+            return False
+        return said != "" and not said.startswith("-LOADING")
+
+
+@asynccontextmanager
+async def redis_process(directory: Path, *, options: Sequence[str] = ()) -> AsyncIterator[RedisProcess]:
+    """Run a server for the length of the block; killed at its end."""
+    redis = RedisProcess(directory, options=options)
+    await redis.start()
+    try:
+        yield redis
+    finally:
+        redis.kill()
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])

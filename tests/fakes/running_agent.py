@@ -1,0 +1,120 @@
+"""A whole agent inside the test's event loop, with real sockets and the clock, probe and numbers the test gives."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from broker_agent.app import Agent
+from broker_agent.config import (
+    AgentConfig,
+    BrokerSection,
+    MonitoringSection,
+    NameServersSection,
+    TopicRow,
+    TopicsSection,
+)
+from broker_agent.core.probe_verdict import ProbeResult
+from broker_agent.core.session import Standing
+from broker_agent.probe import Probe
+from pointsman.service.clock import Clock, SystemClock
+
+BROKER_ADDR = "10.0.0.1:10911"
+PATIENCE_SECONDS = 10.0
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for something that other tasks bring about, without knowing which event tells."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not is_so():  # noqa: ASYNC110  # see above
+            await asyncio.sleep(0.005)
+
+
+class ScriptedProbe:
+    """A broker that is as ``result`` says; ``None`` hangs for ever."""
+
+    def __init__(self, result: ProbeResult | None) -> None:
+        self.result = result
+        self.looks = 0
+
+    async def look(self) -> ProbeResult:
+        self.looks += 1
+        if self.result is None:
+            await asyncio.Event().wait()
+        assert self.result is not None
+        return self.result
+
+
+@dataclass
+class RunningAgent:
+    """What a test asks of an agent."""
+
+    agent: Agent
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+
+    def beats(self, name_server: str, answer: str = "ok") -> int:
+        return self._count("agent_beats_total", name_server=name_server, answer=answer)
+
+    def registrations(self, name_server: str, result: str = "accepted") -> int:
+        return self._count("agent_registrations_total", name_server=name_server, result=result)
+
+    def standing(self, name_server: str) -> Standing:
+        for each in Standing:
+            if self._count("agent_name_server_standing", name_server=name_server, standing=each.value):
+                return each
+        return Standing.UNREGISTERED
+
+    async def counts_beats(self, name_server: str, count: int, answer: str = "ok") -> None:
+        """Wait until it has taken in the answer, and not only until the server has heard the beat."""
+        await until(lambda: self.beats(name_server, answer) == count)
+
+    async def stands(self, name_server: str, standing: Standing) -> None:
+        """Wait until it stands so."""
+        await until(lambda: self.standing(name_server) is standing)
+
+    async def stopped(self) -> None:
+        """Ask it to stop, and wait until it has."""
+        self.stop.set()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await self.task
+
+    def _count(self, name: str, **labels: str) -> int:
+        return int(self.agent.metrics.registry.get_sample_value(name, labels) or 0)
+
+
+def agent_config(name_servers: Sequence[str], *, topics: Sequence[str] = ("orders",)) -> AgentConfig:
+    """The defaults around a broker with ``topics``."""
+    return AgentConfig(
+        broker=BrokerSection(cluster="c1", name="a", addr=BROKER_ADDR, host="host-1"),
+        name_servers=NameServersSection(addrs=tuple(name_servers)),
+        topics=TopicsSection(topic=tuple(TopicRow(name=each, read_queues=4, write_queues=4) for each in topics)),
+        monitoring=MonitoringSection(listen="127.0.0.1:0"),
+    )
+
+
+@asynccontextmanager
+async def running_agent(
+    config: AgentConfig,
+    *,
+    clock: Clock | None = None,
+    probe: Probe | None = None,
+    draw: Callable[[float, float], float] = max,
+) -> AsyncIterator[RunningAgent]:
+    """Run an agent for the length of the block. Waits are as long as they may be unless ``draw`` says otherwise."""
+    agent = Agent(config, probe=probe, clock=clock or SystemClock(), version="0.0.0-test", draw=draw)
+    stop = asyncio.Event()
+    task = asyncio.create_task(agent.run(stop))
+    try:
+        yield RunningAgent(agent, stop, task)
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def with_probe(config: AgentConfig, **settings: object) -> AgentConfig:
+    return replace(config, probe=replace(config.probe, **settings))  # type: ignore[arg-type]  # whatever the test sets

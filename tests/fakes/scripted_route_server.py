@@ -1,0 +1,236 @@
+"""A name server for clients' tests that does what the test says: answers, fails, hangs, counts. Real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+from grpc_status import rpc_status
+
+from pointsman.v1 import (
+    admin_service_pb2,
+    admin_service_pb2_grpc,
+    broker_pb2,
+    route_service_pb2,
+    route_service_pb2_grpc,
+)
+from pointsman.wire.errors import build_status
+from pointsman.wire.violation import FieldViolation
+
+Replicas = dict[int, str]
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+def broker_data(
+    broker_name: str = "broker-a",
+    replicas: Replicas | None = None,
+    *,
+    cluster: str = "DefaultCluster",
+    acting_master: bool = False,
+    zone: str = "",
+) -> broker_pb2.BrokerData:
+    """Build a replica group whose brokers are UP."""
+    return broker_pb2.BrokerData(
+        cluster=cluster,
+        broker_name=broker_name,
+        acting_master=acting_master,
+        zone=zone,
+        replicas=[
+            broker_pb2.BrokerReplica(broker_id=broker_id, addr=addr, state=broker_pb2.BROKER_STATE_UP)
+            for broker_id, addr in sorted((replicas if replicas is not None else {0: "10.0.0.1:10911"}).items())
+        ],
+    )
+
+
+def topic_route(
+    topic: str = "orders",
+    groups: Sequence[broker_pb2.BrokerData] | None = None,
+    *,
+    read: int = 4,
+    write: int = 4,
+    perm: int = 6,
+    order_topic_conf: str = "",
+) -> route_service_pb2.TopicRoute:
+    """Build a route with the same queues on each group, and its digest."""
+    groups = [broker_data()] if groups is None else groups
+    route = route_service_pb2.TopicRoute(
+        topic=topic,
+        broker_datas=groups,
+        order_topic_conf=order_topic_conf,
+        queue_datas=[
+            route_service_pb2.QueueData(
+                cluster=group.cluster,
+                broker_name=group.broker_name,
+                read_queue_nums=read,
+                write_queue_nums=write,
+                perm=perm,
+            )
+            for group in groups
+        ],
+    )
+    return with_digest(route)
+
+
+def with_digest(
+    route: route_service_pb2.TopicRoute, *, boot: int = 7, counter: int = 1
+) -> route_service_pb2.TopicRoute:
+    """Return the route with the revision that a name server gives it."""
+    route = route_service_pb2.TopicRoute.FromString(route.SerializeToString())
+    route.ClearField("revision")
+    digest = hashlib.sha256(route.SerializeToString(deterministic=True)).digest()[:8]
+    route.revision.CopyFrom(route_service_pb2.Revision(boot=boot, counter=counter, digest=digest))
+    return route
+
+
+class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer, admin_service_pb2_grpc.AdminServiceServicer):
+    """State is plain attributes; change them while it runs."""
+
+    def __init__(self) -> None:
+        self.addr = ""
+        self.routes: dict[str, route_service_pb2.TopicRoute] = {}
+        self.topic_names: list[str] = []
+        self.topics_per_page = 2
+        self.clusters: list[route_service_pb2.ClusterData] = []
+        self.brokers: list[broker_pb2.BrokerStatus] = []
+        self.events: list[admin_service_pb2.BrokerEvent] = []
+        self.calls: Counter[str] = Counter()
+        self.failing: grpc.StatusCode | None = None
+        self.violations: list[FieldViolation] = []
+        self.garbled_details = False
+        self.busy = 0
+        self.busiest = 0
+        self._open = asyncio.Event()
+        self._open.set()
+        self._called = asyncio.Condition()
+
+    def fail_with(self, status: grpc.StatusCode) -> None:
+        """Answer every call with this status from now on."""
+        self.failing = status
+
+    def hang(self) -> None:
+        """Take calls and answer none until :meth:`recover`."""
+        self._open.clear()
+
+    def recover(self) -> None:
+        """Answer again, calls that hang included."""
+        self.failing = None
+        self._open.set()
+
+    async def called(self, times: int, method: str = "GetTopicRoute") -> None:
+        """Wait until the method was called so often."""
+        async with self._called:
+            await self._called.wait_for(lambda: self.calls[method] >= times)
+
+    async def GetTopicRoute(  # noqa: N802
+        self, request: route_service_pb2.GetTopicRouteRequest, context: Context
+    ) -> route_service_pb2.GetTopicRouteResponse:
+        await self._enter("GetTopicRoute", context)
+        route = self.routes.get(request.topic)
+        if route is None:
+            await self._abort(context, grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
+        return route_service_pb2.GetTopicRouteResponse(route=route)
+
+    async def ListTopics(  # noqa: N802
+        self, request: route_service_pb2.ListTopicsRequest, context: Context
+    ) -> route_service_pb2.ListTopicsResponse:
+        await self._enter("ListTopics", context)
+        if request.cluster and request.cluster not in {cluster.cluster for cluster in self.clusters}:
+            await self._abort(context, grpc.StatusCode.NOT_FOUND, "CLUSTER_NOT_FOUND")
+        start = int(request.page_token or 0)
+        end = start + self.topics_per_page
+        return route_service_pb2.ListTopicsResponse(
+            topics=self.topic_names[start:end], next_page_token=str(end) if end < len(self.topic_names) else ""
+        )
+
+    async def GetClusterInfo(  # noqa: N802
+        self, request: route_service_pb2.GetClusterInfoRequest, context: Context
+    ) -> route_service_pb2.GetClusterInfoResponse:
+        await self._enter("GetClusterInfo", context)
+        clusters = [cluster for cluster in self.clusters if request.cluster in {"", cluster.cluster}]
+        if not clusters and request.cluster:
+            await self._abort(context, grpc.StatusCode.NOT_FOUND, "CLUSTER_NOT_FOUND")
+        return route_service_pb2.GetClusterInfoResponse(clusters=clusters)
+
+    async def ListBrokers(  # noqa: N802
+        self, request: admin_service_pb2.ListBrokersRequest, context: Context
+    ) -> admin_service_pb2.ListBrokersResponse:
+        await self._enter("ListBrokers", context)
+        brokers = [broker for broker in self.brokers if request.cluster in {"", broker.identity.cluster}]
+        return admin_service_pb2.ListBrokersResponse(brokers=brokers, node=self.addr)
+
+    async def ListBrokerEvents(  # noqa: N802
+        self, request: admin_service_pb2.ListBrokerEventsRequest, context: Context
+    ) -> admin_service_pb2.ListBrokerEventsResponse:
+        await self._enter("ListBrokerEvents", context)
+        events = [event for event in self.events if event.identity.broker_name == request.broker_name]
+        return admin_service_pb2.ListBrokerEventsResponse(events=events[-request.limit :], node=self.addr)
+
+    async def _enter(self, method: str, context: Context) -> None:
+        self.calls[method] += 1
+        async with self._called:
+            self._called.notify_all()
+        self.busy += 1
+        self.busiest = max(self.busiest, self.busy)
+        try:
+            await self._open.wait()
+        finally:
+            self.busy -= 1
+        if self.failing is not None:
+            await self._abort(context, self.failing, "SCRIPTED")
+
+    async def _abort(self, context: Context, status: grpc.StatusCode, code: str) -> None:
+        if self.garbled_details:
+            await context.abort(status, "scripted", (("grpc-status-details-bin", b"\xff\xff"),))
+        rich = build_status(status, f"scripted {status.name}", code=code, violations=self.violations)
+        await context.abort_with_status(rpc_status.to_status(rich))
+
+
+@asynccontextmanager
+async def scripted_route_server(port: int = 0) -> AsyncIterator[ScriptedRouteServer]:
+    """Run one on 127.0.0.1, on a free port unless told."""
+    servicer = ScriptedRouteServer()
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    route_service_pb2_grpc.add_RouteServiceServicer_to_server(servicer, server)
+    admin_service_pb2_grpc.add_AdminServiceServicer_to_server(servicer, server)
+    servicer.addr = f"127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}"
+    await server.start()
+    try:
+        yield servicer
+    finally:
+        servicer.recover()
+        await server.stop(None)
+
+
+@asynccontextmanager
+async def silent_listener() -> AsyncIterator[str]:
+    """Yield an address that accepts connections and never says a word, as a stopped process does."""
+    connections: list[asyncio.StreamWriter] = []
+
+    async def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    try:
+        yield f"{host}:{port}"
+    finally:
+        for connection in connections:
+            connection.transport.abort()
+        server.close()
+        await server.wait_closed()
+
+
+@asynccontextmanager
+async def refused_addr() -> AsyncIterator[str]:
+    """Yield an address that nobody listens on."""
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    server.close()
+    await server.wait_closed()
+    yield f"{host}:{port}"

@@ -1,0 +1,123 @@
+"""The agent against the real name server, both in this process, over real sockets."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from broker_agent.config import StopSection
+from broker_agent.core.probe_verdict import ProbeResult, Role
+from broker_agent.core.session import Standing
+from namesrv.app import NameServerApp
+from namesrv.core.model import BrokerState
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.name_server import running_name_server
+from tests.fakes.running_agent import ScriptedProbe, agent_config, running_agent, until, with_probe
+
+ANSWERS = ProbeResult(True, "answers", incarnation="run-1", role=Role.MASTER)
+
+
+def states(server: NameServerApp) -> list[BrokerState]:
+    return [replica.state for _, replica in server.core.replicas()]
+
+
+async def test_the_registration_is_held_as_it_was_said() -> None:
+    topics = [f"topic-{i:05}" for i in range(12_000)]
+    async with running_name_server() as server:
+        config = with_probe(agent_config([server.addr], topics=topics), kind="redis")
+        async with running_agent(config, probe=ScriptedProbe(ANSWERS)) as agent:
+            await agent.counts_beats(server.addr, 1)
+            ((_, replica),) = server.core.replicas()
+            state = replica.state
+
+    assert sorted(replica.registration.topics) == topics
+    assert replica.registration.incarnation == "run-1"
+    assert replica.registration.host == "host-1"
+    assert (replica.registration.heartbeat_interval, replica.registration.expiry) == (30.0, 120.0)
+    assert state is BrokerState.UP
+
+
+async def test_a_broker_that_stops_answering_leaves_the_routes_and_comes_back() -> None:
+    async with running_name_server() as server:
+        probe = ScriptedProbe(ANSWERS)
+        config = with_probe(agent_config([server.addr]), kind="tcp", interval_seconds=0.05, fall=1)
+        async with running_agent(config, probe=probe) as agent:
+            await agent.counts_beats(server.addr, 1)
+            probe.result = ProbeResult(False, "connection refused")
+            await until(lambda: states(server) == [BrokerState.PROBE_FAILED])
+            probe.result = ANSWERS
+            await until(lambda: states(server) == [BrokerState.UP])
+
+
+async def test_an_upgrade_of_the_agent_leaves_the_broker_in_the_routes_all_the_time() -> None:
+    async with running_name_server() as server:
+        config = with_probe(agent_config([server.addr]), kind="tcp")
+        async with running_agent(config, probe=ScriptedProbe(ANSWERS)) as old:
+            await old.counts_beats(server.addr, 1)
+            await old.stopped()
+        assert states(server) == [BrokerState.UP]
+
+        async with running_agent(config, probe=ScriptedProbe(ANSWERS)) as new:
+            await new.counts_beats(server.addr, 1)
+            assert states(server) == [BrokerState.UP]
+
+
+async def test_a_broker_that_is_gone_is_out_of_the_routes_when_its_agent_has_stopped() -> None:
+    async with running_name_server() as server:
+        config = replace(agent_config([server.addr]), stop=StopSection(unprobed="unregister"))
+        async with running_agent(config) as agent:
+            await agent.counts_beats(server.addr, 1)
+            await agent.stopped()
+
+        assert states(server) == []
+
+
+async def test_a_name_server_that_lost_everything_is_told_everything_again() -> None:
+    async with AsyncExitStack() as stack:
+        async with running_name_server() as server:
+            addr = server.addr
+            agent = await stack.enter_async_context(running_agent(agent_config([addr])))
+            await agent.counts_beats(addr, 1)
+        await agent.stands(addr, Standing.UNREACHABLE)
+
+        async with running_name_server(listen=addr) as restarted:
+            await until(lambda: agent.registrations(addr) == 2)
+            assert states(restarted) == [BrokerState.UP]
+            assert agent.beats(addr, "unknown_broker") == 1
+
+
+async def test_of_two_agents_with_one_identity_the_newer_holds_it_and_the_other_does_not_fight(
+    clock: ManualClock,
+) -> None:
+    async with running_name_server() as server:
+        config = agent_config([server.addr])
+        claim = replace(config, broker=replace(config.broker, addr="10.0.0.2:10911"))
+        async with running_agent(config, clock=clock) as older:
+            await older.counts_beats(server.addr, 1)
+            async with running_agent(claim, clock=clock) as newer:
+                for beats in (1, 2, 3, 4):
+                    await newer.counts_beats(server.addr, beats)
+                    await clock.advance(30)
+                    await older.stands(server.addr, Standing.HELD_BY_OTHER)
+
+                assert older.registrations(server.addr) == newer.registrations(server.addr) == 1
+                assert older.beats(server.addr, "stale_generation") == 1
+                ((_, holder),) = server.core.replicas()
+
+    assert holder.identity.addr == "10.0.0.2:10911"
+
+
+async def test_a_claim_with_a_lower_state_version_is_refused_and_told_who_holds_the_identity(
+    clock: ManualClock,
+) -> None:
+    async with running_name_server() as server:
+        config = agent_config([server.addr])
+        promoted = replace(config, broker=replace(config.broker, addr="10.0.0.2:10911", state_version=1))
+        async with running_agent(promoted, clock=clock) as holder:
+            await holder.counts_beats(server.addr, 1)
+            async with running_agent(config, clock=clock) as lower:
+                await lower.stands(server.addr, Standing.HELD_BY_OTHER)
+                healthy, facts = lower.agent.health()
+
+    assert not healthy
+    assert facts["name_servers"][server.addr]["holder_addr"] == "10.0.0.2:10911"  # type: ignore[index]  # JSON

@@ -1,0 +1,178 @@
+"""The agent's configuration: what is a fault, what is the default, and that the sample tells the truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker_agent.config import AgentConfig, BrokerSection, NameServersSection, load, to_toml
+from pointsman.service.config import ConfigError
+
+SAMPLE = Path(__file__).parents[3] / "deploy/config/agent.example.toml"
+
+MINIMAL = {
+    "broker": {"cluster": '"c1"', "name": '"a"', "addr": '"10.0.0.1:10911"'},
+    "name_servers": {"addrs": '["10.0.1.1:9876"]'},
+}
+
+
+def written(directory: Path, sections: dict[str, dict[str, str]]) -> Path:
+    """Write the minimal configuration with ``sections`` laid over it; values are TOML."""
+    merged = {name: MINIMAL.get(name, {}) | sections.get(name, {}) for name in {**MINIMAL, **sections}}
+    lines = []
+    for name, table in merged.items():
+        lines.append(f"[[{name}]]" if name == "topics.topic" else f"[{name}]")
+        lines += [f"{key} = {value}" for key, value in table.items()]
+    file = directory / "agent.toml"
+    file.write_text("\n".join(lines))
+    return file
+
+
+def faults(directory: Path, sections: dict[str, dict[str, str]]) -> list[str]:
+    file = written(directory, sections)
+    try:
+        load(file, {})
+    except ConfigError as error:
+        return [problem.removeprefix(f"{file}: ") for problem in error.problems]
+    return []
+
+
+def test_the_sample_equals_the_defaults() -> None:
+    assert load(SAMPLE, {}) == AgentConfig(
+        broker=BrokerSection(cluster="DefaultCluster", name="broker-a", addr="127.0.0.1:6379"),
+        name_servers=NameServersSection(addrs=("127.0.0.1:9876",)),
+    )
+
+
+def test_the_sample_shows_every_setting() -> None:
+    text = SAMPLE.read_text()
+
+    shown = to_toml(load(SAMPLE, {}))
+    settings = {line.split(" = ")[0] for line in shown.splitlines() if " = " in line} - {"topic"}
+
+    assert {name for name in settings if f"\n{name} = " not in text} == set()
+
+
+def test_what_is_printed_reads_back_equal(tmp_path: Path) -> None:
+    topic = {"name": '"orders"', "read_queues": "4", "write_queues": "8", "perm": '"r"'}
+    config = load(written(tmp_path, {"topics.topic": topic, "probe": {"kind": '"tcp"', "fall": "3"}}), {})
+    again = tmp_path / "again.toml"
+    again.write_text(to_toml(config))
+
+    assert load(again, {}) == config
+
+
+def test_a_password_is_never_printed(tmp_path: Path) -> None:
+    config = load(written(tmp_path, {"probe": {"kind": '"redis"', "password": '"secret"'}}), {})
+
+    assert "secret" not in to_toml(config) + repr(config)
+    assert config.probe.password == "secret"
+
+
+def test_environment_beats_file_and_flags_beat_both(tmp_path: Path) -> None:
+    file = written(tmp_path, {"log": {"level": '"WARNING"'}, "heartbeat": {"interval_seconds": "20"}})
+    environment = {"AGENT_LOG__LEVEL": "ERROR", "AGENT_HEARTBEAT__INTERVAL_SECONDS": "10"}
+
+    assert load(file, environment).log.level == "ERROR"
+    assert load(file, environment).heartbeat.interval_seconds == 10.0
+    assert load(file, environment, log_level="DEBUG").log.level == "DEBUG"
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("broker", "cluster", '""'),
+        ("broker", "cluster", '"has space"'),
+        ("broker", "name", '"' + "n" * 128 + '"'),
+        ("broker", "id", "-1"),
+        ("broker", "id", "2147483648"),
+        ("broker", "addr", '"10.0.0.1"'),
+        ("broker", "addr", '"10.0.0.1:0"'),
+        ("broker", "ha_addr", '"10.0.0.1:65536"'),
+        ("broker", "agent_addr", '"::1:9880"'),
+        ("broker", "zone", '"a\\nb"'),
+        ("broker", "labels", '{ rack = "a\\nb" }'),
+        ("broker", "labels", "{ " + ", ".join(f'k{i} = ""' for i in range(33)) + " }"),
+        ("broker", "filter_servers", '["x"]'),
+        ("broker", "filter_servers", '["h:1", "h:1"]'),
+        ("broker", "filter_servers", "[" + ", ".join(f'"h:{i}"' for i in range(1, 34)) + "]"),
+        ("broker", "state_version", "-1"),
+        ("name_servers", "addrs", "[]"),
+        ("name_servers", "addrs", '["h"]'),
+        ("name_servers", "addrs", '["h:1", "h:1"]'),
+        ("heartbeat", "interval_seconds", "0"),
+        ("heartbeat", "interval_seconds", "nan"),
+        ("heartbeat", "expiry_seconds", "inf"),
+        ("heartbeat", "expiry_seconds", "89"),
+        ("heartbeat", "timeout_seconds", "0"),
+        ("heartbeat", "register_timeout_seconds", "-1"),
+        ("probe", "kind", '"ping"'),
+        ("probe", "target", '"x"'),
+        ("probe", "interval_seconds", "0"),
+        ("probe", "timeout_seconds", "0"),
+        ("probe", "rise", "0"),
+        ("probe", "fall", "0"),
+        ("probe", "username", '"u"'),
+        ("probe", "password", '"p"'),
+        ("stop", "timeout_seconds", "0"),
+        ("stop", "unprobed", '"stay"'),
+        ("monitoring", "listen", '"9881"'),
+        ("log", "level", '"LOUD"'),
+    ],
+)
+def test_a_bad_value_is_one_fault_that_names_its_field(tmp_path: Path, section: str, key: str, value: str) -> None:
+    found = faults(tmp_path, {section: {key: value}})
+
+    assert len(found) == 1
+    assert found[0].startswith(f"{section}.{key}")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("name", '""'),
+        ("name", '"no good"'),
+        ("read_queues", "-1"),
+        ("read_queues", "65536"),
+        ("write_queues", "-1"),
+        ("write_queues", "65536"),
+        ("perm", '"rwx"'),
+        ("topic_sys_flag", "4"),
+        ("read_queues", "4.5"),
+    ],
+)
+def test_a_bad_topic_is_one_fault_that_names_its_field(tmp_path: Path, key: str, value: str) -> None:
+    good = {"name": '"orders"', "read_queues": "4", "write_queues": "4"}
+
+    assert faults(tmp_path, {"topics.topic": good}) == []
+
+    found = faults(tmp_path, {"topics.topic": good | {key: value}})
+    assert len(found) == 1
+    assert found[0].startswith(f"topics.topic[0].{key}: ")
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text("")
+
+    with pytest.raises(ConfigError) as raised:
+        load(file, {})
+
+    named = {problem.split(": ")[1] for problem in raised.value.problems}
+    assert named == {"broker.cluster", "broker.name", "broker.addr", "name_servers.addrs"}
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "[::1]:9881", "localhost:1"])
+def test_monitoring_may_listen_on_any_port_or_a_free_one(tmp_path: Path, listen: str) -> None:
+    assert faults(tmp_path, {"monitoring": {"listen": f'"{listen}"'}}) == []
+
+
+def test_bounds_are_inside(tmp_path: Path) -> None:
+    edges = {
+        "broker": {"id": "2147483647", "state_version": "18446744073709551615"},
+        "heartbeat": {"interval_seconds": "40", "expiry_seconds": "120"},
+        "topics.topic": {"name": '"%|a-Z_9"', "read_queues": "65535", "write_queues": "0", "perm": '"none"'},
+    }
+
+    assert faults(tmp_path, edges) == []

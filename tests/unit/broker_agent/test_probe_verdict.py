@@ -1,0 +1,96 @@
+"""Rise and fall: when a row of probe results turns the verdict."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_agent.core.probe_verdict import ProbeResult, ProbeStatus, Role, VerdictKeeper, role_conflict
+
+
+def verdicts(results: str, *, rise: int = 1, fall: int = 2) -> str:
+    """Feed a row of ``+`` and ``-`` and return the row of verdicts."""
+    keeper = VerdictKeeper(rise=rise, fall=fall)
+    assert keeper.verdict.status is ProbeStatus.UNSPECIFIED
+    said = [keeper.record(ProbeResult(each == "+", each)).status for each in results]
+    return "".join("+" if status is ProbeStatus.PASSING else "-" for status in said)
+
+
+@pytest.mark.parametrize(
+    ("rise", "fall", "results", "expected"),
+    [
+        pytest.param(3, 3, "+", "+", id="first-pass-decides-alone"),
+        pytest.param(3, 3, "-", "-", id="first-failure-decides-alone"),
+        pytest.param(1, 2, "+-+-+-", "++++++", id="single-failures-change-nothing"),
+        pytest.param(1, 2, "+--", "++-", id="second-failure-in-a-row-turns"),
+        pytest.param(1, 2, "--+", "--+", id="first-pass-turns-back"),
+        pytest.param(3, 1, "-++-+++", "------+", id="a-failure-starts-the-rise-over"),
+        pytest.param(2, 2, "+--++--", "++--++-", id="both-ways"),
+    ],
+)
+def test_a_verdict_turns_only_after_enough_results_in_a_row(rise: int, fall: int, results: str, expected: str) -> None:
+    assert verdicts(results, rise=rise, fall=fall) == expected
+
+
+@given(results=st.text("+-", min_size=1, max_size=40), rise=st.integers(1, 4), fall=st.integers(1, 4))
+def test_a_verdict_always_agrees_with_a_model_that_reads_the_whole_row(results: str, rise: int, fall: int) -> None:
+    said = verdicts(results, rise=rise, fall=fall)
+
+    believed = results[0]
+    since = 0
+    for end in range(1, len(results) + 1):
+        other = "-" if believed == "+" else "+"
+        needed = rise if other == "+" else fall
+        if results[since:end].endswith(other * needed):
+            believed, since = other, end
+        assert said[end - 1] == believed
+
+
+def test_incarnation_and_role_are_those_of_the_last_pass() -> None:
+    keeper = VerdictKeeper(rise=1, fall=1)
+    keeper.record(ProbeResult(True, "answers", incarnation="run-1", role=Role.MASTER))
+
+    failing = keeper.record(ProbeResult(False, "refused"))
+
+    assert (failing.status, failing.incarnation, failing.role) == (ProbeStatus.FAILING, "run-1", Role.MASTER)
+
+
+def test_a_restart_between_two_probes_is_seen_though_the_verdict_stays() -> None:
+    keeper = VerdictKeeper(rise=1, fall=2)
+    keeper.record(ProbeResult(True, "answers", incarnation="run-1"))
+    keeper.record(ProbeResult(False, "refused"))
+
+    back = keeper.record(ProbeResult(True, "answers", incarnation="run-2"))
+
+    assert (back.status, back.incarnation) == (ProbeStatus.PASSING, "run-2")
+
+
+def test_the_detail_explains_the_verdict_and_not_the_odd_result() -> None:
+    keeper = VerdictKeeper(rise=1, fall=2)
+    keeper.record(ProbeResult(True, "answers"))
+
+    assert keeper.record(ProbeResult(False, "refused")).detail == "answers"
+    assert keeper.record(ProbeResult(False, "refused")).detail == "refused"
+
+
+def test_a_detail_is_made_fit_for_the_wire() -> None:
+    verdict = VerdictKeeper(rise=1, fall=1).record(ProbeResult(False, "no\nway\x00" + "x" * 2_000))
+
+    assert verdict.detail.startswith("no way xxx")
+    assert len(verdict.detail) == 1_024
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "role", "conflicts"),
+    [
+        (0, Role.MASTER, False),
+        (0, Role.SLAVE, True),
+        (0, Role.UNKNOWN, False),
+        (1, Role.SLAVE, False),
+        (1, Role.MASTER, True),
+        (1, Role.UNKNOWN, False),
+    ],
+)
+def test_a_role_that_contradicts_the_configured_id_is_named(broker_id: int, role: Role, conflicts: bool) -> None:
+    assert (role_conflict(broker_id, role) is not None) is conflicts

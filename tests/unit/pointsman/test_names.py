@@ -1,0 +1,87 @@
+"""The grammar of names and addresses."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman.wire.names import addr_problem, name_problem, split_addr, text_problem
+
+GOOD_CHARACTERS = string.ascii_letters + string.digits + "%|_-"
+
+
+@given(st.text(GOOD_CHARACTERS, min_size=1, max_size=127))
+def test_every_text_of_the_grammar_is_a_name(name: str) -> None:
+    assert name_problem(name) is None
+
+
+@given(st.text(min_size=1).filter(lambda text: not set(text) <= set(GOOD_CHARACTERS)))
+def test_no_text_with_another_character_is_a_name(name: str) -> None:
+    assert name_problem(name) is not None
+
+
+@pytest.mark.parametrize(("name", "word"), [("", "empty"), ("n" * 128, "128 characters"), ("orders\n", "only letters")])
+def test_what_is_wrong_with_a_name_is_said(name: str, word: str) -> None:
+    assert word in (name_problem(name) or "")
+
+
+@pytest.mark.parametrize(
+    ("addr", "split"),
+    [
+        ("10.0.0.1:1", ("10.0.0.1", 1)),
+        ("broker-a.example:65535", ("broker-a.example", 65_535)),
+        ("host_1:09", ("host_1", 9)),
+        ("[::1]:9876", ("::1", 9_876)),
+        ("[fe80::1%eth0]:9876", ("fe80::1%eth0", 9_876)),
+        ("[::ffff:10.0.0.1]:80", ("::ffff:10.0.0.1", 80)),
+    ],
+)
+def test_good_addresses_split_into_host_and_port(addr: str, split: tuple[str, int]) -> None:
+    assert addr_problem(addr) is None
+    assert split_addr(addr) == split
+
+
+@pytest.mark.parametrize(
+    ("addr", "word"),
+    [
+        ("", "empty"),
+        ("host", "host:port"),
+        ("host:", "port number"),
+        (":80", "valid host"),
+        ("host:0", "1 to 65535"),
+        ("host:65536", "1 to 65535"),
+        ("host:000001", "1 to 65535"),
+        ("host:-1", "port number"),
+        ("host:٣", "port number"),
+        ("host:80 ", "port number"),
+        (" host:80", "valid host"),
+        ("ho st:80", "valid host"),
+        ("-host:80", "valid host"),
+        ("::1:80", "brackets"),
+        ("[]:80", "IPv6"),
+        ("[host]:80", "IPv6"),
+        ("[::1]80", "host:port"),
+        ("host:80\n", "port number"),
+        ("h" * 300 + ":80", "303 characters"),
+    ],
+)
+def test_what_is_wrong_with_an_address_is_said(addr: str, word: str) -> None:
+    assert word in (addr_problem(addr) or "")
+
+
+@given(st.text())
+def test_any_text_is_judged_and_never_trips_the_judge(text: str) -> None:
+    if addr_problem(text) is None:
+        host, port = split_addr(text)
+        assert host
+        assert 1 <= port <= 65_535
+
+
+def test_free_text_is_bounded_and_printable() -> None:
+    assert text_problem("Zürich 3") is None
+    assert text_problem("") is None
+    assert "4 characters" in (text_problem("abcd", longest=3) or "")
+    assert "control characters" in (text_problem("a\nb") or "")

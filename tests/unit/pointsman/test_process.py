@@ -1,0 +1,55 @@
+"""A daemon's life as a process: signals and exit codes, in real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+import pytest
+
+PROGRAM = """
+import asyncio, sys
+from pointsman.service import process
+
+async def main(stop):
+    print(type(asyncio.get_running_loop()).__module__, flush=True)
+    await stop.wait()
+    print("draining", flush=True)
+    if "slow" in sys.argv:
+        await asyncio.Event().wait()
+    return 7
+
+sys.exit(process.run(main, loop=sys.argv[1]))
+"""
+
+
+async def start(*arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+
+
+async def line(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(10):
+        return (await process.stdout.readline()).decode().strip()
+
+
+@pytest.mark.parametrize(("loop", "module"), [("uvloop", "uvloop"), ("asyncio", "asyncio.unix_events")])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_asks_for_the_stop_and_the_exit_code_is_mains(loop: str, module: str, number: int) -> None:
+    process = await start(loop)
+    assert await line(process) == module
+    process.send_signal(number)
+    assert await line(process) == "draining"
+    assert await process.wait() == 7
+
+
+async def test_a_second_signal_ends_the_process_at_once() -> None:
+    process = await start("uvloop", "slow")
+    await line(process)
+    process.send_signal(signal.SIGTERM)
+    assert await line(process) == "draining"
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 130
