@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import socket
 import time
@@ -12,6 +13,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from pointsman.wire.violation import FieldViolation
 from pointsman_client import (
     BrokerReplica,
     BrokerState,
@@ -91,14 +93,14 @@ async def test_a_dead_server_and_one_that_never_speaks_leave_time_for_the_third(
     async with (
         refused_addr() as dead,
         silent_listener() as silent,
-        client_of(dead, silent, server.addr, timeout=1.0) as client,
+        client_of(dead, silent, server.addr, timeout=2.0) as client,
     ):
         started = time.monotonic()
         route = await client.topic_route("orders")
         took = time.monotonic() - started
 
     assert route.topic == "orders"
-    assert took < 1.0
+    assert took < 2.0
 
 
 async def test_when_nobody_answers_the_error_comes_in_time_and_names_each_server_with_its_cause() -> None:
@@ -141,6 +143,50 @@ async def test_a_refusal_goes_to_the_caller_with_its_code(server: ScriptedRouteS
         assert other.calls.total() == 0
 
 
+async def test_a_refusal_for_bad_input_names_each_field(server: ScriptedRouteServer) -> None:
+    server.fail_with(grpc.StatusCode.INVALID_ARGUMENT)
+    server.violations = [FieldViolation("zone", "has 2000 characters, at most 1024 are allowed")]
+    async with client_of(server.addr) as client:
+        with pytest.raises(RequestRejectedError) as caught:
+            await client.fetch_route("orders", zone="z" * 2000)
+
+    assert list(caught.value.violations) == server.violations
+
+
+async def test_details_that_are_no_message_leave_the_status_alone(server: ScriptedRouteServer) -> None:
+    server.fail_with(grpc.StatusCode.INVALID_ARGUMENT)
+    server.garbled_details = True
+    async with client_of(server.addr) as client:
+        with pytest.raises(RequestRejectedError, match="INVALID_ARGUMENT") as caught:
+            await client.fetch_route("orders")
+
+    assert caught.value.details.code == ""
+
+
+async def test_bytes_that_are_no_answer_are_a_failure_of_that_server(server: ScriptedRouteServer) -> None:
+    async def babble(_request: bytes, _context: object) -> bytes:
+        return b"\xff\xff"
+
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(babble)
+    babbler = grpc.aio.server()
+    babbler.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("pointsman.v1.RouteService", {"GetTopicRoute": handler}),)
+    )
+    port = babbler.add_insecure_port("127.0.0.1:0")
+    await babbler.start()
+    async with client_of(f"127.0.0.1:{port}", server.addr) as client:
+        assert (await client.topic_route("orders")).topic == "orders"
+        assert client.name_server_in_use == server.addr
+    await babbler.stop(None)
+
+
+async def test_starting_twice_changes_nothing(server: ScriptedRouteServer) -> None:
+    async with client_of(server.addr) as client:
+        assert await client.start() is client
+        tasks = [task for task in asyncio.all_tasks() if task.get_name() == "pointsman-route-poll"]
+        assert len(tasks) == 1
+
+
 async def test_a_server_that_answers_for_another_topic_is_left_for_the_next(server: ScriptedRouteServer) -> None:
     async with scripted_route_server() as confused, client_of(confused.addr, server.addr) as client:
         confused.routes["orders"] = topic_route("payments")
@@ -177,14 +223,20 @@ async def test_a_cancelled_caller_leaves_the_lookup_to_the_others(server: Script
 
 
 async def test_an_error_that_no_caller_waits_for_any_more_disturbs_nobody(server: ScriptedRouteServer) -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     server.hang()
     async with client_of(server.addr) as client:
         caller = asyncio.create_task(client.topic_route("nowhere"))
         await server.called(1)
         caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
         server.recover()
-        with pytest.raises(TopicNotFoundError):
-            await client.topic_route("nowhere")
+        await asyncio.wait(list(client._lookups._flights.values()))
+        gc.collect()
+
+    assert complaints == []
 
 
 async def test_different_topics_do_not_wait_for_each_other(server: ScriptedRouteServer) -> None:

@@ -246,7 +246,8 @@ async def test_an_iterator_that_was_dropped_is_polled_no_more(
     del changes, reading
     gc.collect()
     before = server.calls["GetTopicRoute"]
-    await clock.advance(90.0)
+    await clock.advance(30.0)
+    await quiet(client, clock)
 
     assert server.calls["GetTopicRoute"] == before
 
@@ -258,3 +259,30 @@ async def test_jitter_only_shortens_the_interval(server: ScriptedRouteServer, cl
             await poll(client, clock, server)
 
     assert server.calls["GetTopicRoute"] >= 6
+
+
+async def test_a_refusal_at_a_poll_is_logged_once_and_keeps_the_route(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.topic_route("orders")
+    server.fail_with(grpc.StatusCode.PERMISSION_DENIED)
+    await poll(client, clock, server)
+    await poll(client, clock, server)
+
+    assert [record.levelname for record in caplog.records if record.name.startswith("pointsman_client")] == ["WARNING"]
+    assert len(await client.publish_queues("orders")) == 8
+
+
+async def test_a_topic_beyond_the_bound_is_forgotten_unless_it_is_watched(
+    server: ScriptedRouteServer, clock: ManualClock
+) -> None:
+    for topic in "abc":
+        server.routes[topic] = topic_route(topic)
+    async with NameServerClient([server.addr], max_topics=1, clock=clock) as client:
+        changes = client.route_changes("a")
+        await anext(changes)
+        await client.topic_route("b")
+        await client.topic_route("c")
+
+        known = {topic: client.route_age_seconds(topic) is not None for topic in "abc"}
+    assert known == {"a": True, "b": False, "c": True}

@@ -1,0 +1,65 @@
+"""Client of Pointsman's name servers. Everything that applications need is imported from here."""
+
+from pointsman_client.client import NameServerClient
+from pointsman_client.errors import (
+    ClientClosedError,
+    ClientNotStartedError,
+    ClientStateError,
+    ClusterNotFoundError,
+    InvalidAddressError,
+    InvalidInputError,
+    InvalidNameError,
+    InvalidOptionError,
+    NameServerFailedError,
+    NameServersUnavailableError,
+    NotFoundError,
+    OrderTopicConfError,
+    PointsmanError,
+    RequestRejectedError,
+    TopicNotFoundError,
+    WrongEventLoopError,
+)
+from pointsman_client.message_queue import MessageQueue, to_publish_queues, to_subscribe_queues
+from pointsman_client.route import (
+    BrokerData,
+    BrokerReplica,
+    BrokerState,
+    ClusterData,
+    QueueData,
+    Revision,
+    RouteChange,
+    TopicRoute,
+)
+from pointsman_client.route_watch import RouteChanges
+
+__all__ = [
+    "BrokerData",
+    "BrokerReplica",
+    "BrokerState",
+    "ClientClosedError",
+    "ClientNotStartedError",
+    "ClientStateError",
+    "ClusterData",
+    "ClusterNotFoundError",
+    "InvalidAddressError",
+    "InvalidInputError",
+    "InvalidNameError",
+    "InvalidOptionError",
+    "MessageQueue",
+    "NameServerClient",
+    "NameServerFailedError",
+    "NameServersUnavailableError",
+    "NotFoundError",
+    "OrderTopicConfError",
+    "PointsmanError",
+    "QueueData",
+    "RequestRejectedError",
+    "Revision",
+    "RouteChange",
+    "RouteChanges",
+    "TopicNotFoundError",
+    "TopicRoute",
+    "WrongEventLoopError",
+    "to_publish_queues",
+    "to_subscribe_queues",
+]

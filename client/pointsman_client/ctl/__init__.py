@@ -1,0 +1,1 @@
+"""``pointsmanctl``: what operators ask name servers. Needs the extra ``cli`` (click, rich)."""

@@ -1,0 +1,30 @@
+"""What is wrong with a replica group, said by name so that no reader has to infer it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pointsman.v1 import broker_pb2
+from pointsman_client.route import MASTER_ID, BrokerData
+
+NO_MASTER = "NO_MASTER"
+NO_BROKER = "NO_BROKER"
+
+
+def group_conditions(data: BrokerData) -> list[str]:
+    """Return the conditions of a group as routes show it."""
+    if not data.replicas:
+        return [NO_BROKER]
+    return [] if data.master else [NO_MASTER]
+
+
+def missing_masters(brokers: Iterable[broker_pb2.BrokerStatus]) -> list[tuple[str, str]]:
+    """Return (cluster, broker name) of each group without a master in the routes, sorted."""
+    groups: dict[tuple[str, str], bool] = {}
+    for status in brokers:
+        key = (status.identity.cluster, status.identity.broker_name)
+        is_routed_master = (
+            status.identity.broker_id == MASTER_ID and status.state != broker_pb2.BROKER_STATE_PROBE_FAILED
+        )
+        groups[key] = groups.get(key, False) or is_routed_master
+    return sorted(key for key, has_master in groups.items() if not has_master)

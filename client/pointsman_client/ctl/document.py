@@ -1,0 +1,185 @@
+"""Answers as JSON documents: routes with RocketMQ's keys, the rest in the same style. Pure.
+
+64-bit numbers that a JavaScript reader would round (boot, generation, digest) are text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from google.protobuf.json_format import MessageToDict
+
+from pointsman.v1 import admin_service_pb2, broker_pb2
+from pointsman_client.codec import to_broker_state
+from pointsman_client.ctl.condition import NO_MASTER, group_conditions, missing_masters
+from pointsman_client.ctl.failure import to_complaint
+from pointsman_client.ctl.node import NodeAnswer
+from pointsman_client.ctl.wire_time import seconds_of, utc_text
+from pointsman_client.route import BrokerData, ClusterData, TopicRoute
+
+Document = dict[str, object]
+AnswerT = TypeVar("AnswerT")
+
+
+def to_route_document(route: TopicRoute) -> Document:
+    """Render a route as RocketMQ's ``TopicRouteData`` does, with what Pointsman knows beyond it."""
+    return {
+        "topic": route.topic,
+        "orderTopicConf": route.order_topic_conf,
+        "queueDatas": [
+            {
+                "cluster": data.cluster,
+                "brokerName": data.broker_name,
+                "readQueueNums": data.read_queue_nums,
+                "writeQueueNums": data.write_queue_nums,
+                "perm": data.perm,
+                "topicSysFlag": data.topic_sys_flag,
+            }
+            for data in route.queue_datas
+        ],
+        "brokerDatas": [to_broker_data_document(data) for data in route.broker_datas],
+        "filterServerTable": {
+            replica.addr: list(replica.filter_servers)
+            for data in route.broker_datas
+            for replica in data.replicas
+            if replica.filter_servers
+        },
+        "revision": {
+            "boot": f"{route.revision.boot:016x}",
+            "counter": route.revision.counter,
+            "digest": route.revision.digest.hex(),
+        },
+    }
+
+
+def to_broker_data_document(data: BrokerData) -> Document:
+    """Render a replica group; JSON has only text as keys, so broker ids are text as in RocketMQ's own output."""
+    return {
+        "cluster": data.cluster,
+        "brokerName": data.broker_name,
+        "brokerAddrs": {str(replica.broker_id): replica.addr for replica in data.replicas},
+        "zoneName": data.zone,
+        "enableActingMaster": data.acting_master,
+        "conditions": group_conditions(data),
+        "replicas": [
+            {
+                "brokerId": replica.broker_id,
+                "brokerAddr": replica.addr,
+                "haAddr": replica.ha_addr,
+                "agentAddr": replica.agent_addr,
+                "state": str(replica.state),
+                "filterServers": list(replica.filter_servers),
+            }
+            for replica in data.replicas
+        ],
+    }
+
+
+def to_clusters_document(clusters: Sequence[ClusterData]) -> Document:
+    """Render the clusters."""
+    return {
+        "clusters": [
+            {
+                "cluster": cluster.cluster,
+                "brokerDatas": [to_broker_data_document(data) for data in cluster.broker_datas],
+            }
+            for cluster in clusters
+        ]
+    }
+
+
+def to_brokers_document(nodes: Iterable[NodeAnswer[admin_service_pb2.ListBrokersResponse]]) -> Document:
+    """Render each node's brokers."""
+    return {"nodes": [_to_node_document(node, _to_node_brokers) for node in nodes]}
+
+
+def to_events_document(
+    broker_name: str, nodes: Iterable[NodeAnswer[admin_service_pb2.ListBrokerEventsResponse]]
+) -> Document:
+    """Render each node's events of one broker name, oldest first."""
+    return {"brokerName": broker_name, "nodes": [_to_node_document(node, _to_node_events) for node in nodes]}
+
+
+def _to_node_document(node: NodeAnswer[AnswerT], to_answer: Callable[[AnswerT], Document]) -> Document:
+    if node.answer is not None:
+        return {"addr": node.addr, **to_answer(node.answer)}
+    return {"addr": node.addr, "error": to_complaint(node.failure).to_document() if node.failure else None}
+
+
+def _to_node_brokers(answer: admin_service_pb2.ListBrokersResponse) -> Document:
+    return {
+        "node": answer.node,
+        "brokers": [_to_status_document(status) for status in answer.brokers],
+        "conditions": [
+            {"cluster": cluster, "brokerName": broker_name, "condition": NO_MASTER}
+            for cluster, broker_name in missing_masters(answer.brokers)
+        ],
+    }
+
+
+def _to_status_document(status: broker_pb2.BrokerStatus) -> Document:
+    version = status.data_version
+    return {
+        "cluster": status.identity.cluster,
+        "brokerName": status.identity.broker_name,
+        "brokerId": status.identity.broker_id,
+        "brokerAddr": status.identity.addr,
+        "state": str(to_broker_state(status.state)),
+        "generation": str(status.generation),
+        "haAddr": status.ha_addr,
+        "agentAddr": status.agent_addr,
+        "zoneName": status.zone,
+        "host": status.host,
+        "labels": dict(status.labels),
+        "brokerVersion": status.broker_version,
+        "agentVersion": status.agent_version,
+        "incarnation": status.incarnation,
+        "dataVersion": {
+            "stateVersion": str(version.state_version),
+            "timestampMillis": version.timestamp_millis,
+            "counter": str(version.counter),
+        },
+        "topicCount": status.topic_count,
+        "bringsTopics": status.brings_topics,
+        "heartbeatIntervalSeconds": seconds_of(status.heartbeat_interval),
+        "expirySeconds": seconds_of(status.expiry),
+        "registeredAt": utc_text(status.registered_at),
+        "silenceSeconds": seconds_of(status.silence),
+        "streamOpen": status.stream_open,
+        "probe": broker_pb2.ProbeStatus.Name(status.health.status).removeprefix("PROBE_STATUS_"),
+        "probeDetail": status.health.detail,
+        "enableActingMaster": status.acting_master,
+    }
+
+
+def _to_node_events(answer: admin_service_pb2.ListBrokerEventsResponse) -> Document:
+    return {
+        "node": answer.node,
+        "events": [
+            {
+                "eventAt": utc_text(event.event_at),
+                "event": event.event,
+                "reason": event.reason,
+                "cluster": event.identity.cluster,
+                "brokerName": event.identity.broker_name,
+                "brokerId": event.identity.broker_id,
+                "brokerAddr": event.identity.addr,
+                "generation": str(event.generation),
+                "incarnation": event.incarnation,
+                "silenceSeconds": seconds_of(event.interval) if event.HasField("interval") else None,
+                "seq": event.seq,
+                "detail": _whole_numbers(MessageToDict(event.detail)),
+            }
+            for event in answer.events
+        ],
+    }
+
+
+def _whole_numbers(value: object) -> object:
+    # A protobuf Struct knows only doubles; the history has 4 where it would show 4.0.
+    if isinstance(value, dict):
+        return {key: _whole_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,214 @@
+"""What the commands print: RocketMQ's keys in JSON, and tables that fit and hide nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.struct_pb2 import Struct
+from google.protobuf.timestamp_pb2 import Timestamp
+from rich.console import RenderableType
+
+from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2
+from pointsman_client import NameServerFailedError
+from pointsman_client.codec import to_cluster_data, to_topic_route
+from pointsman_client.ctl import document, table
+from pointsman_client.ctl.node import NodeAnswer
+from tests.fakes.scripted_route_server import broker_data, topic_route
+
+W1 = to_topic_route(
+    topic_route(
+        "TopicTest",
+        [
+            broker_data("broker-a", {0: "192.168.1.10:10911", 1: "192.168.1.11:10911"}),
+            broker_data("broker-b", {0: "192.168.1.20:10911", 1: "192.168.1.21:10911"}),
+        ],
+    )
+)
+FAILED = NameServerFailedError("10.0.0.2:9876", grpc.StatusCode.UNAVAILABLE, "Connection refused")
+
+
+def status(
+    broker_id: int = 0, state: broker_pb2.BrokerState.ValueType = broker_pb2.BROKER_STATE_UP, name: str = "broker-a"
+) -> broker_pb2.BrokerStatus:
+    return broker_pb2.BrokerStatus(
+        identity=broker_pb2.BrokerIdentity(
+            cluster="DefaultCluster", broker_name=name, broker_id=broker_id, addr=f"192.168.100.{broker_id}:10911"
+        ),
+        state=state,
+        generation=2**64 - 1,
+        silence=Duration(seconds=31, nanos=200_000_000),
+        topic_count=100_000,
+        health=broker_pb2.BrokerHealth(detail="connect: refused"),
+    )
+
+
+def event(name: str, reason: str = "", *, silent: int | None = None, **detail: float) -> admin_service_pb2.BrokerEvent:
+    facts = Struct()
+    facts.update(detail)
+    return admin_service_pb2.BrokerEvent(
+        event_at=Timestamp(seconds=1_767_225_600, nanos=123_000_000),
+        event=name,
+        reason=reason,
+        identity=status().identity,
+        interval=None if silent is None else Duration(seconds=silent),
+        detail=facts,
+    )
+
+
+def shown(capsys: pytest.CaptureFixture[str], parts: Iterable[RenderableType]) -> list[str]:
+    table.show(parts)
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.fixture(params=["80", ""], ids=["80-columns", "piped"])
+def columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    width: str = request.param
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if width:
+        monkeypatch.setenv("COLUMNS", width)
+    return width
+
+
+def test_w1_the_route_has_rocketmqs_keys_and_text_as_broker_ids() -> None:
+    printed = json.loads(json.dumps(document.to_route_document(W1)))
+
+    queue = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0, "cluster": "DefaultCluster"}
+    assert printed["queueDatas"] == [{"brokerName": "broker-a", **queue}, {"brokerName": "broker-b", **queue}]
+    assert [(data["cluster"], data["brokerName"], data["brokerAddrs"]) for data in printed["brokerDatas"]] == [
+        ("DefaultCluster", "broker-a", {"0": "192.168.1.10:10911", "1": "192.168.1.11:10911"}),
+        ("DefaultCluster", "broker-b", {"0": "192.168.1.20:10911", "1": "192.168.1.21:10911"}),
+    ]
+    assert {"zoneName", "enableActingMaster", "replicas"} <= set(printed["brokerDatas"][0])
+    assert printed["brokerDatas"][0]["replicas"][1]["state"] == "UP"
+    assert printed["revision"] == {"boot": "0000000000000007", "counter": 1, "digest": W1.revision.digest.hex()}
+
+
+def test_a_route_as_a_table_fits_80_columns_and_has_one_row_a_broker(
+    capsys: pytest.CaptureFixture[str], columns: str
+) -> None:
+    lines = shown(capsys, table.route_parts(W1))
+
+    assert lines == [
+        "CLUSTER         BROKER    READ  WRITE  PERM",
+        "DefaultCluster  broker-a     4      4  rw",
+        "DefaultCluster  broker-b     4      4  rw",
+        "",
+        "CLUSTER         BROKER    ID  ADDR                STATE",
+        "DefaultCluster  broker-a   0  192.168.1.10:10911  UP",
+        "DefaultCluster  broker-a   1  192.168.1.11:10911  UP",
+        "DefaultCluster  broker-b   0  192.168.1.20:10911  UP",
+        "DefaultCluster  broker-b   1  192.168.1.21:10911  UP",
+    ], columns
+
+
+def test_an_order_configuration_and_zones_are_shown_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
+    ordered = to_topic_route(topic_route(groups=[broker_data(zone="z1")], order_topic_conf="broker-a:4"))
+    printed = "\n".join(shown(capsys, table.route_parts(ordered)))
+
+    assert "order topic: broker-a:4" in printed
+    assert "ZONE" in printed
+    assert "z1" in printed
+
+
+@pytest.mark.parametrize(
+    ("acting_master", "replicas", "words", "condition"),
+    [
+        (False, {1: "10.0.0.2:1"}, "NO MASTER", "NO_MASTER"),
+        (True, {1: "10.0.0.2:1", 2: "10.0.0.3:1"}, "NO MASTER, 1 ACTS", "NO_MASTER"),
+        (False, {}, "NO BROKER", "NO_BROKER"),
+    ],
+)
+def test_a_group_without_a_master_says_so(
+    capsys: pytest.CaptureFixture[str], acting_master: bool, replicas: dict[int, str], words: str, condition: str
+) -> None:
+    group = broker_data("broker-a", replicas, acting_master=acting_master)
+    clusters = [to_cluster_data(route_service_pb2.ClusterData(cluster="DefaultCluster", broker_datas=[group]))]
+
+    lines = shown(capsys, table.clusters_parts(clusters))
+    assert lines[1].split(maxsplit=4) == ["DefaultCluster", "broker-a", "0", "-", words]
+    printed = json.loads(json.dumps(document.to_clusters_document(clusters)))
+    assert printed["clusters"][0]["brokerDatas"][0]["conditions"] == [condition]
+
+
+def test_an_empty_fleet_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, table.clusters_parts([])) == ["no broker is registered"]
+
+
+def test_each_node_shows_its_brokers_and_a_node_that_failed_says_why(
+    capsys: pytest.CaptureFixture[str], columns: str
+) -> None:
+    answer = admin_service_pb2.ListBrokersResponse(
+        node="ns-1",
+        brokers=[
+            status(0, broker_pb2.BROKER_STATE_PROBE_FAILED),
+            status(1, broker_pb2.BROKER_STATE_SUSPECT),
+            status(0, name="broker-b"),
+        ],
+    )
+    nodes = [NodeAnswer("10.0.0.1:9876", answer, None), NodeAnswer("10.0.0.2:9876", None, FAILED)]
+
+    assert shown(capsys, table.brokers_parts(nodes)) == [
+        "node 10.0.0.1:9876 (ns-1)",
+        "CLUSTER         BROKER    ID  ADDR                 STATE         SILENT  TOPICS",
+        "DefaultCluster  broker-a   0  192.168.100.0:10911  PROBE_FAILED   31.2s  100000",
+        "DefaultCluster  broker-a   1  192.168.100.1:10911  SUSPECT        31.2s  100000",
+        "DefaultCluster  broker-b   0  192.168.100.0:10911  UP             31.2s  100000",
+        "NO MASTER in DefaultCluster/broker-a: it cannot be written",
+        "PROBE FAILED of DefaultCluster/broker-a 0: connect: refused",
+        "",
+        "node 10.0.0.2:9876",
+        "10.0.0.2:9876 did not answer (connection refused)",
+    ], columns
+    printed = json.loads(json.dumps(document.to_brokers_document(nodes)))["nodes"]
+    assert printed[0]["brokers"][0]["generation"] == "18446744073709551615"
+    assert printed[0]["brokers"][0]["silenceSeconds"] == 31.2
+    assert printed[0]["conditions"] == [
+        {"cluster": "DefaultCluster", "brokerName": "broker-a", "condition": "NO_MASTER"}
+    ]
+    assert printed[1]["error"]["servers"] == [{"addr": "10.0.0.2:9876", "message": "connection refused"}]
+
+
+def test_events_say_when_in_utc_why_after_which_silence_and_what_it_means(
+    capsys: pytest.CaptureFixture[str], columns: str
+) -> None:
+    answer = admin_service_pb2.ListBrokerEventsResponse(
+        node="10.0.0.1:9876",
+        events=[event("REGISTERED", topics=4), event("UNREGISTERED", "REMOVED_FROM_CONFIG", silent=121)],
+    )
+    nodes = [
+        NodeAnswer("10.0.0.1:9876", answer, None),
+        NodeAnswer("10.0.0.3:9876", admin_service_pb2.ListBrokerEventsResponse(), None),
+    ]
+
+    lines = shown(capsys, table.events_parts(nodes))
+    assert all(len(line) <= 80 for line in lines) or not columns
+    # At 80 columns a long sentence goes on in the next line, still indented.
+    joined = [" ".join(line.split()) for line in "\n".join(lines).replace("\n     ", " ").splitlines()]
+    assert lines[1:3] == [
+        "TIME (UTC)               EVENT         REASON               ID  SILENCE",
+        "2026-01-01 00:00:00.123  REGISTERED    -                    0   -",
+    ]
+    assert "    DefaultCluster, 192.168.100.0:10911: entered the routes; topics 4" in lines
+    assert "2026-01-01 00:00:00.123  UNREGISTERED  REMOVED_FROM_CONFIG  0   2m 01s" in lines
+    assert "its agent's configuration names it no more" in " ".join(" ".join(joined).split())
+    assert lines[-2:] == ["node 10.0.0.3:9876", "no event of it is remembered here"]
+
+    printed = json.loads(json.dumps(document.to_events_document("broker-a", nodes)))["nodes"][0]["events"]
+    assert json.dumps(printed[0]["detail"]) == '{"topics": 4}'
+    assert printed[0]["silenceSeconds"] is None
+    assert printed[1]["eventAt"] == "2026-01-01T00:00:00.123Z"
+    assert printed[1]["silenceSeconds"] == 121.0
+
+
+def test_a_row_of_long_names_stays_one_line_when_piped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    name = "b" * 127
+    lines = shown(capsys, table.route_parts(to_topic_route(topic_route(groups=[broker_data(name)]))))
+
+    assert f"DefaultCluster  {name}     4      4  rw" in lines

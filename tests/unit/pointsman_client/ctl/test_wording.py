@@ -1,0 +1,66 @@
+"""Words for people."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import grpc
+import pytest
+
+from pointsman_client import NameServerFailedError
+from pointsman_client.ctl import wording
+
+
+@pytest.mark.parametrize(("perm", "words"), [(6, "rw"), (4, "r"), (2, "w"), (0, "-"), (1, "-"), (0b1111, "rw")])
+def test_permissions_are_letters(perm: int, words: str) -> None:
+    assert wording.perm_words(perm) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0, "0ms"),
+        (0.34, "340ms"),
+        (10.21, "10.2s"),
+        (119.9, "119.9s"),
+        (121.0, "2m 01s"),
+        (3_725.0, "1h 02m"),
+        (200_000.0, "2d 07h"),
+    ],
+)
+def test_lengths_of_time_have_the_units_that_matter(seconds: float, words: str) -> None:
+    assert wording.duration_words(seconds) == words
+
+
+def test_a_moment_is_shown_to_the_millisecond() -> None:
+    assert wording.time_words(datetime(2026, 1, 1, 2, 3, 4, 5_999, UTC)) == "2026-01-01 02:03:04.005"
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "words"),
+    [
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", "no answer in time"),
+        (grpc.StatusCode.UNAVAILABLE, "ipv4:1.2.3.4:5: connect: Connection refused (111)", "connection refused"),
+        (grpc.StatusCode.UNAVAILABLE, "errors resolving x:1: not found", "its name cannot be resolved"),
+        (grpc.StatusCode.UNAVAILABLE, "warming up", "warming up"),
+        (grpc.StatusCode.UNIMPLEMENTED, "Method not found!", "is no name server, or an older one"),
+        (grpc.StatusCode.INTERNAL, "", "INTERNAL"),
+    ],
+)
+def test_a_failure_is_said_in_few_words(status: grpc.StatusCode, message: str, words: str) -> None:
+    assert wording.failure_words(NameServerFailedError("a:1", status, message)) == words
+
+
+def test_an_event_is_explained_by_its_reason_or_else_by_its_name_or_not_at_all() -> None:
+    assert "silent for longer than its expiry" in wording.explanation("EXPIRED", "SILENCE")
+    assert wording.explanation("EXPIRED", "NEW_REASON") == "left the routes"
+    assert wording.explanation("NEW_EVENT", "") == ""
+
+
+def test_further_facts_become_words_and_cannot_steer_the_terminal() -> None:
+    detail = {"topics": 4.0, "previous_addr": "a:1", "ids": [1.0, 2.0], "probe": "\x1b[2Jgone", "held_by": {"id": 0.5}}
+
+    assert (
+        wording.detail_words(detail)
+        == "held by (id 0.5), ids 1 2, previous addr a:1, probe \N{REPLACEMENT CHARACTER}[2Jgone, topics 4"
+    )

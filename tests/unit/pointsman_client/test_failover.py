@@ -1,0 +1,105 @@
+"""Which name server is asked, in what order, and how the time is shared."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from pointsman_client import NameServerFailedError, NameServersUnavailableError, TopicNotFoundError
+from pointsman_client.failover import SHORTEST_TRY_SECONDS, Failover, NameServerChoice
+from tests.fakes.manual_clock import ManualClock
+
+
+class Script:
+    """Plays name servers: an answer, or a failure after some seconds."""
+
+    def __init__(self, clock: ManualClock, answers: dict[str, str], fails_after: dict[str, float]) -> None:
+        self._clock = clock
+        self.answers = answers
+        self.fails_after = fails_after
+        self.shares: list[tuple[str, float]] = []
+
+    async def attempt(self, addr: str, seconds: float) -> str:
+        self.shares.append((addr, round(seconds, 6)))
+        if addr in self.fails_after:
+            self._clock.now += min(seconds, self.fails_after[addr])
+            raise NameServerFailedError(addr, grpc.StatusCode.UNAVAILABLE, "down")
+        return self.answers[addr]
+
+
+async def test_servers_that_hang_take_equal_shares_and_leave_the_last_one_its_time(clock: ManualClock) -> None:
+    script = Script(clock, {"c": "route"}, {"a": 99.0, "b": 99.0})
+
+    answer = await Failover(NameServerChoice("abc"), clock).ask(script.attempt, timeout_seconds=3.0)
+
+    assert answer == "route"
+    assert script.shares == [("a", 1.0), ("b", 1.0), ("c", 1.0)]
+
+
+async def test_a_server_that_fails_at_once_leaves_its_share_to_the_others(clock: ManualClock) -> None:
+    script = Script(clock, {"c": "route"}, {"a": 0.0, "b": 0.0})
+
+    await Failover(NameServerChoice("abc"), clock).ask(script.attempt, timeout_seconds=3.0)
+
+    assert script.shares == [("a", 1.0), ("b", 1.5), ("c", 3.0)]
+
+
+async def test_the_server_that_answered_is_asked_first_from_then_on(clock: ManualClock) -> None:
+    script = Script(clock, {"a": "a", "b": "b", "c": "c"}, {"a": 0.0})
+    failover = Failover(NameServerChoice("abc"), clock)
+
+    assert await failover.ask(script.attempt, timeout_seconds=3.0) == "b"
+    script.fails_after.clear()
+    assert await failover.ask(script.attempt, timeout_seconds=3.0) == "b"
+
+
+async def test_when_all_fail_the_error_names_each_and_the_list_is_kept_for_ever(clock: ManualClock) -> None:
+    script = Script(clock, {"a": "a", "b": "b"}, {"a": 0.0, "b": 0.0})
+    failover = Failover(NameServerChoice("ab"), clock)
+
+    for _ in range(3):
+        with pytest.raises(NameServersUnavailableError) as caught:
+            await failover.ask(script.attempt, timeout_seconds=3.0)
+        assert {failure.addr for failure in caught.value.failures} == {"a", "b"}
+    assert caught.value.retriable
+    assert str(caught.value) == "no name server answered: a: down (UNAVAILABLE); b: down (UNAVAILABLE)"
+
+    script.fails_after.clear()
+    assert await failover.ask(script.attempt, timeout_seconds=3.0) in {"a", "b"}
+
+
+async def test_a_negative_answer_is_an_answer_and_no_other_server_is_asked(clock: ManualClock) -> None:
+    asked: list[str] = []
+
+    async def not_found(addr: str, seconds: float) -> str:
+        asked.append(f"{addr} {seconds}")
+        raise TopicNotFoundError("orders")
+
+    choice = NameServerChoice("ab")
+    with pytest.raises(TopicNotFoundError):
+        await Failover(choice, clock).ask(not_found, timeout_seconds=3.0)
+
+    assert asked == ["a 1.5"]
+    assert choice.in_use == "a"
+
+
+async def test_after_an_overslept_deadline_each_server_still_gets_a_short_try(clock: ManualClock) -> None:
+    script = Script(clock, {"b": "b"}, {"a": 99.0})
+
+    async def overslept(addr: str, seconds: float) -> str:
+        try:
+            return await script.attempt(addr, seconds)
+        finally:
+            clock.now += 60.0
+
+    assert await Failover(NameServerChoice("ab"), clock).ask(overslept, timeout_seconds=3.0) == "b"
+    assert script.shares[1] == ("b", SHORTEST_TRY_SECONDS)
+
+
+def test_of_many_lookups_that_fail_together_only_the_first_moves_on() -> None:
+    choice = NameServerChoice("abc")
+
+    choice.move_on_from("a")
+    choice.move_on_from("a")
+
+    assert choice.order() == ("b", "c", "a")
