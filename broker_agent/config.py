@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pointsman.service import config as service_config
 from pointsman.service.logs import LEVELS
+from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
 from pointsman.wire.names import (
     MAX_BROKER_ID,
     MAX_QUEUES,
@@ -63,22 +64,22 @@ class BrokerSection:
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
         for name, value in (("cluster", self.cluster), ("name", self.name)):
-            yield from _fault(name, value, name_problem(value))
-        yield from _outside("id", self.id, 0, MAX_BROKER_ID)
-        yield from _fault("addr", self.addr, addr_problem(self.addr))
+            yield from fault(name, value, name_problem(value))
+        yield from outside("id", self.id, 0, MAX_BROKER_ID)
+        yield from fault("addr", self.addr, addr_problem(self.addr))
         for name, value in (("ha_addr", self.ha_addr), ("agent_addr", self.agent_addr)):
-            yield from _fault(name, value, addr_problem(value) if value else None)
+            yield from fault(name, value, addr_problem(value) if value else None)
         for name, value in (("zone", self.zone), ("host", self.host), ("version", self.version)):
-            yield from _fault(name, value, text_problem(value))
+            yield from fault(name, value, text_problem(value))
         if len(self.labels) > MAX_LABELS:
             yield f"labels: there are {len(self.labels)}, at most {MAX_LABELS} are allowed"
         for key, value in self.labels.items():
-            yield from _fault("labels", key, text_problem(key, longest=MAX_LABEL_LENGTH))
-            yield from _fault(f"labels.{key}", value, text_problem(value, longest=MAX_LABEL_LENGTH))
+            yield from fault("labels", key, text_problem(key, longest=MAX_LABEL_LENGTH))
+            yield from fault(f"labels.{key}", value, text_problem(value, longest=MAX_LABEL_LENGTH))
         yield from _addr_list("filter_servers", self.filter_servers)
         if len(self.filter_servers) > MAX_FILTER_SERVERS:
             yield f"filter_servers: there are {len(self.filter_servers)}, at most {MAX_FILTER_SERVERS} are allowed"
-        yield from _outside("state_version", self.state_version, 0, MAX_STATE_VERSION)
+        yield from outside("state_version", self.state_version, 0, MAX_STATE_VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,15 +108,15 @@ class HeartbeatSection:
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
-        yield from _outside("interval_seconds", self.interval_seconds, 0.05, 3_600.0)
-        yield from _outside("expiry_seconds", self.expiry_seconds, 0.15, 86_400.0)
+        yield from outside("interval_seconds", self.interval_seconds, 0.05, 3_600.0)
+        yield from outside("expiry_seconds", self.expiry_seconds, 0.15, 86_400.0)
         if self.expiry_seconds < INTERVALS_PER_EXPIRY * self.interval_seconds:
             yield (
                 f"expiry_seconds: {self.expiry_seconds} is less than {INTERVALS_PER_EXPIRY} times interval_seconds "
                 f"({self.interval_seconds})"
             )
-        yield from _outside("timeout_seconds", self.timeout_seconds, 0.05, 60.0)
-        yield from _outside("register_timeout_seconds", self.register_timeout_seconds, 0.05, 600.0)
+        yield from outside("timeout_seconds", self.timeout_seconds, 0.05, 60.0)
+        yield from outside("register_timeout_seconds", self.register_timeout_seconds, 0.05, 600.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,12 +137,12 @@ class ProbeSection:
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
-        yield from _not_one_of("kind", self.kind, PROBE_KINDS)
-        yield from _fault("target", self.target, addr_problem(self.target) if self.target else None)
-        yield from _outside("interval_seconds", self.interval_seconds, 0.05, 3_600.0)
-        yield from _outside("timeout_seconds", self.timeout_seconds, 0.05, 60.0)
-        yield from _outside("rise", self.rise, 1, 100)
-        yield from _outside("fall", self.fall, 1, 100)
+        yield from not_one_of("kind", self.kind, PROBE_KINDS)
+        yield from fault("target", self.target, addr_problem(self.target) if self.target else None)
+        yield from outside("interval_seconds", self.interval_seconds, 0.05, 3_600.0)
+        yield from outside("timeout_seconds", self.timeout_seconds, 0.05, 60.0)
+        yield from outside("rise", self.rise, 1, 100)
+        yield from outside("fall", self.fall, 1, 100)
         if self.username and not self.password:
             yield f"username: {self.username!r} is given without a password"
         if self.password and self.kind in {"none", "tcp"}:
@@ -159,8 +160,8 @@ class StopSection:
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
-        yield from _outside("timeout_seconds", self.timeout_seconds, 0.1, 300.0)
-        yield from _not_one_of("unprobed", self.unprobed, UNPROBED_LEAVES)
+        yield from outside("timeout_seconds", self.timeout_seconds, 0.1, 300.0)
+        yield from not_one_of("unprobed", self.unprobed, UNPROBED_LEAVES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,11 +176,11 @@ class TopicRow:
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
-        yield from _fault("name", self.name, name_problem(self.name))
-        yield from _outside("read_queues", self.read_queues, 0, MAX_QUEUES)
-        yield from _outside("write_queues", self.write_queues, 0, MAX_QUEUES)
-        yield from _not_one_of("perm", self.perm, PERMS)
-        yield from _outside("topic_sys_flag", self.topic_sys_flag, 0, MAX_TOPIC_SYS_FLAG)
+        yield from fault("name", self.name, name_problem(self.name))
+        yield from outside("read_queues", self.read_queues, 0, MAX_QUEUES)
+        yield from outside("write_queues", self.write_queues, 0, MAX_QUEUES)
+        yield from not_one_of("perm", self.perm, PERMS)
+        yield from outside("topic_sys_flag", self.topic_sys_flag, 0, MAX_TOPIC_SYS_FLAG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,8 +207,7 @@ class MonitoringSection:
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
-        as_if = self.listen.removesuffix(":0") + ":1" if self.listen.endswith(":0") else self.listen
-        yield from _fault("listen", self.listen, addr_problem(as_if))
+        yield from unusable_listen("listen", self.listen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +218,7 @@ class LogSection:
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
-        yield from _not_one_of("level", self.level, LEVELS)
+        yield from not_one_of("level", self.level, LEVELS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,24 +247,8 @@ def to_toml(config: AgentConfig) -> str:
     return service_config.to_toml(replace(config, probe=shown))
 
 
-def _fault(name: str, value: str, problem: str | None) -> Iterator[str]:
-    if problem is not None:
-        yield f"{name}: {value!r} {problem}"
-
-
-def _outside(name: str, value: float, lowest: float, highest: float) -> Iterator[str]:
-    # Asked this way round, "nan" is a fault as well.
-    if not lowest <= value <= highest:
-        yield f"{name}: {value} is not from {lowest} to {highest}"
-
-
-def _not_one_of(name: str, value: str, allowed: Iterable[str]) -> Iterator[str]:
-    if value not in allowed:
-        yield f"{name}: {value!r} is none of {', '.join(allowed)}"
-
-
 def _addr_list(name: str, addrs: tuple[str, ...]) -> Iterator[str]:
     for index, addr in enumerate(addrs):
-        yield from _fault(f"{name}[{index}]", addr, addr_problem(addr))
+        yield from fault(f"{name}[{index}]", addr, addr_problem(addr))
         if addr in addrs[:index]:
             yield f"{name}[{index}]: {addr!r} is listed twice"

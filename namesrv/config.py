@@ -9,7 +9,8 @@ from pathlib import Path
 from namesrv.core.liveness import LivenessRules
 from namesrv.core.validation import IntervalBounds
 from pointsman.service import config, logs, process
-from pointsman.wire.names import addr_problem, text_problem
+from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
+from pointsman.wire.names import text_problem
 
 ENVIRONMENT_PREFIX = "NAMESRV"
 
@@ -29,13 +30,10 @@ class ServerConfig:
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
-        yield from _listen_problems("listen", self.listen)
-        problem = text_problem(self.node, longest=255)
-        if problem:
-            yield f"node: {problem}: {self.node!r}"
-        if self.loop not in process.LOOPS:
-            yield f"loop: must be one of {', '.join(process.LOOPS)}, not {self.loop!r}"
-        yield from _range_problems("stop_grace_seconds", self.stop_grace_seconds, 0.0, 300.0)
+        yield from unusable_listen("listen", self.listen)
+        yield from fault("node", self.node, text_problem(self.node, longest=255))
+        yield from not_one_of("loop", self.loop, process.LOOPS)
+        yield from outside("stop_grace_seconds", self.stop_grace_seconds, 0.0, 300.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class MonitoringConfig:
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
-        yield from _listen_problems("listen", self.listen)
+        yield from unusable_listen("listen", self.listen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +62,12 @@ class LivenessConfig:
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
-        yield from _range_problems("min_heartbeat_interval_seconds", self.min_heartbeat_interval_seconds, 0.1, 3_600.0)
+        yield from outside("min_heartbeat_interval_seconds", self.min_heartbeat_interval_seconds, 0.1, 3_600.0)
         low = self.min_heartbeat_interval_seconds
-        yield from _range_problems("max_heartbeat_interval_seconds", self.max_heartbeat_interval_seconds, low, 3_600.0)
-        yield from _range_problems("max_expiry_seconds", self.max_expiry_seconds, 3 * low, 86_400.0)
-        yield from _range_problems("stream_grace_seconds", self.stream_grace_seconds, 0.0, 3_600.0)
-        yield from _range_problems("hand_over_seconds", self.hand_over_seconds, 0.0, 3_600.0)
+        yield from outside("max_heartbeat_interval_seconds", self.max_heartbeat_interval_seconds, low, 3_600.0)
+        yield from outside("max_expiry_seconds", self.max_expiry_seconds, 3 * low, 86_400.0)
+        yield from outside("stream_grace_seconds", self.stream_grace_seconds, 0.0, 3_600.0)
+        yield from outside("hand_over_seconds", self.hand_over_seconds, 0.0, 3_600.0)
 
     def bounds(self) -> IntervalBounds:
         """As the core reads them."""
@@ -94,8 +92,8 @@ class RoutesConfig:
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
-        yield from _range_problems("cache_bytes", self.cache_bytes, 0, 2**36)
-        yield from _range_problems("max_topics_per_broker", self.max_topics_per_broker, 1, 10_000_000)
+        yield from outside("cache_bytes", self.cache_bytes, 0, 2**36)
+        yield from outside("max_topics_per_broker", self.max_topics_per_broker, 1, 10_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +108,8 @@ class HistoryConfig:
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
-        if not self.directory:
-            yield "directory: must not be empty: ''"
-        yield from _range_problems("queue_rows", self.queue_rows, 1, 10_000_000)
+        yield from fault("directory", self.directory, None if self.directory else "must not be empty")
+        yield from outside("queue_rows", self.queue_rows, 1, 10_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +120,7 @@ class LogConfig:
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
-        if self.level not in logs.LEVELS:
-            yield f"level: must be one of {', '.join(logs.LEVELS)}, not {self.level!r}"
+        yield from not_one_of("level", self.level, logs.LEVELS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +140,3 @@ def load(
 ) -> NameServerConfig:
     """Load defaults < file < environment < flags. Raises ConfigError with every fault."""
     return config.load(NameServerConfig, file=file, environment=environment, prefix=ENVIRONMENT_PREFIX, flags=flags)
-
-
-def _listen_problems(name: str, addr: str) -> Iterator[str]:
-    # Port 0 is no address to reach, but a fine one to listen on.
-    problem = addr_problem(f"{addr}9" if addr.endswith(":0") else addr)
-    if problem:
-        yield f"{name}: {problem}: {addr!r}"
-
-
-def _range_problems(name: str, value: float, low: float, high: float) -> Iterator[str]:
-    if not low <= value <= high:
-        yield f"{name}: must be from {low:g} to {high:g}, not {value:g}"

@@ -78,6 +78,10 @@ class Group:
         """The replicas that clients may be sent to, by broker id."""
         return [self.replicas[i] for i in sorted(self.replicas) if self.replicas[i].is_routed]
 
+    def lowest(self) -> Replica | None:
+        """The routed replica with the lowest id. On the way of every beat, so without a list."""
+        return min((r for r in self.replicas.values() if r.is_routed), key=_broker_id, default=None)
+
     def at_addr(self, addr: str) -> Replica | None:
         """The replica that holds an address."""
         return next((replica for replica in self.replicas.values() if replica.identity.addr == addr), None)
@@ -87,20 +91,21 @@ class Group:
 
         RocketMQ calls the second the prime slave (``RouteInfoManager.registerBroker``, step 8).
         """
-        lowest = next(iter(self.routed()), None)
+        lowest = self.lowest()
         if lowest is None or lowest.identity.broker_id == MASTER_ID or lowest.registration.acting_master:
             return lowest
         return None
 
     def view_for(self, broker_id: int) -> MemberView:
         """What the replica with this id is told: a slave its master's address and HA address."""
-        routed = self.routed()
-        if not routed:
+        lowest = self.lowest()
+        if lowest is None:
             return MemberView()
-        lowest = routed[0]
-        view = MemberView(lowest.identity.broker_id, lowest.identity.addr)
-        if broker_id == MASTER_ID or lowest.identity.broker_id != MASTER_ID:
-            return view
-        return MemberView(
-            lowest.identity.broker_id, lowest.identity.addr, lowest.identity.addr, lowest.registration.ha_addr
-        )
+        _, _, lowest_id, addr = lowest.identity
+        if broker_id == MASTER_ID or lowest_id != MASTER_ID:
+            return MemberView(lowest_id, addr)
+        return MemberView(lowest_id, addr, addr, lowest.registration.ha_addr)
+
+
+def _broker_id(replica: Replica) -> int:
+    return replica.identity.broker_id

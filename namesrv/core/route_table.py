@@ -129,8 +129,10 @@ class RouteTable:
 
     @staticmethod
     def _is_near(group: Group, zone: str) -> bool:
-        lowest = group.routed()[0]
-        return lowest.identity.broker_id != MASTER_ID or lowest.registration.zone.lower() == zone.lower()
+        lowest = group.lowest()
+        return (
+            lowest is None or lowest.identity.broker_id != MASTER_ID or lowest.registration.zone.lower() == zone.lower()
+        )
 
     def topic_names(self, cluster: str = "") -> list[str]:
         """Names of topics, sorted; with a cluster, those with queues there."""

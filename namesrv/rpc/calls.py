@@ -51,7 +51,7 @@ class Calls:
     def service(
         self, descriptor: ServiceDescriptor, servicer: object, *, raw: frozenset[str] = frozenset()
     ) -> grpc.GenericRpcHandler:
-        """Build the handler of a service. Methods named in ``raw`` take and return bytes and are synchronous."""
+        """Build the handler of a service. Calls named in ``raw``, and streams both ways, are bytes to the servicer."""
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for method in descriptor.methods:
             behaviour = getattr(servicer, _snake_case(method.name))
@@ -112,17 +112,12 @@ class Calls:
     def _streaming(
         self,
         method: MethodDescriptor,
-        behaviour: Callable[[AsyncIterator[Message], Callable[[Message], Awaitable[None]]], Awaitable[None]],
+        behaviour: Callable[[AsyncIterator[bytes], Callable[[bytes], Awaitable[None]]], Awaitable[None]],
     ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
-        decode = GetMessageClass(method.input_type).FromString
-
         async def call(requests: AsyncIterator[bytes], context: Context) -> None:
-            async def send(message: Message) -> None:
-                await context.write(message.SerializeToString())
-
             if self.state is NodeState.READY:
                 try:
-                    await behaviour((decode(request) async for request in requests), send)
+                    await behaviour(requests, context.write)
                 except Exception as error:  # noqa: BLE001  # as above
                     await self._fail(context, method, self._status_of(error, method))
             if self.state is not NodeState.READY:

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import ParseDict
@@ -107,6 +108,27 @@ def health(message: broker_pb2.BrokerHealth, *, path: str) -> Health:
     if message.detail:
         refuse_if_any(health_violations(decoded, path=path))
     return decoded
+
+
+class Beat(NamedTuple):
+    """A decoded and checked ``Beat``."""
+
+    identity: BrokerIdentity
+    generation: int
+    data_version: DataVersion
+    health: Health
+    hand_over: bool
+
+
+def beat(message: registration_service_pb2.Beat) -> Beat:
+    """Decode and check. Raises InvalidRequest."""
+    return Beat(
+        checked_identity(message.identity, path="beat.identity"),
+        message.generation,
+        data_version(message.data_version),
+        health(message.health, path="beat.health"),
+        message.hand_over,
+    )
 
 
 def registration(message: registration_service_pb2.BrokerRegistration, *, bounds: IntervalBounds) -> Registration:

@@ -98,8 +98,8 @@ MUTANTS = (
     Mutant(
         "a slave is told its master's HA address",
         "group.py",
-        "lowest.identity.broker_id, lowest.identity.addr, lowest.identity.addr, lowest.registration.ha_addr",
-        'lowest.identity.broker_id, lowest.identity.addr, lowest.identity.addr, ""',
+        "return MemberView(lowest_id, addr, addr, lowest.registration.ha_addr)",
+        'return MemberView(lowest_id, addr, addr, "")',
     ),
 )
 
