@@ -1,0 +1,83 @@
+"""One broker's pulse: the boundaries of late, suspect and expired."""
+
+from __future__ import annotations
+
+import pytest
+
+from namesrv.core.events import Reason
+from namesrv.core.liveness import LivenessRules, Pulse, sweep_interval
+
+RULES = LivenessRules(stream_grace=10.0, hand_over=60.0)
+LONG_AGO = -1_000.0
+
+
+def pulse(**facts: float) -> Pulse:
+    return Pulse(**({"last_seen": 0.0, "heartbeat_interval": 30.0, "expiry": 120.0} | facts))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("silence", "reason"),
+    [
+        pytest.param(0.0, None, id="just-heard"),
+        pytest.param(120.0, None, id="exactly-the-expiry"),
+        pytest.param(120.001, Reason.SILENCE, id="just-past-it"),
+    ],
+)
+def test_a_broker_expires_only_past_its_expiry(silence: float, reason: Reason | None) -> None:
+    assert pulse().why_expired(now=silence, rules=RULES, lenient_since=LONG_AGO) == reason
+
+
+@pytest.mark.parametrize(
+    ("after", "reason"), [(10.0, None), (10.001, Reason.STREAM_BROKEN), (120.0, Reason.STREAM_BROKEN)]
+)
+def test_a_broken_stream_removes_past_the_grace(after: float, reason: Reason | None) -> None:
+    broken = pulse(stream=1)
+    assert broken.break_stream(1, now=0.0)
+    assert broken.why_expired(now=after, rules=RULES, lenient_since=LONG_AGO) == reason
+
+
+def test_without_grace_a_broken_stream_shortens_nothing() -> None:
+    broken = pulse(stream=1)
+    broken.break_stream(1, now=0.0)
+    off = LivenessRules(stream_grace=0.0)
+    assert broken.why_expired(now=120.0, rules=off, lenient_since=LONG_AGO) is None
+    assert broken.why_expired(now=120.1, rules=off, lenient_since=LONG_AGO) == Reason.SILENCE
+
+
+@pytest.mark.parametrize(("at", "speaks"), [(45.0, True), (45.001, False)])
+def test_a_stream_that_ends_past_one_and_a_half_intervals_says_nothing(at: float, speaks: bool) -> None:
+    assert pulse(stream=1).break_stream(1, now=at) is speaks
+
+
+@pytest.mark.parametrize(("silence", "reason"), [(75.0, None), (75.001, Reason.SILENCE)])
+def test_a_broker_is_suspect_past_two_and_a_half_intervals(silence: float, reason: Reason | None) -> None:
+    assert pulse().why_suspect(now=silence) == reason
+
+
+@pytest.mark.parametrize(("silence", "late"), [(45.0, False), (45.001, True)])
+def test_a_beat_is_late_past_one_and_a_half_intervals(silence: float, late: bool) -> None:
+    assert pulse().is_late(now=silence) is late
+
+
+def test_a_handed_over_broker_is_neither_suspect_nor_judged_by_its_silence() -> None:
+    left = pulse(expiry=4.0, heartbeat_interval=1.0)
+    left.beat(now=0.0, stream=1, hand_over=True)
+    assert not left.break_stream(1, now=0.1)
+    assert left.why_suspect(now=60.0) is None
+    assert left.why_expired(now=60.0, rules=RULES, lenient_since=LONG_AGO) is None
+    assert left.why_expired(now=60.1, rules=RULES, lenient_since=LONG_AGO) == Reason.SILENCE
+
+
+def test_a_beat_makes_good_whatever_spoke_against_the_broker() -> None:
+    back = pulse(stream=1)
+    back.break_stream(1, now=0.0)
+    back.suspect = True
+    back.beat(now=5.0, stream=2, hand_over=False)
+    assert (back.suspect, back.stream_broken_at, back.stream, back.last_seen) == (False, None, 2, 5.0)
+
+
+@pytest.mark.parametrize(("shortest", "interval"), [(None, 5.0), (120.0, 5.0), (25.0, 5.0), (4.0, 0.8)])
+def test_the_sweep_is_a_fifth_of_the_shortest_expiry_and_at_most_five_seconds(
+    shortest: float | None, interval: float
+) -> None:
+    assert sweep_interval(shortest) == interval

@@ -1,0 +1,87 @@
+"""History files: by day, by hour, by size; gzipped when closed; a torn end loses one line."""
+
+from __future__ import annotations
+
+import gzip
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from namesrv.history import files
+from namesrv.history.files import HistoryFiles
+
+EVENING = datetime(2026, 3, 1, 23, 59, 59, tzinfo=UTC)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> HistoryFiles:
+    history = HistoryFiles(tmp_path, node="host:9876", boot_id="b1")
+    history.prepare()
+    return history
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder / "raw")) for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_file_stands_in_the_folder_of_its_day_and_its_name_has_no_colon(
+    history: HistoryFiles, tmp_path: Path
+) -> None:
+    history.append(b"{}\n", event_at=EVENING)
+    history.sync()
+    assert names(tmp_path) == ["dt=2026-03-01/host_9876-b1-1.jsonl"]
+    history.close()
+
+
+def test_a_closed_file_is_gzipped_and_holds_what_was_written(history: HistoryFiles, tmp_path: Path) -> None:
+    history.append(b'{"a": 1}\n', event_at=EVENING)
+    history.append(b'{"a": 2}\n', event_at=EVENING)
+    history.close()
+    (name,) = names(tmp_path)
+    assert name == "dt=2026-03-01/host_9876-b1-1.jsonl.gz"
+    assert gzip.decompress((tmp_path / "raw" / name).read_bytes()) == b'{"a": 1}\n{"a": 2}\n'
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        pytest.param(timedelta(seconds=1), ["dt=2026-03-01/host_9876-b1-1.jsonl.gz", "dt=2026-03-02/"], id="midnight"),
+        pytest.param(-timedelta(minutes=1), ["dt=2026-03-01/host_9876-b1-1.jsonl"], id="a-clock-set-back"),
+    ],
+)
+def test_a_new_day_begins_a_new_file(
+    history: HistoryFiles, tmp_path: Path, later: timedelta, expected: list[str]
+) -> None:
+    history.append(b"{}\n", event_at=EVENING)
+    history.append(b"{}\n", event_at=EVENING + later)
+    assert [name.startswith(start) for name, start in zip(names(tmp_path), expected, strict=True)] == [True] * len(
+        expected
+    )
+    history.close()
+
+
+def test_a_new_hour_begins_a_new_file(history: HistoryFiles, tmp_path: Path) -> None:
+    noon = EVENING.replace(hour=12)
+    for minutes in (0, 59, 60):
+        history.append(b"{}\n", event_at=noon + timedelta(minutes=minutes))
+    history.close()
+    assert len(names(tmp_path)) == 2
+
+
+def test_a_full_file_begins_a_new_one(history: HistoryFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", 10)
+    for _ in range(3):
+        history.append(b'{"a": 12}\n', event_at=EVENING)
+    history.close()
+    assert len(names(tmp_path)) == 3
+
+
+def test_a_file_that_the_disk_refused_is_given_up_and_the_next_line_begins_another(
+    history: HistoryFiles, tmp_path: Path
+) -> None:
+    history.append(b"{}\n", event_at=EVENING)
+    history.abandon()
+    history.append(b"{}\n", event_at=EVENING)
+    history.close()
+    assert names(tmp_path) == ["dt=2026-03-01/host_9876-b1-1.jsonl", "dt=2026-03-01/host_9876-b1-2.jsonl.gz"]

@@ -1,0 +1,82 @@
+"""The name server's configuration: every fault at once, a sample that equals the defaults, a command that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from namesrv.__main__ import main
+from namesrv.config import NameServerConfig, load
+from pointsman.service.config import ConfigError, to_toml
+
+SAMPLE = Path(__file__).parents[3] / "deploy" / "config" / "namesrv.example.toml"
+
+
+def test_the_sample_is_the_defaults() -> None:
+    assert load(SAMPLE, {}) == NameServerConfig()
+
+
+def test_the_sample_shows_every_setting() -> None:
+    shown = {line.split(" = ")[0].lstrip("# ") for line in SAMPLE.read_text().splitlines()}
+    printed = {line.split(" = ")[0] for line in to_toml(NameServerConfig()).splitlines() if line}
+    assert printed <= shown
+
+
+def test_what_is_printed_loads_to_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "printed.toml"
+    file.write_text(to_toml(NameServerConfig()))
+    assert load(file, {}) == NameServerConfig()
+
+
+def test_every_fault_is_listed_at_once_and_the_command_exits_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAMESRV_LOG__LEVEL", "LOUD")
+    file = tmp_path / "bad.toml"
+    file.write_text(
+        """
+        [server]
+        listen = "nowhere"
+        loop = "tokio"
+        colour = "red"
+        [monitoring]
+        listen = 9877
+        [liveness]
+        stream_grace_seconds = -1.0
+        max_expiry_seconds = nan
+        [history]
+        directory = ""
+        [extra]
+        """
+    )
+    assert main(["config", "check", "--config", str(file)]) == 2
+    said = capsys.readouterr().err
+    for field, value in (
+        ("server.listen", "'nowhere'"),
+        ("server.loop", "'tokio'"),
+        ("server.colour", "no such setting"),
+        ("monitoring.listen", "9877"),
+        ("liveness.stream_grace_seconds", "-1.0"),
+        ("liveness.max_expiry_seconds", "nan"),
+        ("history.directory", "''"),
+        ("[extra]", "no such section"),
+        ("log.level", "'LOUD'"),
+    ):
+        assert any(field in line and value in line for line in said.splitlines()), f"{field} in {said}"
+
+
+def test_environment_beats_file_and_flag_beats_environment(tmp_path: Path) -> None:
+    file = tmp_path / "f.toml"
+    file.write_text('[server]\nlisten = "h:1"\nnode = "from-file"\nloop = "asyncio"\n')
+    environment = {"NAMESRV_SERVER__LISTEN": "h:2", "NAMESRV_SERVER__NODE": "from-env", "NAMESRV_OTHER": "not ours"}
+    config = load(file, environment, {"server.listen": "h:3", "server.loop": None})
+    assert (config.server.listen, config.server.node, config.server.loop) == ("h:3", "from-env", "asyncio")
+
+
+def test_a_file_that_is_missing_or_no_toml_is_said_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"missing.toml: cannot be read: No such file"):
+        load(tmp_path / "missing.toml", {})
+    (tmp_path / "bad.toml").write_text("[server\n")
+    with pytest.raises(ConfigError, match=r"bad.toml: is not TOML"):
+        load(tmp_path / "bad.toml", {})
