@@ -11,12 +11,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker_agent.app import Agent, CannotListenError, build_probe
+from broker_agent.app import Agent, build_probe
 from broker_agent.config import AgentConfig, load, to_toml
 from broker_agent.probe import Probe, ProbeNotInstalledError
 from pointsman.service import logs, process
 from pointsman.service.clock import SystemClock
 from pointsman.service.config import ConfigError
+from pointsman.service.monitoring import CannotListen
 
 PROGRAM = "pointsman-agent"
 
@@ -88,9 +89,9 @@ async def _run(config: AgentConfig, probe: Probe | None, stop: asyncio.Event) ->
     code = process.EXIT_OK
     try:
         await agent.run(stop)
-    except* CannotListenError as group:
+    except* CannotListen as group:
         code = process.EXIT_FAILED
-        log.error("cannot serve metrics and health", extra={"facts": {"reason": str(group.exceptions[0])}})  # noqa: TRY400  # the reason says it all
+        log.error("cannot start: %s", group.exceptions[0])  # noqa: TRY400  # the sentence says it all
     except* Exception:
         code = process.EXIT_FAILED
         log.exception("failed")

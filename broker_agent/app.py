@@ -37,10 +37,6 @@ LAST_LOOK_SHARE = 0.5
 log = logging.getLogger(__name__)
 
 
-class CannotListenError(Exception):
-    """The address for metrics and health cannot be had; the text says why."""
-
-
 def build_probe(config: AgentConfig) -> Probe | None:
     """Build the configured probe. Raises ProbeNotInstalledError."""
     probe = config.probe
@@ -78,7 +74,7 @@ class Agent:
         self._loops: list[RegistrationLoop] = []
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until ``stop`` is set and the leave is said. Raises CannotListenError."""
+        """Run until ``stop`` is set and the leave is said. Raises CannotListen."""
         own = OwnState(self._config.broker.id, await self._topic_source.read())
         self._own = Watched(own)
         self.metrics.set_own_state(own)
@@ -104,11 +100,8 @@ class Agent:
 
     def _start_monitoring(self) -> MonitoringServer:
         listen = self._config.monitoring.listen
-        host, port = split_addr(listen)
-        try:
-            monitoring = MonitoringServer(host, port, registry=self.metrics.registry, health=self.health)
-        except OSError as error:
-            raise CannotListenError(f"{listen}: {error.strerror or error}") from error
+        host, _ = split_addr(listen)
+        monitoring = MonitoringServer(listen, registry=self.metrics.registry, health=self.health)
         monitoring.start()
         facts = {
             "monitoring": f"{host}:{monitoring.port}",

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from namesrv.app import NameServerApp
 from namesrv.config import NameServerConfig, load
-from namesrv.rpc.server import CannotListen
 from pointsman.service import logs, process
 from pointsman.service.config import ConfigError, to_toml
+from pointsman.service.monitoring import CannotListen
 
 DESCRIPTION = """\
 The name server of a fleet of message brokers: brokers register and heartbeat here, clients ask here which broker

@@ -20,7 +20,7 @@ from namesrv.rpc.calls import Calls, NodeState
 from namesrv.rpc.registration import RegistrationServicer
 from namesrv.rpc.route_answers import RouteAnswers
 from namesrv.rpc.routes import RouteServicer
-from namesrv.rpc.server import CannotListen, Server, Servicers
+from namesrv.rpc.server import Server, Servicers
 from pointsman.service.clock import Clock, SystemClock
 from pointsman.service.monitoring import MonitoringServer
 from pointsman.wire.names import split_addr
@@ -116,11 +116,7 @@ class NameServerApp:
         def health() -> tuple[bool, dict[str, object]]:
             return self.started.is_set() and calls.state is NodeState.READY, {"state": calls.state, "node": node}
 
-        host, port = split_addr(self.config.monitoring.listen)
-        try:
-            monitoring = MonitoringServer(host, port, registry=self.metrics.registry, health=health)
-        except OSError as error:
-            raise CannotListen(f"cannot listen on {host}:{port} for metrics: {error.strerror}") from error
+        monitoring = MonitoringServer(self.config.monitoring.listen, registry=self.metrics.registry, health=health)
         self.monitoring_port = monitoring.port
         return monitoring
 

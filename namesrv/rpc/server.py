@@ -13,6 +13,7 @@ from namesrv.rpc.admin import AdminServicer
 from namesrv.rpc.calls import Calls, NodeState
 from namesrv.rpc.registration import RegistrationServicer
 from namesrv.rpc.routes import RAW_METHODS, RouteServicer
+from pointsman.service.monitoring import CannotListen
 from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 
 REGISTRATION = registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"]
@@ -35,10 +36,6 @@ SERVER_OPTIONS = (
 )
 
 log = logging.getLogger(__name__)
-
-
-class CannotListen(Exception):
-    """The address is taken or not ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +79,12 @@ class Server:
 
     async def stop(self, grace: float) -> None:
         """Refuse new work, end the streams ourselves, let running calls finish within ``grace`` seconds."""
-        if self._serving is not None:
-            servicers, calls = self._serving
-            calls.state = NodeState.DRAINING
-            await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
-            servicers.registration.drain()
+        if self._serving is None:
+            return
+        servicers, calls = self._serving
+        calls.state = NodeState.DRAINING
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        servicers.registration.drain()
         await self._server.stop(grace)
 
     async def _set_health(self, serving: health_pb2.HealthCheckResponse.ServingStatus) -> None:

@@ -14,6 +14,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
+from pointsman.wire.names import split_addr
+
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -24,6 +26,10 @@ POLL_SECONDS = 0.05
 
 HealthCheck = Callable[[], tuple[bool, dict[str, object]]]
 """Returns whether we serve, and facts for people. Called from another thread: it may only read."""
+
+
+class CannotListen(Exception):
+    """An address is taken, or not this machine's; the text names it."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -38,12 +44,21 @@ class _Handler(WSGIRequestHandler):
 
 
 class MonitoringServer:
-    """Serves until :meth:`stop`. ``port`` 0 picks a free one; :attr:`port` says which."""
+    """Serves until :meth:`stop`. ``listen`` is host:port; port 0 picks a free one, and :attr:`port` says which.
 
-    def __init__(self, host: str, port: int, *, registry: CollectorRegistry, health: HealthCheck) -> None:
+    Raises CannotListen.
+    """
+
+    def __init__(self, listen: str, *, registry: CollectorRegistry, health: HealthCheck) -> None:
         self._metrics: WSGIApplication = make_wsgi_app(registry)
         self._health = health
-        self._server = make_server(host, port, self._answer, _Server, _Handler)
+        host, port = split_addr(listen)
+        try:
+            self._server = make_server(host, port, self._answer, _Server, _Handler)
+        except OSError as error:
+            raise CannotListen(
+                f"cannot listen on {listen} for metrics and health: {error.strerror or error}"
+            ) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": POLL_SECONDS}, name="monitoring", daemon=True
         )
@@ -59,9 +74,10 @@ class MonitoringServer:
 
     def stop(self) -> None:
         """Stop answering and free the port; blocks for at most two seconds."""
-        self._server.shutdown()
+        if self._thread.is_alive():  # shutdown() would wait for a loop that never ran
+            self._server.shutdown()
+            self._thread.join(STOP_TIMEOUT_SECONDS)
         self._server.server_close()
-        self._thread.join(STOP_TIMEOUT_SECONDS)
 
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ["PATH_INFO"]

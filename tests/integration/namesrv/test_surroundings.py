@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from namesrv.app import NameServerApp
+from pointsman.service.monitoring import CannotListen
 from pointsman.v1.admin_service_pb2 import ListBrokerEventsRequest, ListBrokersRequest
 from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT
 from tests.fakes import wire
@@ -155,8 +156,6 @@ def _replace_by_a_file(folder: Path) -> None:
 
 
 async def test_a_taken_port_is_said_in_one_sentence(server: NameServerApp, clock: ManualClock) -> None:
-    from namesrv.rpc.server import CannotListen  # noqa: PLC0415  # only this test names it
-
     with pytest.raises(ExceptionGroup) as failed:
         async with running_name_server(clock=clock, listen=server.addr):
             raise AssertionError("it must not start")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from pointsman.service.monitoring import MonitoringServer
+from pointsman.service.monitoring import CannotListen, MonitoringServer
 
 HEALTH: dict[str, object] = {"brokers": 3}
 
@@ -32,7 +32,7 @@ def health() -> Health:
 def server(health: Health) -> Iterator[MonitoringServer]:
     registry = CollectorRegistry()
     Gauge("brokers", "Brokers.", registry=registry).set(3)
-    serving = MonitoringServer("127.0.0.1", 0, registry=registry, health=health)
+    serving = MonitoringServer("127.0.0.1:0", registry=registry, health=health)
     serving.start()
     yield serving
     serving.stop()
@@ -70,7 +70,7 @@ def test_any_other_path_says_what_there_is(server: MonitoringServer) -> None:
 
 
 def test_a_stopped_server_frees_its_port(health: Health) -> None:
-    serving = MonitoringServer("127.0.0.1", 0, registry=CollectorRegistry(), health=health)
+    serving = MonitoringServer("127.0.0.1:0", registry=CollectorRegistry(), health=health)
     port = serving.port
     serving.start()
     serving.stop()
@@ -81,5 +81,9 @@ def test_a_stopped_server_frees_its_port(health: Health) -> None:
 
 
 def test_a_port_that_is_taken_is_an_error_at_once(server: MonitoringServer, health: Health) -> None:
-    with pytest.raises(OSError, match="in use"):
-        MonitoringServer("127.0.0.1", server.port, registry=CollectorRegistry(), health=health)
+    with pytest.raises(CannotListen, match="cannot listen on 127.0.0.1:"):
+        MonitoringServer(f"127.0.0.1:{server.port}", registry=CollectorRegistry(), health=health)
+
+
+def test_a_server_that_never_started_stops_at_once(health: Health) -> None:
+    MonitoringServer("127.0.0.1:0", registry=CollectorRegistry(), health=health).stop()

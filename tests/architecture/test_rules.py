@@ -1,0 +1,67 @@
+"""Rules of the house that no linter knows: who reads a clock, who catches everything, how large a file may grow."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("proto/pointsman/wire", "proto/pointsman/service", "namesrv", "broker_agent", "client", "spark_jobs")
+
+CLOCKS = {"proto/pointsman/service/clock.py", "client/pointsman_client/clock.py"}
+CLOCK_READS = {("time", "monotonic"), ("time", "time"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
+BATCH = ("spark_jobs/", "client/pointsman_client/ctl/")
+"""Commands that run once and end: what they measure is their own progress."""
+
+CATCHES_EVERYTHING = {
+    "namesrv/rpc/calls.py": "the border: every fault becomes a status",
+    "namesrv/history/recorder.py": "the writer's loop: the disk may refuse in any way",
+    "broker_agent/__main__.py": "the edge of the task group",
+    "spark_jobs/cli.py": "the edge of the command: a fault is one line and exit 2",
+    "spark_jobs/jobs/pipeline.py": "clean-up that raises again",
+}
+MOST_LINES = 450
+
+
+def sources() -> list[Path]:
+    found = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    assert len(found) > 60
+    return found
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def clock_reads(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=read)) if (owner, read) in CLOCK_READS:
+                yield f"line {node.lineno}"
+
+
+@pytest.mark.parametrize("path", sources(), ids=name)
+def test_only_the_clock_reads_a_clock(path: Path) -> None:
+    if name(path) in CLOCKS or name(path).startswith(BATCH):
+        return
+    assert list(clock_reads(ast.parse(path.read_text(encoding="utf-8")))) == []
+
+
+@pytest.mark.parametrize("path", sources(), ids=name)
+def test_only_named_places_catch_everything(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    broad = [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id in {"Exception", "BaseException"}))
+    ]
+    assert not broad or name(path) in CATCHES_EVERYTHING, f"lines {broad}"
+
+
+@pytest.mark.parametrize("path", sources(), ids=name)
+def test_a_file_does_one_thing_in_a_size_that_can_be_held_in_mind(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES

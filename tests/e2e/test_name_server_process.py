@@ -1,0 +1,138 @@
+"""The installed name server as a process: signals, exit codes, and what is on the disk after a SIGKILL."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from pointsman.v1.registration_service_pb2 import KeepAliveRequest
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from tests.fakes import wire
+
+pytestmark = pytest.mark.e2e
+
+COMMAND = Path(sys.executable).with_name("pointsman-namesrv")
+
+
+class Daemon:
+    """A running process, its log lines and its address."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[dict[str, Any]] = []
+        self.addr = ""
+
+    async def until(self, message: str) -> dict[str, Any]:
+        """Read its log until a message."""
+        assert self.process.stderr is not None
+        async with asyncio.timeout(20):
+            async for line in self.process.stderr:
+                if not line.startswith(b"{"):
+                    continue  # gRPC's own core has a word, before there is a log
+                self.lines.append(json.loads(line))
+                if self.lines[-1]["message"] == message:
+                    return self.lines[-1]
+        raise AssertionError(f"it ended without saying {message!r}: {self.lines}")
+
+    async def end(self) -> int:
+        """Wait for its exit code."""
+        async with asyncio.timeout(20):
+            await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+
+@asynccontextmanager
+async def daemon(folder: Path, *arguments: str, listen: str = "127.0.0.1:0") -> AsyncIterator[Daemon]:
+    environment = os.environ | {
+        "NAMESRV_MONITORING__LISTEN": "127.0.0.1:0",
+        "NAMESRV_HISTORY__DIRECTORY": str(folder / "history"),
+    }
+    process = await asyncio.create_subprocess_exec(
+        COMMAND, "--listen", listen, *arguments, env=environment, stderr=asyncio.subprocess.PIPE
+    )
+    running = Daemon(process)
+    try:
+        yield running
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+async def test_it_serves_drains_on_sigterm_and_exits_with_0(tmp_path: Path, loop: str) -> None:
+    async with daemon(tmp_path, "--loop", loop) as running:
+        addr = (await running.until("serving"))["addr"]
+        async with grpc.aio.insecure_channel(addr) as channel:
+            stub = RegistrationServiceStub(channel)
+            generation = (await stub.RegisterBroker(wire.registration(wire.topic("orders")))).generation
+            stream = stub.KeepAlive()
+            await stream.write(KeepAliveRequest(beat=wire.beat(generation)))
+            await stream.read()
+            running.process.send_signal(signal.SIGTERM)
+            # An open stream does not hold up the stop: it is ended by us, with a status that says go elsewhere.
+            assert await stream.code() is grpc.StatusCode.UNAVAILABLE
+            assert await running.end() == 0
+    (file,) = (tmp_path / "history").rglob("*.jsonl.gz")
+    assert file.stat().st_size > 0
+
+
+async def test_a_second_signal_forces_it_to_leave_with_130(tmp_path: Path) -> None:
+    async with daemon(tmp_path) as running:
+        await running.until("serving")
+        # Both are delivered before the loop runs again, so the second finds it draining.
+        running.process.send_signal(signal.SIGSTOP)
+        running.process.send_signal(signal.SIGTERM)
+        running.process.send_signal(signal.SIGINT)
+        running.process.send_signal(signal.SIGCONT)
+        assert await running.end() == 130
+
+
+async def test_after_a_sigkill_everything_older_than_a_second_is_on_the_disk(tmp_path: Path) -> None:
+    async with daemon(tmp_path) as running:
+        addr = (await running.until("serving"))["addr"]
+        async with grpc.aio.insecure_channel(addr) as channel:
+            await RegistrationServiceStub(channel).RegisterBroker(wire.registration(wire.topic("orders")))
+        async with asyncio.timeout(5):
+            while "REGISTERED" not in _history(tmp_path):  # noqa: ASYNC110  # another process writes it
+                await asyncio.sleep(0.05)
+        running.process.kill()
+        await running.end()
+    events = [json.loads(line)["event"] for line in _history(tmp_path).splitlines()]
+    assert events == ["NAMESRV_STARTED", "NAMESRV_READY", "REGISTERED"]
+
+
+def _history(folder: Path) -> str:
+    return "".join(path.read_text() for path in (folder / "history").rglob("*.jsonl"))
+
+
+async def test_a_port_that_is_taken_is_one_clear_line_and_exit_1(tmp_path: Path) -> None:
+    async with daemon(tmp_path) as first:
+        addr = (await first.until("serving"))["addr"]
+        async with daemon(tmp_path, listen=addr) as second:
+            said = await second.until(f"cannot start: cannot listen on {addr}: is another process there?")
+            assert said["level"] == "ERROR"
+            assert await second.end() == 1
+
+
+async def test_a_history_that_cannot_be_written_at_the_start_is_one_clear_line_and_exit_1(tmp_path: Path) -> None:
+    (tmp_path / "history").write_text("a file, not a folder")
+    async with daemon(tmp_path) as running:
+        assert running.process.stderr is not None
+        assert await running.end() == 1
+
+
+async def test_a_bad_configuration_exits_with_2(tmp_path: Path) -> None:
+    async with daemon(tmp_path, listen="nowhere") as running:
+        assert await running.end() == 2
