@@ -1,0 +1,125 @@
+"""Random histories: one pass, night by night and a plain-Python calculation must agree."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark import plain
+from tests.spark.histories import MIDNIGHT, Row, moment, write_history
+from tests.spark.tables import DayRunner
+from tests.spark.worlds import DAYS, worlds
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+WORLDS, SEED = 150, 20261121
+FIRST, LAST = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=DAYS - 1)
+TABLES = (
+    "registration_events",
+    "observer_windows",
+    "broker_intervals",
+    "availability",
+    "flap_charges",
+    "flapping",
+    "broker_state",
+)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The same history computed both ways."""
+
+    rows: list[Row]
+    one_pass: Path
+    nights: Path
+
+
+@pytest.fixture(scope="module")
+def runs(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    folder = tmp_path_factory.mktemp("worlds")
+    rows = worlds(WORLDS, seed=SEED)
+    history = write_history(folder / "history", rows, one_file_a_day=True)
+    found = Runs(rows, folder / "one_pass", folder / "nights")
+    run_days.compute(found.one_pass, [history], FIRST, LAST)
+    for n in range(DAYS):
+        day = FIRST + timedelta(days=n)
+        run_days.compute(found.nights, [history], day, day)
+    return found
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_night_by_night_gives_the_tables_of_one_pass(run_days: DayRunner, runs: Runs, table: str) -> None:
+    one_pass = run_days.rows(runs.one_pass, table, FIRST, LAST)
+
+    assert one_pass
+    assert run_days.rows(runs.nights, table, FIRST, LAST) == one_pass
+
+
+def test_intervals_are_those_of_a_plain_calculation(run_days: DayRunner, runs: Runs) -> None:
+    expected = plain.intervals(runs.rows, until=moment(0, day=DAYS))
+    measured: dict[plain.Instance, list[plain.Interval]] = defaultdict(list)
+    for row in run_days.rows(runs.one_pass, "broker_intervals", FIRST, LAST):
+        if not row["open"] or row["dt"] == LAST:
+            measured[_broker(row)].append(_interval(row))
+
+    assert sum(map(len, expected.values())) > 10 * WORLDS
+    assert set(measured) == set(expected)
+    for broker, intervals in expected.items():
+        assert sorted(measured[broker], key=_in_order) == sorted(intervals, key=_in_order), broker
+
+
+def test_penalties_are_those_of_a_plain_calculation(run_days: DayRunner, runs: Runs) -> None:
+    merged = plain.intervals(runs.rows, until=moment(0, day=DAYS))
+    expected = plain.charges(runs.rows, merged)
+    measured: dict[plain.Instance, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in run_days.rows(runs.one_pass, "flap_charges", FIRST, LAST):
+        measured[_broker(row)].append((row["charged_at"], row["points"], row["penalty"]))
+
+    assert set(measured) == set(expected)
+    for broker, charges in expected.items():
+        wanted = [(charge.at, charge.points, pytest.approx(charge.penalty, abs=1e-4)) for charge in charges]
+        assert sorted(measured[broker]) == wanted, broker
+
+
+def test_a_days_highest_penalty_counts_what_was_carried_over_midnight(run_days: DayRunner, runs: Runs) -> None:
+    merged = plain.intervals(runs.rows, until=moment(0, day=DAYS))
+    charges = plain.charges(runs.rows, merged)
+    for row in run_days.rows(runs.one_pass, "flapping", FIRST, LAST):
+        own = charges.get(_broker(row), [])
+        start = moment(0, day=(row["dt"] - FIRST).days)
+        before = [charge for charge in own if charge.at < start]
+        carried = (
+            before[-1].penalty * 2 ** (-(start - before[-1].at).total_seconds() / plain.HALF_LIFE) if before else 0.0
+        )
+        today = [charge.penalty for charge in own if charge.at.date() == row["dt"]]
+        assert row["penalty_max"] == pytest.approx(max([carried, *today]), abs=1e-4)
+
+
+def test_the_down_count_is_the_outages_that_began_that_day(run_days: DayRunner, runs: Runs) -> None:
+    merged = plain.intervals(runs.rows, until=moment(0, day=DAYS))
+    for row in run_days.rows(runs.one_pass, "flapping", FIRST, LAST):
+        began = [
+            interval
+            for interval in merged[_broker(row)]
+            if interval.state == "down" and not interval.planned and not interval.continues
+            if interval.start_at.date() == row["dt"]
+        ]
+        assert row["down_count"] == len(began)
+
+
+def _broker(row: dict[str, Any]) -> plain.Instance:
+    return row["cluster"], row["broker_name"], row["broker_id"]
+
+
+def _interval(row: dict[str, Any]) -> plain.Interval:
+    names = ("state", "start_at", "end_at", "start_censored", "end_censored", "planned", "continues", "reason")
+    return plain.Interval(**{name: row[name] for name in names})
+
+
+def _in_order(interval: plain.Interval) -> tuple[Any, ...]:
+    return interval.start_at, interval.end_at, interval.state, str(interval)

@@ -1,0 +1,262 @@
+"""The command from end to end: exit codes, bad input, what the report says against what the tables hold."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.cli import main
+from spark_jobs.schemas import TABLES
+from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_history
+from tests.spark.tables import DayRunner
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+DAY = MIDNIGHT.date()
+EVERY_TABLE = tuple(TABLES)
+
+
+@dataclass(frozen=True)
+class Night:
+    """What one run of ``nightly`` left behind."""
+
+    code: int
+    history: Path
+    warehouse: Path
+    numbers: dict[str, Any]
+    page: str
+    output: str
+    progress: str
+
+
+def nightly(history: Path, warehouse: Path, *more: str) -> int:
+    return main(["nightly", "--history", str(history), "--warehouse", str(warehouse), "--date", str(DAY), *more])
+
+
+def tell(history: Path) -> None:
+    """Two name servers; a flaps, b is left alone; a row is lost, lines are bad, some things lie there twice."""
+    one, two = NameServer(node="127.0.0.1:1").start(), NameServer(node="[::1]:2").start()
+    for server in (one, two):
+        for name in ("a", "b"):
+            server.say("REGISTERED", moment(10), broker(name))
+        for n in range(5):
+            server.outage(broker("a"), moment(100 + n * 8), until=moment(104 + n * 8))
+        server.say("SOMETHING_NEW", moment(300))
+        server.stop(moment(600))
+    del two.rows[-2]
+    write_history(history, one.rows + two.rows)
+    write_history(history, one.rows, packed=True)
+    folder = history / "raw" / f"dt={DAY}"
+    good = json.dumps(one.rows[0])
+    bad = "\n".join(['{"event_at": "2026-03-02T', "", "[1]", '{"colour": "red"}', good.replace("T00:", " 00:")])
+    (folder / "bad.jsonl").write_text(bad, encoding="utf-8")
+    (folder / "bad.jsonl.gz").write_bytes(gzip.compress(bad.encode()))
+    (folder / "notes.txt").write_text("not history", encoding="utf-8")
+    # The folder decides nothing.
+    misfiled = history / "raw" / "dt=2001-01-01"
+    misfiled.mkdir()
+    shutil.move(next(folder.glob("[[]*")), misfiled / "elsewhere.jsonl")
+
+
+@pytest.fixture(scope="module")
+def night(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Night:
+    folder = tmp_path_factory.mktemp("night")
+    history, warehouse = folder / "history", folder / "warehouse"
+    assert run_days.spark is SparkSession.getActiveSession()
+    tell(history)
+    with pytest.MonkeyPatch.context() as patched:
+        printed: dict[str, list[str]] = {"out": [], "err": []}
+        patched.setattr(
+            "builtins.print", lambda text, **where: printed["err" if "file" in where else "out"].append(text)
+        )
+        code = nightly(history, warehouse)
+    report = warehouse / "report" / f"dt={DAY}"
+    numbers = json.loads((report / "report.json").read_text(encoding="utf-8"))
+    page = (report / "report.html").read_text(encoding="utf-8")
+    return Night(code, history, warehouse, numbers, page, "\n".join(printed["out"]), "\n".join(printed["err"]))
+
+
+def test_findings_are_exit_1_and_stand_on_the_terminal(night: Night) -> None:
+    assert night.code == 1
+    assert "1 flapping: c1/a/0" in night.output
+    assert "s  read " in night.progress
+
+
+def test_the_flapping_broker_tops_the_list_with_its_outages_and_the_other_has_none(night: Night) -> None:
+    worst, other = night.numbers["brokers"]
+
+    assert (worst["broker_name"], worst["class"], worst["down_count"]) == ("a", "flapping", 5)
+    starts = [outage["start_at"] for outage in worst["outages"]]
+    assert starts == [f"2026-03-02T00:0{1 + (40 + n * 8) // 60}:{(40 + n * 8) % 60:02d}.000Z" for n in range(5)]
+    assert {outage["observers"] for outage in worst["outages"]} == {2}
+    assert (other["broker_name"], other["class"], other["outages"]) == ("b", "healthy", [])
+
+
+def test_bad_lines_are_quarantined_once_with_their_reasons(night: Night, run_days: DayRunner) -> None:
+    rows = run_days.rows(night.warehouse, "quarantine", DAY, DAY)
+
+    assert sorted(row["reason"] for row in rows) == [
+        "empty line",
+        "event_at is no RFC 3339 time",
+        "missing: schema_version, event_at, event, node, boot_id, seq",
+        "not a JSON object",
+        "torn or not JSON",
+    ]
+    assert night.numbers["completeness"]["quarantined_lines"] == 5
+    assert all(row["file"].endswith("/bad.jsonl") for row in rows)
+
+
+def test_a_row_in_two_files_counts_once_and_a_missing_number_is_a_lost_row(night: Night) -> None:
+    data = night.numbers["completeness"]
+
+    assert data["rows"] == 2 * 16 - 1
+    assert data["rows_missing"] == 1
+    (gappy,) = [observer for observer in night.numbers["observers"] if observer["rows_missing"]]
+    assert (gappy["node"], gappy["gaps"]) == ("[::1]:2", [{"from_seq": 15, "to_seq": 15}])
+    assert data["unknown_events"] == {"SOMETHING_NEW": 1}
+
+
+def test_the_reports_numbers_equal_the_tables(night: Night, run_days: DayRunner) -> None:
+    brokers = {broker["broker_name"]: broker for broker in night.numbers["brokers"]}
+    for row in run_days.rows(night.warehouse, "availability", DAY, DAY):
+        told = brokers[row["broker_name"]]
+        for name in ("up_seconds", "down_seconds", "availability", "mttr_seconds", "mtbf_seconds"):
+            assert told[name] == pytest.approx(row[name]), name
+    for row in run_days.rows(night.warehouse, "flapping", DAY, DAY):
+        told = brokers[row["broker_name"]]
+        assert {name: told[name] for name in ("class", "down_count", "penalty_max")} == {
+            name: row[name] for name in ("class", "down_count", "penalty_max")
+        }
+
+
+def test_the_page_is_self_contained_and_shows_the_same_numbers(night: Night) -> None:
+    worst = night.numbers["brokers"][0]
+
+    assert "<script" not in night.page
+    assert "http" not in night.page.replace("http://www.w3.org/", "")
+    assert "url(" not in night.page.replace("url(#", "")
+    assert night.page.count("<svg") == 2
+    assert f">{worst['penalty_max']:,.0f}<" in night.page
+    assert "SILENCE (5)" in night.page
+    assert len(night.page.encode()) < 2_000_000
+
+
+def test_running_a_day_again_gives_the_same_tables_and_report(night: Night, run_days: DayRunner) -> None:
+    before = {table: run_days.rows(night.warehouse, table, DAY, DAY) for table in EVERY_TABLE}
+
+    assert nightly(night.history, night.warehouse) == 1
+    assert {table: run_days.rows(night.warehouse, table, DAY, DAY) for table in EVERY_TABLE} == before
+    report = night.warehouse / "report" / f"dt={DAY}"
+    assert json.loads((report / "report.json").read_text(encoding="utf-8")) == night.numbers
+    assert (report / "report.html").read_text(encoding="utf-8") == night.page
+
+
+def test_a_run_that_fails_leaves_the_tables_as_they_were(
+    night: Night, run_days: DayRunner, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {table: run_days.rows(night.warehouse, table, DAY, DAY) for table in EVERY_TABLE}
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("spark_jobs.jobs.pipeline.penalties", full)
+    assert nightly(night.history, night.warehouse) == 2
+    assert capsys.readouterr().err.endswith("pointsman-report: OSError: No space left on device\n")
+    assert {table: run_days.rows(night.warehouse, table, DAY, DAY) for table in EVERY_TABLE} == before
+    assert not list((night.warehouse / "_staging").iterdir())
+
+
+def test_a_day_without_a_row_says_so_loudly(night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = str(DAY - timedelta(days=9))
+    arguments = ["--history", str(night.history), "--warehouse", str(tmp_path), "--date", empty, "--output", "json"]
+
+    assert main(["nightly", *arguments]) == 1
+    numbers = json.loads(capsys.readouterr().out)
+    assert numbers["headline"]["no_data"] is True
+    assert numbers["headline"]["findings"][0].startswith("NO DATA")
+    page = (tmp_path / "report" / f"dt={empty}" / "report.html").read_text(encoding="utf-8")
+    assert "NO DATA" in page
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_range_has_one_report_of_all_its_days(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = NameServer().start()
+    server.say("REGISTERED", moment(10), broker("a"))
+    for n in range(5):
+        server.outage(broker("a"), moment(-20 + 8 * n, day=1), until=moment(-16 + 8 * n, day=1))
+    server.stop(moment(60, day=1))
+    write_history(tmp_path / "history", server.rows)
+    days = ["--from", str(DAY), "--to", str(DAY + timedelta(days=1))]
+    places = [
+        "--history",
+        str(tmp_path / "history"),
+        "--warehouse",
+        str(tmp_path / "w"),
+        "--report",
+        str(tmp_path / "r"),
+    ]
+
+    assert main(["backfill", *places, *days, "--output", "json"]) == 1
+    numbers = json.loads(capsys.readouterr().out)
+    (entry,) = numbers["brokers"]
+    assert (numbers["from"], numbers["to"]) == (str(DAY), str(DAY + timedelta(days=1)))
+    assert (entry["class"], entry["down_count"], len(entry["outages"])) == ("flapping", 5, 5)
+    assert json.loads((tmp_path / "r" / "report.json").read_text(encoding="utf-8")) == numbers
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param({"--history": "nowhere"}, "no history directory nowhere", id="missing-history"),
+        pytest.param({"--history": "."}, "holds no raw/", id="no-history-directory"),
+        pytest.param({"--to": "2026-03-01"}, "--to 2026-03-01 is before --from 2026-03-02", id="range-backwards"),
+        pytest.param({"--parameters": "none.toml"}, "none.toml: No such file", id="missing-parameters"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_and_exit_2(
+    change: dict[str, str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "h" / "raw").mkdir(parents=True)
+    given = {"--history": "h", "--warehouse": "w", "--from": "2026-03-02", "--to": "2026-03-02"} | change
+
+    assert main(["backfill", *(part for pair in given.items() for part in pair)]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_day_that_is_no_day_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["nightly", "--history", "h", "--warehouse", "w", "--date", "yesterday"])
+    assert caught.value.code == 2
+    assert "'yesterday' is not a day written YYYY-MM-DD" in capsys.readouterr().err
+
+
+def test_missing_java_is_one_line_that_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "raw").mkdir()
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert nightly(tmp_path, tmp_path / "w") == 2
+    assert capsys.readouterr().err.startswith("pointsman-report: Java is missing: install Java 17")
+
+
+def test_help_teaches_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "pointsman-report nightly --history" in capsys.readouterr().out

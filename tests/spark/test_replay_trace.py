@@ -1,0 +1,55 @@
+"""A small seeded trace of machines through raw history and the whole job, as the bench does with a real one."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.bench.replay_trace import Stretch, compare, measure, write_history
+from tests.spark.histories import MIDNIGHT
+from tests.spark.tables import DayRunner
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+DAYS = 5
+
+
+def trace(seed: int) -> list[Stretch]:
+    """Machines of two sites, up and down in turn; half begin down, some stretches have no length."""
+    rng = random.Random(seed)
+    first, last = (int((MIDNIGHT + timedelta(days=n)).timestamp()) for n in (0, DAYS))
+    stretches = []
+    for site in ("s1", "s2"):
+        for number in range(6):
+            at, state = first + rng.randint(0, 40_000), rng.choice(("up", "down"))
+            while at < last - 100:
+                stop = min(last - 100, at + rng.choice((0, 30, 600, 20_000, 90_000)))
+                stretches.append(Stretch(site, f"c1-node{number}", state, at, stop))
+                at, state = stop, "down" if state == "up" else "up"
+    return stretches
+
+
+def test_a_trace_comes_back_from_the_tables_as_it_went_in(run_days: DayRunner, tmp_path: Path) -> None:
+    told = trace(20061110)
+    lengths = {state: [s.stop - s.start for s in told if s.state == state] for state in ("up", "down")}
+    rows = write_history(told, tmp_path / "history")
+    first, last = MIDNIGHT.date(), datetime.fromtimestamp(max(s.stop for s in told), tz=UTC).date()
+    run_days.compute(tmp_path / "warehouse", [tmp_path / "history"], first, last)
+
+    # Started, ready and stopped of each of the two name servers.
+    assert rows == len(told) + 6
+    expected = {
+        "nodes": 12,
+        "rows": len(told),
+        "down_intervals": len(lengths["down"]),
+        "up_intervals": len(lengths["up"]),
+        "mean_down_hours": round(statistics.fmean(lengths["down"]) / 3600, 4),
+        "median_up_hours": round(statistics.median(lengths["up"]) / 3600, 4),
+        "availability": round(sum(lengths["up"]) / sum(map(sum, lengths.values())), 6),
+    }
+    differing = [line for line in compare(expected, measure(tmp_path / "warehouse")) if not line[-1]]
+    assert differing == []

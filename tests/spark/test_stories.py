@@ -1,0 +1,322 @@
+"""What happens to one broker, told row by row, and what the tables then say. One run computes all the stories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+
+from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
+from tests.spark.tables import DayRunner
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+FIRST, LAST = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=2)
+Story = Callable[[NameServer, NameServer, Row], None]
+STORIES: dict[str, Story] = {}
+
+
+def story(tell: Story) -> Story:
+    STORIES[tell.__name__] = tell
+    return tell
+
+
+@dataclass(frozen=True)
+class Told:
+    """The tables of all stories; each story is a cluster of its own."""
+
+    tables: dict[str, list[dict[str, Any]]]
+
+    def rows(self, table: str, name: str, *, day: date | None = None) -> list[dict[str, Any]]:
+        rows = [row for row in self.tables[table] if row["cluster"] == name]
+        return [row for row in rows if row["dt"] == day] if day else rows
+
+    def downs(self, name: str) -> list[dict[str, Any]]:
+        """Each down interval once, in order."""
+        rows = self.rows("broker_intervals", name)
+        return [row for row in rows if row["state"] == "down" and (not row["open"] or row["dt"] == LAST)]
+
+    def class_of(self, name: str, *, day: date = FIRST) -> str:
+        (row,) = [row for row in self.rows("flapping", name, day=day) if row["broker_name"] == "b"]
+        return str(row["class"])
+
+
+@pytest.fixture(scope="module")
+def told(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    folder = tmp_path_factory.mktemp("stories")
+    rows: list[Row] = []
+    for name, tell in STORIES.items():
+        one, two = (NameServer(node=f"{name}-ns{n}:9876").start() for n in (1, 2))
+        tell(one, two, broker("b", cluster=name))
+        rows += one.rows + two.rows
+    history = write_history(folder / "history", rows, one_file_a_day=True)
+    run_days.compute(folder / "warehouse", [history], FIRST, LAST)
+    tables = ("broker_intervals", "flapping", "flap_charges", "availability", "broker_state")
+    return Told({table: run_days.rows(folder / "warehouse", table, FIRST, LAST) for table in tables})
+
+
+@story
+def one_sees_it_gone(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+    one.outage(b, moment(100), until=moment(200))
+    for server in (one, two):
+        server.stop(moment(5_000))
+
+
+def test_an_outage_that_only_one_observer_saw_is_none(told: Told) -> None:
+    assert told.downs("one_sees_it_gone") == []
+    assert told.class_of("one_sees_it_gone") == "healthy"
+
+
+@story
+def both_see_it_gone(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+    one.outage(b, moment(100), until=moment(300))
+    two.outage(b, moment(104), until=moment(290))
+    for server in (one, two):
+        server.stop(moment(5_000))
+
+
+def test_an_outage_begins_with_the_last_to_see_it_and_ends_with_the_first_to_see_it_back(told: Told) -> None:
+    (down,) = told.downs("both_see_it_gone")
+
+    assert (down["start_at"], down["end_at"]) == (moment(104), moment(290))
+    assert down["last_sign_of_life_at"] == moment(102)
+    assert (down["reason"], down["observers"], down["end_censored"]) == ("SILENCE", 2, False)
+
+
+def test_an_outage_that_two_observers_saw_is_charged_once(told: Told) -> None:
+    (charge,) = told.rows("flap_charges", "both_see_it_gone")
+
+    assert (charge["charged_at"], charge["points"], charge["penalty"]) == (moment(104), 1_000.0, 1_000.0)
+
+
+@story
+def flaps(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+        for n in range(5):
+            server.outage(b, moment(100 + 10 * n), until=moment(104 + 10 * n), reason="STREAM_BROKEN")
+        server.say("UNREGISTERED", moment(1_000), b, reason="SHUTDOWN")
+        server.stop(moment(1_001))
+
+
+def test_five_kills_in_a_minute_are_flapping(told: Told) -> None:
+    (row,) = told.rows("flapping", "flaps", day=FIRST)
+
+    assert (row["class"], row["down_count"], row["raised"]) == ("flapping", 5, True)
+    assert 4_900 < row["penalty_max"] < 5_000
+
+
+@story
+def says_goodbye(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+        server.say("UNREGISTERED", moment(1_000), b, reason="DRAIN")
+        server.stop(moment(2_000))
+
+
+def test_a_polite_leave_is_no_outage_and_costs_no_availability(told: Told) -> None:
+    (leave,) = told.downs("says_goodbye")
+    (day,) = told.rows("availability", "says_goodbye", day=FIRST)
+
+    assert (leave["planned"], leave["reason"]) == (True, "DRAIN")
+    assert (day["availability"], day["outages"], day["planned_seconds"]) == (1.0, 0, 1_000.0)
+    assert told.rows("flap_charges", "says_goodbye") == []
+    assert told.class_of("says_goodbye") == "healthy"
+
+
+@story
+def restarts_politely(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+        server.say("UNREGISTERED", moment(1_000), b, reason="SHUTDOWN")
+        server.say("REGISTERED", moment(1_100), b)
+        server.stop(moment(5_000))
+
+
+def test_a_shutdown_that_is_back_within_five_minutes_costs_little(told: Told) -> None:
+    (charge,) = told.rows("flap_charges", "restarts_politely")
+
+    assert (charge["charged_at"], charge["points"]) == (moment(1_100), 200.0)
+
+
+@story
+def expires_before_it_registers(one: NameServer, _: NameServer, b: Row) -> None:
+    one.say("EXPIRED", moment(500), b, reason="SILENCE", interval_ms=120_000)
+    one.say("REGISTERED", moment(600), b)
+    one.stop(moment(5_000))
+
+
+def test_an_expiry_whose_registration_was_lost_is_an_outage_all_the_same(told: Told) -> None:
+    (down,) = told.downs("expires_before_it_registers")
+
+    assert (down["start_at"], down["end_at"]) == (moment(500), moment(600))
+    assert (down["start_censored"], down["last_sign_of_life_at"]) == (False, moment(380))
+
+
+@story
+def fails_its_probe_then_its_agent_dies(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+        server.say("PROBE_FAILED", moment(100), b)
+        server.say("RECOVERED", moment(110), b, reason="HEARTBEAT")
+        server.say("EXPIRED", moment(200), b, reason="SILENCE")
+        server.say("REGISTERED", moment(300), b)
+        server.stop(moment(5_000))
+
+
+def test_a_beat_does_not_end_a_failed_probe_and_an_expiry_does_not_begin_a_second_outage(told: Told) -> None:
+    (down,) = told.downs("fails_its_probe_then_its_agent_dies")
+
+    assert (down["start_at"], down["end_at"], down["event"]) == (moment(100), moment(300), "PROBE_FAILED")
+
+
+@story
+def is_down_over_midnight(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+        server.outage(b, moment(-100, day=1), until=moment(200, day=1))
+        server.stop(moment(100, day=2))
+
+
+def test_an_outage_over_midnight_stands_open_on_its_first_day_and_whole_on_its_second(told: Told) -> None:
+    rows = [row for row in told.rows("broker_intervals", "is_down_over_midnight") if row["state"] == "down"]
+
+    assert [(row["dt"], row["start_at"], row["end_at"], row["open"], row["end_censored"]) for row in rows] == [
+        (FIRST, moment(-100, day=1), moment(0, day=1), True, True),
+        (FIRST + timedelta(days=1), moment(-100, day=1), moment(200, day=1), False, False),
+    ]
+    days = told.rows("availability", "is_down_over_midnight")
+    assert [(day["down_seconds"], day["outages"], day["mttr_seconds"]) for day in days] == [
+        (100.0, 1, None),
+        (200.0, 0, 300.0),
+        (0.0, 0, None),
+    ]
+
+
+@story
+def stays_down(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+        server.outage(b, moment(3_600), until=None)
+        server.stop(moment(86_399, day=2))
+    # The last two and a half minutes of a day count as watched, a stop does not.
+    one.rows[-1]["event"] = "NAMESRV_ALIVE"
+
+
+def test_a_broker_that_stays_down_is_degraded_on_the_first_day_and_dead_from_the_second(told: Told) -> None:
+    days = [told.class_of("stays_down", day=FIRST + timedelta(days=n)) for n in range(3)]
+
+    assert days == ["degraded", "dead", "dead"]
+    assert [row["down_count"] for row in told.rows("flapping", "stays_down")] == [1, 0, 0]
+
+
+@story
+def nobody_watches_for_a_while(one: NameServer, two: NameServer, b: Row) -> None:
+    one.say("REGISTERED", moment(10), b)
+    one.outage(b, moment(100), until=None)
+    one.stop(moment(200))
+    two.rows.clear()
+    two.start(moment(400))
+    two.say("PROBE_FAILED", moment(500), b)
+    two.say("RECOVERED", moment(600), b, reason="PROBE")
+    two.stop(moment(5_000))
+
+
+def test_time_without_observers_is_no_down_time_and_an_outage_on_both_sides_counts_once(told: Told) -> None:
+    first, second = told.downs("nobody_watches_for_a_while")
+
+    assert (first["end_at"], first["end_censored"]) == (moment(200), True)
+    assert (second["start_at"], second["start_censored"], second["continues"]) == (moment(500), True, True)
+    (day,) = told.rows("availability", "nobody_watches_for_a_while", day=FIRST)
+    assert (day["down_seconds"], day["outages"], day["repaired"]) == (200.0, 1, 0)
+
+
+@story
+def is_noisy(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+        for n in range(3):
+            server.say("LATE_HEARTBEAT", moment(1_000 + n), b, interval_ms=1_600)
+        server.say("SUSPECTED", moment(1_010), b, reason="SILENCE")
+        server.say("RECOVERED", moment(1_011), b, reason="HEARTBEAT")
+        server.say("RESTARTED", moment(1_020), b, incarnation="i2")
+        server.stop(moment(5_000))
+
+
+def test_signs_that_two_observers_saw_are_charged_as_one_saw_them(told: Told) -> None:
+    charges = told.rows("flap_charges", "is_noisy")
+
+    assert [charge["points"] for charge in charges] == [100.0, 100.0, 100.0, 300.0, 1_000.0]
+    (row,) = told.rows("flapping", "is_noisy", day=FIRST)
+    assert (row["class"], row["down_count"], row["sign_count"]) == ("degraded", 0, 5)
+
+
+@story
+def falls_in_no_time(one: NameServer, _: NameServer, b: Row) -> None:
+    one.say("REGISTERED", moment(10), b)
+    one.outage(b, moment(100), until=moment(100))
+    one.stop(moment(5_000))
+
+
+def test_an_outage_of_no_length_counts(told: Told) -> None:
+    (down,) = told.downs("falls_in_no_time")
+
+    assert down["start_at"] == down["end_at"] == moment(100)
+
+
+@story
+def flaps_every_day(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+    for day in range(3):
+        for server in (one, two):
+            for n in range(4):
+                server.outage(b, moment(100 + 10 * n, day=day), until=moment(104 + 10 * n, day=day))
+    for server in (one, two):
+        server.stop(moment(5_000, day=2))
+
+
+def test_a_broker_that_flaps_on_three_days_of_seven_is_chronic(told: Told) -> None:
+    rows = told.rows("flapping", "flaps_every_day")
+
+    assert [(row["class"], row["flapped_days"]) for row in rows] == [("flapping", 1), ("flapping", 2), ("chronic", 3)]
+
+
+@story
+def comes_later(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(100, day=1), b)
+        server.stop(moment(5_000, day=1))
+
+
+def test_a_broker_first_seen_in_a_history_that_began_earlier_is_new(told: Told) -> None:
+    assert told.class_of("comes_later", day=FIRST + timedelta(days=1)) == "new"
+    assert told.class_of("both_see_it_gone") != "new"
+
+
+@story
+def vanishes_with_a_restart_of_its_observer(one: NameServer, two: NameServer, b: Row) -> None:
+    one.say("REGISTERED", moment(10), b)
+    one.stop(moment(200))
+    two.say("REGISTERED", moment(20), broker("neighbour", cluster=b["cluster"]))
+    two.say("NAMESRV_ALIVE", moment(86_300))
+
+
+def test_a_broker_that_the_watching_name_servers_never_heard_of_again_is_unseen(told: Told) -> None:
+    assert told.class_of("vanishes_with_a_restart_of_its_observer") == "unseen"
+
+
+def test_the_points_of_a_day_decay_by_half_in_an_hour(told: Told) -> None:
+    (state,) = told.rows("broker_state", "flaps", day=FIRST)
+    (day,) = told.rows("flapping", "flaps", day=FIRST)
+    last = told.rows("flap_charges", "flaps")[-1]
+    hours = (moment(0, day=1) - last["charged_at"]).total_seconds() / 3_600
+
+    assert state["penalty"] == day["penalty_end"] == pytest.approx(last["penalty"] * 2**-hours, abs=1e-6)

@@ -1,0 +1,82 @@
+"""Random small worlds: a cluster, up to three name servers that start, stop and crash, brokers that come and go.
+
+Times lie on a coarse grid and gather around midnights, so that ties and carried state are common.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+
+from tests.spark.histories import NameServer, Row, broker, moment
+
+DAYS = 3
+_EVENTS: tuple[tuple[str, str | None, int], ...] = (
+    ("REGISTERED", None, 6),
+    ("EXPIRED", "SILENCE", 5),
+    ("PROBE_FAILED", None, 3),
+    ("UNREGISTERED", "SHUTDOWN", 2),
+    ("RECOVERED", "HEARTBEAT", 2),
+    ("RECOVERED", "PROBE", 2),
+    ("SUSPECTED", "SILENCE", 1),
+    ("LATE_HEARTBEAT", None, 2),
+    ("RESTARTED", None, 1),
+    ("ADDRESS_CHANGED", None, 1),
+    ("REJECTED", None, 1),
+)
+
+
+def worlds(count: int, *, seed: int) -> list[Row]:
+    """Rows of so many worlds that know nothing of each other."""
+    rows: list[Row] = []
+    for number in range(count):
+        rows += _world(number, random.Random(f"{seed}/{number}"))
+    return rows
+
+
+def _world(number: int, rng: random.Random) -> list[Row]:
+    cluster = f"w{number}"
+    brokers = [broker(name, cluster=cluster) for name in ("a", "b")]
+    rows: list[Row] = []
+    for observer in range(rng.randint(1, 3)):
+        at = moment(60 * rng.randint(0, 600))
+        for life in range(rng.randint(1, 3)):
+            until = at + timedelta(minutes=rng.choice((5, 200, 1_000, 2_000)))
+            server = NameServer(node=f"{cluster}-ns{observer}:9876", boot_id=f"b{life}", began_at=at)
+            _live(server, at, min(until, moment(-1, day=DAYS)), brokers, rng)
+            rows += server.rows
+            at = until + timedelta(minutes=rng.choice((0, 1, 30)))
+            if at >= moment(0, day=DAYS) - timedelta(minutes=10):
+                break
+    return rows
+
+
+def _live(server: NameServer, at: datetime, until: datetime, brokers: list[Row], rng: random.Random) -> None:
+    server.say("NAMESRV_STARTED", at)
+    ready_after = rng.choice((0, 0, 2))
+    times = sorted(_moment_between(at, until, rng) for _ in range(rng.randint(1, 25)))
+    ready = False
+    for moment_ in times:
+        if not ready and moment_ >= at + timedelta(minutes=ready_after):
+            server.say("NAMESRV_READY", max(at, moment_ - timedelta(minutes=1)))
+            ready = True
+        event, reason, _ = rng.choices(_EVENTS, weights=[weight for *_, weight in _EVENTS])[0]
+        about = dict(rng.choice(brokers))
+        if event == "ADDRESS_CHANGED":
+            about["broker_addr"] = rng.choice(("x:1", "y:1"))
+        server.say(event, moment_, about, reason=reason, incarnation=rng.choice(("i1", "i2")), interval_ms=1_000)
+    if not ready:
+        server.say("NAMESRV_READY", until)
+    if rng.random() < 0.5:
+        server.stop(until)
+
+
+def _moment_between(at: datetime, until: datetime, rng: random.Random) -> datetime:
+    minutes = int((until - at).total_seconds() // 60)
+    if rng.random() < 0.3:
+        # Around the midnights in reach, to the minute.
+        near = [moment(60 * offset, day=day) for day in range(1, DAYS) for offset in (-2, -1, 0, 1)]
+        within = [candidate for candidate in near if at <= candidate <= until]
+        if within:
+            return rng.choice(within)
+    return at + timedelta(minutes=rng.randint(0, max(0, minutes)))

@@ -1,0 +1,141 @@
+"""The row's JSON Schema and ``pointsman-report validate``: no Spark, no Java."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from spark_jobs.cli import main
+from spark_jobs.validation import known_events, row_schema
+
+GOOD: dict[str, Any] = {
+    "schema_version": 1,
+    "event_at": "2026-11-21T02:10:44.123Z",
+    "uptime_ms": 5,
+    "event": "REGISTERED",
+    "reason": None,
+    "node": "127.0.0.1:9876",
+    "boot_id": "b1",
+    "seq": 1,
+    "cluster": "c1",
+    "broker_name": "a",
+    "broker_id": 0,
+    "generation": "18446744073709551615",
+    "detail": {},
+}
+
+
+def write(path: Path, *lines: str, end: str = "\n") -> Path:
+    path.write_text("\n".join(lines) + end, encoding="utf-8")
+    return path
+
+
+def test_the_schema_is_a_schema_and_describes_every_field() -> None:
+    Draft202012Validator.check_schema(row_schema())
+
+    assert all(field["description"] for field in row_schema()["properties"].values())
+    assert {"NAMESRV_READY", "EXPIRED", "MAINTENANCE_OFF"} <= known_events()
+
+
+def test_good_rows_and_unknown_fields_and_events_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = GOOD | {"event": "SOMETHING_NEW", "colour": "red", "cluster": None}
+    file = write(tmp_path / "a.jsonl", json.dumps(GOOD), json.dumps(other))
+
+    assert main(["validate", str(file)]) == 0
+    assert capsys.readouterr().out == "1 files: 2 good rows, 0 bad lines\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param({"event_at": "21.11.2026"}, "1: event_at: '21.11.2026' does not match", id="time"),
+        pytest.param({"seq": 0}, "1: seq: 0 is less than the minimum of 1", id="seq-zero"),
+        pytest.param({"seq": "7"}, "1: seq: '7' is not of type 'integer'", id="seq-text"),
+        pytest.param({"event": "expired"}, "1: event: 'expired' does not match", id="event-name"),
+        pytest.param({"schema_version": 2}, "1: schema_version: 1 was expected", id="version"),
+        pytest.param({"generation": 7}, "1: generation: 7 is not of type", id="generation-number"),
+        pytest.param({"cluster": None}, "1: cluster: None is not of type 'string'", id="broker-event-without-cluster"),
+    ],
+)
+def test_a_bad_field_is_named_with_its_line(
+    change: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "a.jsonl", json.dumps(GOOD | change))
+
+    assert main(["validate", str(file)]) == 1
+    output = capsys.readouterr().out
+    assert f"{file}:{said}" in output
+    assert output.endswith("1 files: 0 good rows, 1 bad lines\n")
+
+
+def test_every_missing_field_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / "a.jsonl", json.dumps({"schema_version": 1, "event": "TOPICS"}))
+
+    assert main(["validate", str(file)]) == 1
+    output = capsys.readouterr().out
+    assert [f"{file}:1: {name}: missing" in output for name in ("event_at", "node", "boot_id", "seq")] == [True] * 4
+
+
+def test_a_torn_last_line_is_said_to_be_torn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / "a.jsonl", json.dumps(GOOD), "", json.dumps(GOOD)[:30], end="")
+
+    assert main(["validate", str(file)]) == 1
+    output = capsys.readouterr().out
+    assert f"{file}:2: line: empty" in output
+    assert f"{file}:3: line: torn" in output
+
+
+def test_a_gzip_is_read_and_one_cut_short_is_said_to_be_torn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = gzip.compress("".join(json.dumps(GOOD | {"seq": n}) + "\n" for n in range(1, 500)).encode())
+    whole, cut = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl.gz"
+    whole.write_bytes(packed)
+    cut.write_bytes(packed[: len(packed) // 2])
+
+    assert main(["validate", str(whole)]) == 0
+    assert main(["validate", str(cut)]) == 1
+    assert "torn: the gzip ends in the middle" in capsys.readouterr().out
+
+
+def test_json_output_carries_the_same_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / "a.jsonl", json.dumps(GOOD), json.dumps(GOOD | {"seq": 0}))
+
+    assert main(["validate", "--output", "json", str(file)]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["files"], told["good_rows"], told["bad_lines"]) == (1, 1, 1)
+    assert told["problems"][0] | {"problem": ""} == {"file": str(file), "line": 2, "field": "seq", "problem": ""}
+
+
+@pytest.mark.parametrize("name", ["missing.jsonl", "plain.jsonl.gz"])
+def test_an_unreadable_file_is_one_line_and_exit_2(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plain.jsonl.gz").write_text("not packed", encoding="utf-8")
+
+    assert main(["validate", str(tmp_path / name)]) == 2
+    error = capsys.readouterr().err
+    assert name in error
+    assert error.count("\n") == 1
+
+
+def test_validating_needs_neither_pyspark_nor_java(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", json.dumps(GOOD))
+    program = "import sys; sys.modules['pyspark'] = None; from spark_jobs.cli import main; sys.exit(main(sys.argv[1:]))"
+
+    command = [sys.executable, "-c", program]
+    assert subprocess.run([*command, "validate", str(file)], env={"PATH": ""}, check=False).returncode == 0
+    nightly = ["nightly", "--history", str(tmp_path), "--warehouse", str(tmp_path / "w"), "--date", "2026-11-21"]
+    (tmp_path / "raw").mkdir()
+    done = subprocess.run([*command, *nightly], env={"PATH": ""}, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "pointsman-report: pyspark is missing: pip install 'pointsman[spark]'\n",
+    )
