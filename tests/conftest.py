@@ -7,7 +7,6 @@ from hypothesis import Phase, settings
 
 from tests.fakes.manual_clock import ManualClock
 
-
 settings.register_profile("mutants", phases=(Phase.generate,), database=None)
 
 

@@ -81,7 +81,7 @@ def test_a_stopped_server_frees_its_port(health: Health) -> None:
 
 
 def test_a_port_that_is_taken_is_an_error_at_once(server: MonitoringServer, health: Health) -> None:
-    with pytest.raises(CannotListen, match="cannot listen on 127.0.0.1:"):
+    with pytest.raises(CannotListen, match=r"cannot listen on 127\.0\.0\.1:"):
         MonitoringServer(f"127.0.0.1:{server.port}", registry=CollectorRegistry(), health=health)
 
 
