@@ -26,7 +26,7 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.catalogImplementation": "in-memory",
-    # The default local file system wants a checksum file beside each file, whose name cannot hold a colon; ours do.
+    # The default local file system wants a checksum file beside each file, whose name cannot hold a colon; histories from elsewhere do.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     # A gzip cut short loses its end and not the run; the gap in its numbers is reported.
     "spark.sql.files.ignoreCorruptFiles": "true",
