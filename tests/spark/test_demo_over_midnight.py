@@ -29,18 +29,18 @@ def test_a_demo_over_midnight_is_judged_right(tmp_path: Path) -> None:
             deeds.note(instance, moment(at))
     for number, server in enumerate(servers):
         noticed = NOTICED_AFTER + timedelta(milliseconds=100 * number)
-        stories: list[tuple[datetime, Instance, str]] = [(moment(-25), instance, "up") for instance in KILLS]
+        stories: list[tuple[datetime, Instance, str]] = [(moment(-25), who, "up") for who in KILLS]
         for instance, kills in KILLS.items():
             stories += [(moment(at) + noticed, instance, "down") for at in kills]
             stories += [(moment(at) + noticed + timedelta(seconds=2), instance, "back") for at in kills]
-        for at, (name, broker_id), what in sorted(stories):
-            who = broker(name, cluster="demo", broker_id=broker_id)
+        for when, (name, broker_id), what in sorted(stories):
+            about = broker(name, cluster="demo", broker_id=broker_id)
             if what == "down":
-                server.say("PROBE_FAILED", at, who, reason="PROBE")
+                server.say("PROBE_FAILED", when, about, reason="PROBE")
             elif what == "back":
-                server.say("RECOVERED", at, who, reason="PROBE")
+                server.say("RECOVERED", when, about, reason="PROBE")
             else:
-                server.say("REGISTERED", at, who)
+                server.say("REGISTERED", when, about)
         server.stop(moment(20))
     write_history(tmp_path / "history", servers[0].rows + servers[1].rows)
     first, last = moment(-30).date(), moment(20).date()
