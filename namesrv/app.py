@@ -133,13 +133,13 @@ class NameServerApp:
             started = self.clock.monotonic()
             self.recorder.record(self.core.sweep(now=started))
             self.metrics.sweep_seconds.observe(self.clock.monotonic() - started)
-            self.metrics.show_brokers(self.core.replicas())
+            self.metrics.show_brokers(self.core.members())
             self.metrics.topics.set(len(self.core.routes.topics))
 
     async def _tell_alive(self, calls: Calls) -> None:
         while True:
             await self.clock.sleep(ALIVE_SECONDS)
-            states = Counter(replica.state.value for _, replica in self.core.replicas())
+            states = Counter(replica.state.value for _, replica in self.core.members())
             detail: dict[str, object] = {
                 "state": calls.state.value,
                 "brokers": dict(states),

@@ -46,7 +46,7 @@ class Metrics:
         self.rpcs = Counter("namesrv_rpcs", "Finished calls", ["method", "code"], registry=self.registry)
         self.rpc_seconds = Histogram(
             "namesrv_rpc_duration_seconds",
-            "Time in the handler of a unary call",
+            "Time in the handler of an answered unary call",
             ["method"],
             buckets=RPC_BUCKETS,
             registry=self.registry,

@@ -240,29 +240,40 @@ class NameServer:
 
         A plain walk: 10,000 brokers take 0.2 ms (design, section 9), less than keeping a heap in step with each beat.
         """
+        overdue = [
+            (group, replica)
+            for group, replica in self.members()
+            if replica.pulse.why_suspect(now=now) or self._why_expired(replica, now=now)
+        ]
         events: list[Event] = []
-        for group, replica in sorted(self._members(), key=lambda member: member[1].pulse.last_seen):
-            expired = replica.pulse.why_expired(now=now, rules=self._rules, lenient_since=self._lenient_since)
+        for group, replica in sorted(overdue, key=lambda member: member[1].pulse.last_seen):
+            expired = self._why_expired(replica, now=now)
+            suspect = replica.pulse.why_suspect(now=now)
             if expired is not None:
                 events.append(_event(EventKind.EXPIRED, replica, expired, now=now))
                 self._remove(group, replica)
-                continue
-            suspect = replica.pulse.why_suspect(now=now)
-            if suspect is not None:
+            elif suspect is not None:
                 events += self._suspect(group, replica, suspect, now=now)
         return tuple(events)
 
+    def _why_expired(self, replica: Replica, *, now: float) -> Reason | None:
+        return replica.pulse.why_expired(now=now, rules=self._rules, lenient_since=self._lenient_since)
+
     def sweep_interval(self) -> float:
         """Seconds until the next sweep should run."""
-        return sweep_interval(min((replica.pulse.expiry for _, replica in self._members()), default=None))
+        return sweep_interval(min((replica.pulse.expiry for _, replica in self.members()), default=None))
 
     # --- what people ask --------------------------------------------------------------------------------------
+
+    def members(self) -> Iterator[tuple[Group, Replica]]:
+        """Every known replica in no order, for a walk that ends before the next call."""
+        return ((group, replica) for group in self.routes.groups.values() for replica in group.replicas.values())
 
     def replicas(self, *, cluster: str = "", broker_name: str = "") -> list[tuple[Group, Replica]]:
         """Every known replica, sorted by identity."""
         members = (
             (group, replica)
-            for group, replica in self._members()
+            for group, replica in self.members()
             if (not cluster or group.key.cluster == cluster)
             and (not broker_name or group.key.broker_name == broker_name)
         )
@@ -317,9 +328,6 @@ class NameServer:
         group = self.routes.groups.get(identity.group_key)
         return None if group is None else group.replicas.get(identity.broker_id)
 
-    def _members(self) -> Iterator[tuple[Group, Replica]]:
-        return ((group, replica) for group in self.routes.groups.values() for replica in group.replicas.values())
-
     def _take_generation(self) -> int:
         generation = self._next_generation or 1  # 0 says "none" on the wire
         self._next_generation = (generation + 1) % GENERATIONS
@@ -328,7 +336,7 @@ class NameServer:
     def check_invariants(self) -> None:
         """Hold everything derived against what it derives from; for tests."""
         self.routes.check_invariants()
-        generations = [replica.generation for _, replica in self._members()]
+        generations = [replica.generation for _, replica in self.members()]
         assert len(generations) == len(set(generations))
         assert all(generations)
 

@@ -7,6 +7,7 @@ this way, and a call whose servicer works on bytes itself (``raw``) needs no sec
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,6 +26,9 @@ from namesrv.core.events import Event
 from namesrv.metrics import Metrics
 from namesrv.rpc import status
 from pointsman.service.clock import Clock
+
+COLLECT_SECONDS = 60.0
+"""How long a client may take to send a whole stream; what it had sent is then forgotten."""
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +105,10 @@ class Calls:
             if self.state is not NodeState.READY:
                 await self._fail(context, method, status.not_serving(self.state))
             try:
-                response = await behaviour(decode(request) async for request in requests)
+                async with asyncio.timeout(COLLECT_SECONDS):
+                    response = await behaviour(decode(request) async for request in requests)
+            except TimeoutError:
+                await self._fail(context, method, status.too_slow(COLLECT_SECONDS))
             except Exception as error:  # noqa: BLE001  # as above
                 await self._fail(context, method, self._status_of(error, method))
             self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc()

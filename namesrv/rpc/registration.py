@@ -22,6 +22,10 @@ MAX_CHUNK_TOPICS = 5_000
 """A chunk of more would hold the loop for too long at once (design, section 9)."""
 
 
+HOLDS = frozenset({BeatStatus.OK, BeatStatus.TOPICS_OUT_OF_DATE})
+"""Answers to a beat of who holds the identity; a stream is remembered for nobody else."""
+
+
 class RegistrationServicer:
     """Decodes, calls the core, hands its events on."""
 
@@ -127,8 +131,9 @@ class RegistrationServicer:
                 if request != last_request or not response:
                     beat = codec.beat(wire.KeepAliveRequest.FromString(request).beat)
                     last_request = request
-                    held[beat.identity] = beat.generation
                 answer = self._beat(beat, stream=stream)
+                if answer.status in HOLDS:
+                    held[beat.identity] = beat.generation
                 if answer != last_answer or not response:
                     response = wire.KeepAliveResponse(answer=codec.beat_answer(answer)).SerializeToString()
                     last_answer = answer

@@ -38,6 +38,12 @@ def not_serving(node_state: str) -> status_pb2.Status:
     return build_status(grpc.StatusCode.UNAVAILABLE, message, code="NOT_READY", facts={"node_state": node_state})
 
 
+def too_slow(seconds: float) -> status_pb2.Status:
+    """The status of a request stream that does not end."""
+    message = f"the request did not end within {seconds:g} s; nothing was applied"
+    return build_status(grpc.StatusCode.DEADLINE_EXCEEDED, message, code="TOO_SLOW")
+
+
 def internal(error_id: str) -> status_pb2.Status:
     """The status of a fault of our own; what it was stands in the log under the id."""
     return build_status(

@@ -13,6 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_status import rpc_status
 
 from namesrv.app import NameServerApp
+from namesrv.rpc import calls
 from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.v1.broker_pb2 import PROBE_STATUS_FAILING, BrokerIdentity, TopicConfig
 from pointsman.v1.registration_service_pb2 import RegisterBrokerRequest
@@ -107,6 +108,22 @@ async def test_a_registration_that_breaks_after_15_000_topics_changes_nothing(
 
     assert [replica.identity.broker_name for _, replica in server.core.replicas()] == ["b"]
     assert set(server.core.routes.topics) == {"other"}
+
+
+async def test_a_registration_that_never_ends_is_given_up_and_changes_nothing(
+    server: NameServerApp, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "COLLECT_SECONDS", 0.2)
+
+    async def chunks() -> AsyncIterator[RegisterBrokerRequest]:
+        for chunk in wire.registration(*BIG[:15_000], commit=False):
+            yield chunk
+        await asyncio.Event().wait()
+
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await peer.registration.RegisterBroker(chunks())
+    assert refused.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert server.core.replicas() == []
 
 
 KILLED_AGENT = """
