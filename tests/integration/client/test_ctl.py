@@ -8,7 +8,7 @@ import os
 import pty
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 import grpc
@@ -152,12 +152,26 @@ async def test_colours_appear_on_a_terminal_only(server: ScriptedRouteServer) ->
     assert "\x1b[32mUP" in seen
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Children take SIGINT even where the suite runs behind a shell that ignores it (a job started with ``&``)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 async def test_ctrl_c_ends_it_at_once_and_quietly(server: ScriptedRouteServer) -> None:
     server.hang()
     process = await started("--namesrv", server.addr, "--timeout", "60", "route", "orders", env={})
-    await server.called(1)
-    process.send_signal(signal.SIGINT)
-    out, err = await asyncio.wait_for(process.communicate(), 10)
+    try:
+        await server.called(1)
+        process.send_signal(signal.SIGINT)
+        out, err = await asyncio.wait_for(process.communicate(), 10)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
 
     assert (process.returncode, out.strip(), err.strip()) == (130, b"", b"")
 
