@@ -7,7 +7,9 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
-from namesrv.core.errors import InvalidRequest
+from google.protobuf.message import DecodeError
+
+from namesrv.core.errors import InvalidRequest, NameServerError
 from namesrv.core.model import BrokerIdentity, QueueConfig, Registration
 from namesrv.core.name_server import BeatAnswer, BeatStatus, NameServer
 from namesrv.core.validation import IntervalBounds
@@ -123,6 +125,7 @@ class RegistrationServicer:
         held: dict[BrokerIdentity, int] = {}
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
+        ended_by_us = False
         self._streams.add(task)
         self._metrics.streams.inc()
         try:
@@ -139,13 +142,16 @@ class RegistrationServicer:
                     last_answer = answer
                 await send(response)
         except asyncio.CancelledError:
-            # Either the agent's side is gone, which the end of the stream below tells, or we are draining.
+            # Either the agent's side is gone, or we are draining.
             if not self._draining:
                 raise
+        except (NameServerError, DecodeError):
+            ended_by_us = True
+            raise
         finally:
             self._streams.discard(task)
             self._metrics.streams.dec()
-            if not self._draining:
+            if not (ended_by_us or self._draining):
                 now = self._clock.monotonic()
                 for identity, generation in held.items():
                     self._record(self._core.end_stream(identity, generation, stream=stream, now=now))

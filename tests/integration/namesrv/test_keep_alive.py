@@ -10,6 +10,7 @@ import pytest
 
 from namesrv.app import NameServerApp
 from pointsman.v1 import registration_service_pb2 as messages
+from pointsman.v1.registration_service_pb2 import Beat, KeepAliveRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from tests.fakes import wire
 from tests.fakes.manual_clock import ManualClock
@@ -102,6 +103,22 @@ async def test_the_old_connection_that_closes_late_does_not_speak_against_the_ne
 
     assert states(server) == ["UP"]
     await new.end()
+
+
+@pytest.mark.parametrize("nonsense", [b"\xff\xff", KeepAliveRequest(beat=Beat(generation=1)).SerializeToString()])
+async def test_a_stream_that_we_end_for_a_bad_beat_does_not_speak_against_its_broker(
+    server: NameServerApp, generation: int, clock: ManualClock, nonsense: bytes
+) -> None:
+    async with grpc.aio.insecure_channel(server.addr) as channel:
+        call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(
+            "/pointsman.v1.RegistrationService/KeepAlive"
+        )()
+        await call.write(KeepAliveRequest(beat=wire.beat(generation)).SerializeToString())
+        await call.read()
+        await call.write(nonsense)
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    await clock.advance(20)
+    assert states(server) == ["UP"]
 
 
 async def test_within_the_first_expiry_after_our_start_a_broken_stream_is_given_the_whole_expiry(
