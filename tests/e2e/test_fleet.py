@@ -1,0 +1,119 @@
+"""Name server, agent and redis-server as processes: what kills and stops do to the route, and what is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+
+from deploy.demo.processes import Fleet, Program, Redis
+from pointsman.v1.admin_service_pb2 import ListBrokerEventsRequest
+from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
+from pointsman_client import NameServerClient, TopicNotFoundError
+
+pytestmark = [pytest.mark.e2e, pytest.mark.redis]
+
+PATIENCE_SECONDS = 20.0
+LENIENT_SECONDS = 4.5
+"""The expiry of the fleet's agents and a bit: until then a broken stream is given the whole expiry."""
+
+Events = list[tuple[str, str]]
+
+
+@dataclass
+class Small:
+    """One of each."""
+
+    fleet: Fleet
+    redis: Redis
+    agent: Program
+    client: NameServerClient
+    admin: AdminServiceStub
+
+    async def until(self, *, routed: bool) -> None:
+        """Wait until the topic is routed, or is not."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while await self.is_routed() is not routed:  # noqa: ASYNC110  # other processes decide
+                await asyncio.sleep(0.05)
+
+    async def is_routed(self) -> bool:
+        try:
+            await self.client.fetch_route("orders")
+        except TopicNotFoundError:
+            return False
+        return True
+
+    async def events(self) -> Events:
+        answer = await self.admin.ListBrokerEvents(ListBrokerEventsRequest(broker_name="a"))
+        return [(event.event, event.reason) for event in answer.events]
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> AsyncIterator[Small]:
+    fleet = Fleet(tmp_path / "fleet")
+    try:
+        addr = await fleet.name_server("namesrv-1")
+        redis = await fleet.redis("redis-a")
+        agent = await fleet.agent("a", 0, redis, [addr], zone="z1")
+        async with NameServerClient([addr]) as client, grpc.aio.insecure_channel(addr) as channel:
+            running = Small(fleet, redis, agent, client, AdminServiceStub(channel))  # type: ignore[arg-type]
+            await running.until(routed=True)
+            yield running
+    finally:
+        await fleet.kill_all()
+
+
+async def test_a_killed_broker_leaves_the_route_and_comes_back_with_its_restart(small: Small) -> None:
+    await small.redis.kill()
+    await small.until(routed=False)
+    await small.redis.start()
+    await small.until(routed=True)
+
+    events = await small.events()
+    assert events[:2] == [("REGISTERED", ""), ("PROBE_FAILED", "PROBE")]
+    # Either the beat that passes comes first, or the registration with the new incarnation.
+    assert events[2] in {("RECOVERED", "PROBE"), ("REREGISTERED", "")}
+
+
+async def test_a_killed_agent_takes_its_broker_out_within_the_grace_and_the_next_one_brings_it_back(
+    small: Small,
+) -> None:
+    await asyncio.sleep(LENIENT_SECONDS)
+    await small.agent.kill()
+    await small.until(routed=False)
+    await small.agent.start()
+    await small.until(routed=True)
+
+    assert await small.events() == [
+        ("REGISTERED", ""),
+        ("SUSPECTED", "STREAM_BROKEN"),
+        ("EXPIRED", "STREAM_BROKEN"),
+        ("REGISTERED", ""),
+    ]
+
+
+async def test_an_agent_that_is_replaced_beside_a_living_broker_changes_no_route(small: Small) -> None:
+    before = await small.client.fetch_route("orders")
+    await small.agent.stop()
+    await asyncio.sleep(LENIENT_SECONDS)
+    assert await small.is_routed()
+    await small.agent.start()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(await small.events()) < 2:  # noqa: ASYNC110  # another process registers
+            await asyncio.sleep(0.05)
+
+    assert await small.events() == [("REGISTERED", ""), ("REREGISTERED", "")]
+    after = await small.client.fetch_route("orders")
+    assert after.revision == before.revision
+
+
+async def test_an_agent_that_stops_with_its_broker_unregisters_it(small: Small) -> None:
+    await small.redis.kill()
+    await small.until(routed=False)
+    await small.agent.stop()
+
+    assert (await small.events())[-1] == ("UNREGISTERED", "SHUTDOWN")
