@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 import pytest
@@ -14,6 +15,9 @@ from deploy.demo.processes import Fleet, Program, Redis
 from pointsman.v1.admin_service_pb2 import ListBrokerEventsRequest
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman_client import NameServerClient, TopicNotFoundError
+
+if TYPE_CHECKING:
+    from pointsman.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis]
 
@@ -32,7 +36,7 @@ class Small:
     redis: Redis
     agent: Program
     client: NameServerClient
-    admin: AdminServiceStub
+    admin: AdminServiceAsyncStub
 
     async def until(self, *, routed: bool) -> None:
         """Wait until the topic is routed, or is not."""
@@ -60,7 +64,7 @@ async def small(tmp_path: Path) -> AsyncIterator[Small]:
         redis = await fleet.redis("redis-a")
         agent = await fleet.agent("a", 0, redis, [addr], zone="z1")
         async with NameServerClient([addr]) as client, grpc.aio.insecure_channel(addr) as channel:
-            running = Small(fleet, redis, agent, client, AdminServiceStub(channel))  # type: ignore[arg-type]
+            running = Small(fleet, redis, agent, client, AdminServiceStub(channel))
             await running.until(routed=True)
             yield running
     finally:
