@@ -29,7 +29,7 @@ from broker_agent.topic_source.toml import TomlTopicSource
 from broker_agent.watched import Watched
 from pointsman.service.clock import Clock
 from pointsman.service.monitoring import MonitoringServer
-from pointsman.wire.names import split_addr
+from pointsman.wire.names import join_addr, split_addr
 
 LAST_LOOK_SHARE = 0.5
 """Of the time to stop; the rest belongs to the leaves."""
@@ -104,7 +104,7 @@ class Agent:
         monitoring = MonitoringServer(listen, registry=self.metrics.registry, health=self.health)
         monitoring.start()
         facts = {
-            "monitoring": f"{host}:{monitoring.port}",
+            "monitoring": join_addr(host, monitoring.port),
             "version": self._version,
             "broker": self._config.broker.addr,
         }

@@ -14,8 +14,12 @@ from pointsman.service.logs import LEVELS
 from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
 from pointsman.wire.names import (
     MAX_BROKER_ID,
+    MAX_FILTER_SERVERS,
+    MAX_LABEL_LENGTH,
+    MAX_LABELS,
     MAX_QUEUES,
     MAX_TOPIC_SYS_FLAG,
+    MIN_EXPIRY_INTERVALS,
     PERM_READ,
     PERM_WRITE,
     addr_problem,
@@ -29,12 +33,6 @@ PERMS: Mapping[str, int] = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": P
 PROBE_KINDS = ("none", "tcp", "redis")
 UNPROBED_LEAVES = ("hand_over", "unregister")
 MAX_STATE_VERSION = 2**64 - 1
-MAX_LABELS = 32
-MAX_LABEL_LENGTH = 128
-MAX_FILTER_SERVERS = 32
-INTERVALS_PER_EXPIRY = 3
-"""At least so many beats must be lost before silence can remove the broker."""
-
 HIDDEN = "(hidden)"
 
 
@@ -110,9 +108,9 @@ class HeartbeatSection:
         """List what cannot be."""
         yield from outside("interval_seconds", self.interval_seconds, 0.05, 3_600.0)
         yield from outside("expiry_seconds", self.expiry_seconds, 0.15, 86_400.0)
-        if self.expiry_seconds < INTERVALS_PER_EXPIRY * self.interval_seconds:
+        if self.expiry_seconds < MIN_EXPIRY_INTERVALS * self.interval_seconds:
             yield (
-                f"expiry_seconds: {self.expiry_seconds} is less than {INTERVALS_PER_EXPIRY} times interval_seconds "
+                f"expiry_seconds: {self.expiry_seconds} is less than {MIN_EXPIRY_INTERVALS} times interval_seconds "
                 f"({self.interval_seconds})"
             )
         yield from outside("timeout_seconds", self.timeout_seconds, 0.05, 60.0)

@@ -23,7 +23,7 @@ from namesrv.rpc.routes import RouteServicer
 from namesrv.rpc.server import Server, Servicers
 from pointsman.service.clock import Clock, SystemClock
 from pointsman.service.monitoring import MonitoringServer
-from pointsman.wire.names import split_addr
+from pointsman.wire.names import join_addr, split_addr
 
 ALIVE_SECONDS = 60.0
 HISTORY_STOP_SECONDS = 10.0
@@ -58,9 +58,9 @@ class NameServerApp:
         Raises CannotListen or OSError when an address or the history's folder is not to be had.
         """
         server = Server()
-        host, port = split_addr(self.config.server.listen)
+        host, _ = split_addr(self.config.server.listen)
         port = server.bind(self.config.server.listen)
-        self.addr = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.addr = join_addr(host, port)
         node = self.config.server.node or f"{socket.gethostname()}:{port}"
         self.recorder = self._recorder(node)
         calls = Calls(clock=self.clock, metrics=self.metrics, record=self.recorder.record)

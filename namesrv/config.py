@@ -22,7 +22,7 @@ class ServerConfig:
     listen: str = "127.0.0.1:9876"
     """gRPC, host:port; port 0 picks a free one."""
     node: str = ""
-    """Name of this node in history and answers; empty: the listen address with its real port."""
+    """Name of this node in history and answers; empty: machine name and port."""
     loop: str = "uvloop"
     """Event loop: uvloop or asyncio."""
     stop_grace_seconds: float = 5.0
@@ -31,7 +31,7 @@ class ServerConfig:
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
         yield from unusable_listen("listen", self.listen)
-        yield from fault("node", self.node, text_problem(self.node, longest=255))
+        yield from fault("node", self.node, text_problem(self.node, longest=100))
         yield from not_one_of("loop", self.loop, process.LOOPS)
         yield from outside("stop_grace_seconds", self.stop_grace_seconds, 0.0, 300.0)
 
@@ -108,7 +108,9 @@ class HistoryConfig:
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
-        yield from fault("directory", self.directory, None if self.directory else "must not be empty")
+        yield from fault(
+            "directory", self.directory, text_problem(self.directory) if self.directory else "must not be empty"
+        )
         yield from outside("queue_rows", self.queue_rows, 1, 10_000_000)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from broker_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
 from broker_agent.deadline import within
 from broker_agent.probe import Probe
 from pointsman.service.clock import Clock
+
+log = logging.getLogger(__name__)
 
 
 class Prober:
@@ -55,3 +58,7 @@ class Prober:
             return await within(self._clock, seconds, self._probe.look())
         except TimeoutError:
             return ProbeResult(passed=False, detail=f"no answer in {seconds:g} s")
+        except Exception as error:
+            # A probe speaks to foreign programs through foreign code; its fault must not end the beats.
+            log.exception("the probe failed in a way it does not know")
+            return ProbeResult(passed=False, detail=f"probe: {type(error).__name__}: {error}")

@@ -53,7 +53,7 @@ class RedisProbe:
                 server, replication = await redis.info("server"), await redis.info("replication")
             except RedisError as error:
                 return ProbeResult(passed=True, detail=f"redis {self._target}: answers, but not INFO: {error}")
-        except (RedisError, OSError) as error:
+        except (RedisError, OSError, ValueError, EOFError) as error:  # ValueError: what answers does not speak RESP
             return ProbeResult(passed=False, detail=f"redis {self._target}: {error}")
         finally:
             await redis.aclose()

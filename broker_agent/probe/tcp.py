@@ -20,8 +20,9 @@ class TcpProbe:
         """See :meth:`broker_agent.probe.Probe.look`."""
         try:
             _, writer = await asyncio.open_connection(self._host, self._port)
-        except OSError as error:
-            return ProbeResult(passed=False, detail=f"tcp {self._target}: {error.strerror or error}")
+        except (OSError, ValueError) as error:  # ValueError: a name that no resolver can be asked for
+            said = getattr(error, "strerror", None) or error
+            return ProbeResult(passed=False, detail=f"tcp {self._target}: {said}")
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()

@@ -13,9 +13,7 @@ from broker_agent.core.session import BeatStatus
 from broker_agent.core.topic_set import DataVersion, TopicConfig
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
-
-MAX_TOPICS_PER_CHUNK = 5_000
-"""Of ``RegisterBroker``; keeps a chunk of the longest names under 1 MB where gRPC refuses 4 MiB."""
+from pointsman.wire.names import MAX_CHUNK_TOPICS
 
 _PROBE_STATUS = {
     ProbeStatus.UNSPECIFIED: broker_pb2.PROBE_STATUS_UNSPECIFIED,
@@ -62,9 +60,9 @@ class BrokerProfile:
 def to_registration(profile: BrokerProfile, own: OwnState) -> Iterator[wire.RegisterBrokerRequest]:
     """Build the chunks of a registration, one at a time so that 100,000 topics do not hold the loop."""
     topics = own.topics.topics
-    chunk_count = max(1, -(-len(topics) // MAX_TOPICS_PER_CHUNK))
+    chunk_count = max(1, -(-len(topics) // MAX_CHUNK_TOPICS))
     for number in range(chunk_count):
-        part = topics[number * MAX_TOPICS_PER_CHUNK : (number + 1) * MAX_TOPICS_PER_CHUNK]
+        part = topics[number * MAX_CHUNK_TOPICS : (number + 1) * MAX_CHUNK_TOPICS]
         is_last = number == chunk_count - 1
         yield wire.RegisterBrokerRequest(
             broker=_to_broker(profile, own) if number == 0 else None,

@@ -42,7 +42,9 @@ class InvalidRequest(NameServerError):
     code = "INVALID_REQUEST"
 
     def __init__(self, violations: Sequence[FieldViolation]) -> None:
-        super().__init__("; ".join(f"{v.field} {v.description}" for v in violations))
+        first = violations[0]
+        more = f" (the first of {len(violations)} faults)" if len(violations) > 1 else ""
+        super().__init__(f"{first.field} {first.description}{more}")
         self.violations = tuple(violations)
 
 

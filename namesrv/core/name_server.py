@@ -31,7 +31,7 @@ from namesrv.core.model import (
     Registration,
 )
 from namesrv.core.route_table import RouteTable
-from namesrv.core.validation import shown
+from namesrv.core.validation import bounded, shown
 from pointsman.wire.violation import FieldViolation
 
 GENERATIONS = 2**64
@@ -155,7 +155,7 @@ class NameServer:
             if topics.pop(topic, None) is None:
                 unknown.append(FieldViolation(f"removed[{i}]", f"is no topic of this broker: {shown(topic)}"))
         if unknown:
-            raise InvalidRequest(unknown[:100])
+            raise InvalidRequest(bounded(unknown))
         topics.update(changed)
         replica.registration = replace(held, topics=topics, data_version=data_version)
         self.routes.refresh(self.routes.groups[identity.group_key])

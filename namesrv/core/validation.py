@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from namesrv.core.model import BrokerIdentity, Health, QueueConfig, Registration
 from pointsman.wire.names import (
     MAX_BROKER_ID,
+    MAX_FILTER_SERVERS,
+    MAX_LABEL_LENGTH,
+    MAX_LABELS,
     MAX_QUEUES,
     MAX_TOPIC_SYS_FLAG,
+    MIN_EXPIRY_INTERVALS,
     PERM_MASK,
     addr_problem,
     name_problem,
@@ -20,12 +24,9 @@ from pointsman.wire.names import (
 )
 from pointsman.wire.violation import FieldViolation
 
-MAX_LABELS = 32
-MAX_LABEL_LENGTH = 128
-MAX_FILTER_SERVERS = 32
 MAX_INCARNATION_LENGTH = 128
-MIN_EXPIRY_INTERVALS = 3
-"""A broker may miss two beats without being taken for dead."""
+MOST_VIOLATION_BYTES = 3_000
+"""A status travels in trailers, of which gRPC takes 8 KiB, in base64; above that a client sees RESOURCE_EXHAUSTED."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +133,8 @@ def _label_violations(registration: Registration) -> Iterator[FieldViolation]:
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it: quoted, without control characters, at most 80 characters."""
-    text = repr(value)
+    """A value as an error shows it: quoted, in ASCII without control characters, at most 80 of them."""
+    text = ascii(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
@@ -145,11 +146,16 @@ def _violations(field: str, value: str, problem: str | None) -> Sequence[FieldVi
     return () if problem is None else (FieldViolation(field, f"{problem}: {shown(value)}"),)
 
 
-def first(violations: Iterable[FieldViolation], *, most: int = 100) -> list[FieldViolation]:
-    """At most ``most`` violations: an answer must fit into one message."""
+def bounded(violations: Iterable[FieldViolation]) -> list[FieldViolation]:
+    """The first violations, as many as an answer can carry, and how many more there are."""
     found: list[FieldViolation] = []
+    room, left_out = MOST_VIOLATION_BYTES, 0
     for violation in violations:
-        found.append(violation)
-        if len(found) == most:
-            break
+        room -= len(violation.field) + len(violation.description)
+        if room >= 0:
+            found.append(violation)
+        else:
+            left_out += 1
+    if left_out:
+        found.append(FieldViolation("...", f"and {left_out} more faults"))
     return found

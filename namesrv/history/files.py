@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import logging
 import os
 import re
 import shutil
@@ -16,6 +18,9 @@ from typing import BinaryIO
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_FILE_AGE = timedelta(hours=1)
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -66,28 +71,40 @@ class HistoryFiles:
         return _OpenFile(path, path.open("xb"), event_at)
 
     def sync(self) -> None:
-        """Bring what was appended to the disk. Raises OSError."""
+        """Bring what was appended to the disk. Raises OSError, also when somebody removed the file meanwhile."""
         if self._open is not None:
             self._open.stream.flush()
             os.fsync(self._open.stream.fileno())
+            if os.fstat(self._open.stream.fileno()).st_nlink == 0:
+                raise FileNotFoundError(f"{self._open.path} was removed")
 
     def abandon(self) -> None:
         """Give up a file that the disk refuses; the next line begins another."""
         current, self._open = self._open, None
-        if current is not None:
-            try:
-                current.stream.close()
-            except OSError:
-                return  # what it still held is lost, and was counted where the write failed
+        if current is None:
+            return
+        with contextlib.suppress(OSError):  # what it still held is lost, and was counted where the write failed
+            current.stream.close()
+        with contextlib.suppress(OSError):  # a disk that stays full is not to be filled with empty files
+            if current.path.stat().st_size == 0:
+                current.path.unlink()
 
     def close(self) -> None:
-        """Close the current file and gzip it. Raises OSError; the plain file then stays, and is as good."""
+        """Close the current file and gzip it. Raises OSError when its last lines do not reach the disk."""
         current, self._open = self._open, None
         if current is None:
             return
         with current.stream as stream:
             stream.flush()
             os.fsync(stream.fileno())
+        try:
+            self._pack(current)
+        except OSError as error:
+            # The plain file stays, and is as good.
+            log.warning("a history file stays as it is", extra={"facts": {"file": current.path, "error": str(error)}})
+
+    @staticmethod
+    def _pack(current: _OpenFile) -> None:
         # Hidden until it is whole: readers skip names that begin with a dot.
         partial = current.path.with_name(f".{current.path.name}.gz")
         with (

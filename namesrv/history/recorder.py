@@ -42,7 +42,8 @@ class Recorder:
         self._boot_id = boot_id
         self._clock = clock
         self._metrics = metrics
-        self._queue: queue.Queue[Record] = queue.Queue(maxsize=queue_rows)
+        self._queue: queue.SimpleQueue[Record] = queue.SimpleQueue()
+        self._queue_rows = queue_rows
         self._started_at = clock.monotonic()
         self._seq = 0
         self._overflowed = 0
@@ -70,12 +71,14 @@ class Recorder:
             self.recent.add(record)
             log.info("%s", event.kind, extra={"facts": _facts(record)})
             self._metrics.count_events((event,))
-            if self._files is not None:
-                try:
-                    self._queue.put_nowait(record)
-                except queue.Full:
-                    self._overflowed += 1
-                    self._metrics.history_dropped.inc()
+            if self._files is None:
+                continue
+            # Rows of our own life are few and say what the others are worth: they always find room.
+            if event.broker is None or self._queue.qsize() < self._queue_rows:
+                self._queue.put(record)
+            else:
+                self._overflowed += 1
+                self._metrics.history_dropped.inc()
         self._metrics.history_queue.set(self._queue.qsize())
 
     def stop(self, *, timeout: float) -> bool:

@@ -29,8 +29,8 @@ from namesrv.core.model import (
 from namesrv.core.route_table import Route
 from namesrv.core.validation import (
     IntervalBounds,
+    bounded,
     duplicate_topic,
-    first,
     health_violations,
     identity_violations,
     name_violations,
@@ -74,7 +74,7 @@ _LEAVE_REASONS = {
 
 def refuse_if_any(violations: Iterable[FieldViolation]) -> None:
     """Raise InvalidRequest with the violations, if there are any."""
-    found = first(violations)
+    found = bounded(violations)
     if found:
         raise InvalidRequest(found)
 

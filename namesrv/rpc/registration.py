@@ -18,11 +18,8 @@ from namesrv.rpc import codec
 from namesrv.rpc.calls import RecordEvents
 from pointsman.service.clock import Clock
 from pointsman.v1 import registration_service_pb2 as wire
+from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman.wire.violation import FieldViolation
-
-MAX_CHUNK_TOPICS = 5_000
-"""A chunk of more would hold the loop for too long at once (design, section 9)."""
-
 
 HOLDS = frozenset({BeatStatus.OK, BeatStatus.TOPICS_OUT_OF_DATE})
 """Answers to a beat of who holds the identity; a stream is remembered for nobody else."""

@@ -60,7 +60,7 @@ class Server:
         try:
             return self._server.add_insecure_port(listen)
         except RuntimeError as error:
-            raise CannotListen(f"cannot listen on {listen}: is another process there?") from error
+            raise CannotListen(f"cannot listen on {listen}: is it this machine's address, and free?") from error
 
     async def start(self, servicers: Servicers, calls: Calls) -> None:
         """Serve."""

@@ -19,6 +19,7 @@ BATCH = ("spark_jobs/", "client/pointsman_client/ctl/")
 CATCHES_EVERYTHING = {
     "namesrv/rpc/calls.py": "the border: every fault becomes a status",
     "namesrv/history/recorder.py": "the writer's loop: the disk may refuse in any way",
+    "broker_agent/probe/prober.py": "the border to foreign code: a fault of a probe is a failed look",
     "broker_agent/__main__.py": "the edge of the task group",
     "spark_jobs/cli.py": "the edge of the command: a fault is one line and exit 2",
     "spark_jobs/jobs/pipeline.py": "clean-up that raises again",

@@ -117,6 +117,8 @@ def _read_toml(file: Path) -> dict[str, Any]:
         raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from error
     except UnicodeDecodeError as error:
         raise ConfigError([f"{file}: is not UTF-8 text"]) from error
+    except RecursionError as error:
+        raise ConfigError([f"{file}: is nested too deep"]) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{file}: is not TOML: {error}"]) from error
 
@@ -173,6 +175,10 @@ def _from_text(text: str, hint: Any) -> Any:  # noqa: ANN401  # a value of whate
     raise ValueError("can be set only in the file")
 
 
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+
+
 def _spoken(hint: Any) -> str:  # noqa: ANN401  # a type
     return {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}.get(hint, "a list or table")
 
@@ -225,20 +231,21 @@ class _Reader:
 
     def build(self, table_type: type[Any], kwargs: dict[str, Any], *, where: str) -> Any:  # noqa: ANN401  # as above
         missing = [
-            field.name
-            for field, _ in _fields(table_type)
-            if field.default is dataclasses.MISSING
-            and field.default_factory is dataclasses.MISSING
-            and field.name not in kwargs
+            field.name for field, _ in _fields(table_type) if field.name not in kwargs and not _has_default(field)
         ]
         for name in missing:
             self._refuse(f"{where}.{name}", "must be given")
-        # A table whose values are of the wrong type is not asked for its own rules: they would only stumble over it.
-        if any(path.startswith((f"{where}.", f"{where}[")) for path in self._unusable):
+        # Where a value cannot be used, its default stands in, so that the other values meet their rules too.
+        bad = {name for name in kwargs if self._is_unusable(f"{where}.{name}")}
+        defaults = {f.name for f, _ in _fields(table_type) if f.name not in missing and _has_default(f)}
+        if missing or bad - defaults:
             return None
-        built = table_type(**kwargs)
+        built = table_type(**{name: value for name, value in kwargs.items() if name not in bad})
         self._problems += [f"{where}.{line}" for line in _own_problems(built)]
-        return built
+        return None if bad else built
+
+    def _is_unusable(self, path: str) -> bool:
+        return any(bad == path or bad.startswith((f"{path}.", f"{path}[")) for bad in self._unusable)
 
     def _refuse(self, where: str, problem: str) -> None:
         self._unusable.append(where)

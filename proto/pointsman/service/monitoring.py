@@ -6,9 +6,12 @@ Runs in threads of its own so that a scrape of a large registry does not hold th
 from __future__ import annotations
 
 import json
+import logging
+import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable
-from socketserver import ThreadingMixIn
+from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -18,6 +21,8 @@ from pointsman.wire.names import split_addr
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_SECONDS = 5.0
 STOP_TIMEOUT_SECONDS = 2.0
@@ -34,6 +39,19 @@ class CannotListen(Exception):
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    request_queue_size = 128
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)  # HTTPServer's asks DNS for the name of this machine, and waits for it
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002  # the base's signature
+        log.debug("a monitoring connection ended early: %s", sys.exc_info()[1])
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
 
 
 class _Handler(WSGIRequestHandler):
@@ -54,7 +72,8 @@ class MonitoringServer:
         self._health = health
         host, port = split_addr(listen)
         try:
-            self._server = make_server(host, port, self._answer, _Server, _Handler)
+            kind = _Server6 if ":" in host else _Server
+            self._server = make_server(host, port, self._answer, kind, _Handler)
         except OSError as error:
             raise CannotListen(
                 f"cannot listen on {listen} for metrics and health: {error.strerror or error}"

@@ -8,6 +8,8 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 
+from pointsman.service import logs
+
 LOOPS = ("uvloop", "asyncio")
 
 EXIT_OK = 0
@@ -24,8 +26,11 @@ def run(main: Callable[[asyncio.Event], Awaitable[int]], *, loop: str) -> int:
 
     The first SIGTERM or SIGINT sets ``stop``; a second one ends the process at once with EXIT_FORCED.
     """
-    with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
-        return runner.run(_with_signals(main))
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
+            return runner.run(_with_signals(main))
+    finally:
+        logs.flush()
 
 
 async def _with_signals(main: Callable[[asyncio.Event], Awaitable[int]]) -> int:
@@ -34,6 +39,7 @@ async def _with_signals(main: Callable[[asyncio.Event], Awaitable[int]]) -> int:
     def on_signal(name: str) -> None:
         if stop.is_set():
             log.warning("second signal: leaving at once", extra={"facts": {"signal": name}})
+            logs.flush()
             os._exit(EXIT_FORCED)
         log.info("signal: draining", extra={"facts": {"signal": name}})
         stop.set()

@@ -24,8 +24,19 @@ MAX_BROKER_ID = 2**31 - 1
 MAX_TEXT_LENGTH = 1_024
 """Bound on free text (zone, host, versions, probe detail)."""
 
+MAX_LABELS = 32
+MAX_LABEL_LENGTH = 128
+MAX_FILTER_SERVERS = 32
+MAX_CHUNK_TOPICS = 5_000
+"""Topics in one message: more would hold the server's loop for too long at once (design, section 9)."""
+
+MIN_EXPIRY_INTERVALS = 3
+"""A broker may miss two beats without being taken for dead."""
+
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
-_HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+_HOST = re.compile(
+    r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*"
+)
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?")
 _ADDR = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[^:\[\]]*)")
 
@@ -70,6 +81,11 @@ def text_problem(text: str, *, longest: int = MAX_TEXT_LENGTH) -> str | None:
     if not text.isprintable():
         return "must not hold control characters"
     return None
+
+
+def join_addr(host: str, port: int) -> str:
+    """Write host (an IPv6 one without brackets) and port as an address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def split_addr(addr: str) -> tuple[str, int]:

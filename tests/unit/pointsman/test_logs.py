@@ -23,6 +23,7 @@ def restored_root_logger() -> Iterator[None]:
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    logs.flush()
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
