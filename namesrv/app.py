@@ -26,6 +26,7 @@ from pointsman.service.monitoring import MonitoringServer
 from pointsman.wire.names import join_addr, split_addr
 
 ALIVE_SECONDS = 60.0
+STEP_SECONDS = 0.5
 HISTORY_STOP_SECONDS = 10.0
 
 log = logging.getLogger(__name__)
@@ -128,9 +129,14 @@ class NameServerApp:
                 loop.cancel()
 
     async def _sweep(self) -> None:
+        swept_at = self.clock.monotonic()
         while True:
-            await self.clock.sleep(self.core.sweep_interval())
-            started = self.clock.monotonic()
+            # In steps, for whoever registers meanwhile may have declared a shorter expiry.
+            due = swept_at + self.core.sweep_interval() - self.clock.monotonic()
+            if due > 0:
+                await self.clock.sleep(min(due, STEP_SECONDS))
+                continue
+            started = swept_at = self.clock.monotonic()
             self.recorder.record(self.core.sweep(now=started))
             self.metrics.sweep_seconds.observe(self.clock.monotonic() - started)
             self.metrics.show_brokers(self.core.members())

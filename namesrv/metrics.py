@@ -35,6 +35,7 @@ class Metrics:
         self.brokers = Gauge(
             "namesrv_brokers", "Registered brokers (replicas)", ["cluster", "state", "role"], registry=self.registry
         )
+        self._shown: set[tuple[str, str, str]] = set()
         self.topics = Gauge("namesrv_topics", "Topics with a broker in the routes", registry=self.registry)
         self.events = Counter(
             "namesrv_events",
@@ -83,6 +84,9 @@ class Metrics:
             (replica.identity.cluster, replica.state.value, "slave" if replica.identity.broker_id else "master")
             for _, replica in members
         )
-        self.brokers.clear()
+        # A scrape may come at any moment: it must never see fewer brokers than there are.
         for labels, count in tally.items():
             self.brokers.labels(*labels).set(count)
+        for labels in self._shown - tally.keys():
+            self.brokers.remove(*labels)
+        self._shown = set(tally)

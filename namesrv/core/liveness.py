@@ -59,11 +59,16 @@ class Pulse:
         """
         if self.stream != stream:
             return False
-        self.stream = None
+        self.forget_stream(stream)
         if self.handed_over_at is not None or now - self.last_seen > LATE_AFTER_INTERVALS * self.heartbeat_interval:
             return False
         self.stream_broken_at = now
         return True
+
+    def forget_stream(self, stream: int) -> None:
+        """Take the end of a stream that says nothing of the broker."""
+        if self.stream == stream:
+            self.stream = None
 
     def is_late(self, *, now: float) -> bool:
         """Whether a beat at ``now`` comes late."""

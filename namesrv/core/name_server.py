@@ -122,8 +122,9 @@ class NameServer:
             health=registration.health,
         )
         group.replicas[identity.broker_id] = replica
-        if _visible(replica) != _visible(holder) or replica.registration.topics is not _topics(holder) or vacated:
-            self.routes.refresh(group)
+        visibly = vacated is not None or _visible(replica) != _visible(holder)
+        if visibly or replica.registration.topics is not _topics(holder):
+            self.routes.refresh(group, visibly=visibly)
         events.append(_registration_event(replica, holder=holder, vacated=vacated, now=now))
         return Registered(replica.generation, group.view_for(identity.broker_id), tuple(events))
 
@@ -136,10 +137,12 @@ class NameServer:
         data_version: DataVersion,
         changed: dict[str, QueueConfig],
         removed: Iterable[str],
+        max_topics: int,
     ) -> int:
         """Apply a delta to a registered topic set and return how many topics it holds then.
 
-        Raises BrokerUnknown, StaleGeneration, StaleDataVersion, or InvalidRequest for a removed topic that is not held.
+        Raises BrokerUnknown, StaleGeneration, StaleDataVersion, or InvalidRequest for a removed topic that is not held
+        and for a set of more than ``max_topics``.
         """
         replica = self._replica(identity)
         if replica is None:
@@ -157,8 +160,12 @@ class NameServer:
         if unknown:
             raise InvalidRequest(bounded(unknown))
         topics.update(changed)
+        if len(topics) > max_topics:
+            raise InvalidRequest(
+                [FieldViolation("changed", f"would make {len(topics)} topics of {max_topics} allowed")]
+            )
         replica.registration = replace(held, topics=topics, data_version=data_version)
-        self.routes.refresh(self.routes.groups[identity.group_key])
+        self.routes.refresh(self.routes.groups[identity.group_key], visibly=False)
         return len(topics)
 
     def beat(
@@ -211,11 +218,16 @@ class NameServer:
             self.routes.refresh(group)
         return events
 
-    def end_stream(self, identity: BrokerIdentity, generation: int, *, stream: int, now: float) -> tuple[Event, ...]:
-        """Take the end of a KeepAlive stream that the other side, or the network, ended."""
+    def end_stream(
+        self, identity: BrokerIdentity, generation: int, *, stream: int, now: float, by_us: bool = False
+    ) -> tuple[Event, ...]:
+        """Take the end of a KeepAlive stream. One that we ended ourselves says nothing of the broker."""
         group = self.routes.groups.get(identity.group_key)
         replica = self._replica(identity)
         if group is None or replica is None or not _is_held_by(replica, identity, generation):
+            return ()
+        if by_us:
+            replica.pulse.forget_stream(stream)
             return ()
         if not replica.pulse.break_stream(stream, now=now):
             return ()

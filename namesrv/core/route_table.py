@@ -59,10 +59,14 @@ class RouteTable:
         """Number of the last change that clients can see."""
         self._contributions: dict[GroupKey, Contribution] = {}
 
-    def refresh(self, group: Group) -> None:
-        """Bring the table in line with a group that changed in any way that clients can see."""
+    def refresh(self, group: Group, *, visibly: bool = True) -> None:
+        """Bring the table in line with a group that changed; ``visibly``: in more than its topics.
+
+        A change of topics moves the revisions of those topics alone.
+        """
         self.change += 1
-        group.version = self.change
+        if visibly:
+            group.version = self.change
         if group.replicas:
             self.groups[group.key] = group
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from namesrv.core.model import BrokerIdentity, Health, QueueConfig, Registration
+from namesrv.core.model import BrokerIdentity, QueueConfig, Registration
 from pointsman.wire.names import (
     MAX_BROKER_ID,
     MAX_FILTER_SERVERS,
@@ -47,15 +47,9 @@ def identity_violations(identity: BrokerIdentity, *, path: str) -> Iterator[Fiel
     yield from _violations(f"{path}.addr", identity.addr, addr_problem(identity.addr))
 
 
-def health_violations(health: Health, *, path: str) -> Iterator[FieldViolation]:
-    """Check a probe's words."""
-    yield from _violations(f"{path}.detail", health.detail, text_problem(health.detail))
-
-
 def registration_violations(registration: Registration, *, bounds: IntervalBounds) -> Iterator[FieldViolation]:
     """Check everything but the topics, which :func:`topic_violations` checks chunk by chunk."""
     yield from identity_violations(registration.identity, path="broker.identity")
-    yield from health_violations(registration.health, path="broker.health")
     for field, addr in (("ha_addr", registration.ha_addr), ("agent_addr", registration.agent_addr)):
         if addr:
             yield from _violations(f"broker.{field}", addr, addr_problem(addr))

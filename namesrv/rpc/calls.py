@@ -109,6 +109,9 @@ class Calls:
                     response = await behaviour(decode(request) async for request in requests)
             except TimeoutError:
                 await self._fail(context, method, status.too_slow(COLLECT_SECONDS))
+            except asyncio.CancelledError:
+                self._metrics.rpcs.labels(method.name, grpc.StatusCode.CANCELLED.name).inc()
+                raise
             except Exception as error:  # noqa: BLE001  # as above
                 await self._fail(context, method, self._status_of(error, method))
             self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc()
@@ -125,6 +128,9 @@ class Calls:
             if self.state is NodeState.READY:
                 try:
                     await behaviour(requests, context.write)
+                except asyncio.CancelledError:
+                    self._metrics.rpcs.labels(method.name, grpc.StatusCode.CANCELLED.name).inc()
+                    raise
                 except Exception as error:  # noqa: BLE001  # as above
                     await self._fail(context, method, self._status_of(error, method))
             if self.state is not NodeState.READY:

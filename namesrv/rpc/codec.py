@@ -31,10 +31,10 @@ from namesrv.core.validation import (
     IntervalBounds,
     bounded,
     duplicate_topic,
-    health_violations,
     identity_violations,
     name_violations,
     registration_violations,
+    text_violations,
     topic_violations,
 )
 from pointsman.v1 import admin_service_pb2, broker_pb2, registration_service_pb2, route_service_pb2
@@ -99,15 +99,15 @@ def data_version(message: broker_pb2.DataVersion) -> DataVersion:
     return DataVersion(message.state_version, message.timestamp_millis, message.counter)
 
 
-def health(message: broker_pb2.BrokerHealth, *, path: str) -> Health:
-    """Decode and check. Raises InvalidRequest."""
-    verdict = _VERDICTS.get(message.status)
-    if verdict is None:
-        raise InvalidRequest([FieldViolation(f"{path}.status", f"is no probe status: {message.status}")])
-    decoded = Health(verdict, message.detail)
-    if message.detail:
-        refuse_if_any(health_violations(decoded, path=path))
-    return decoded
+def health(message: broker_pb2.BrokerHealth) -> Health:
+    """Decode without checking."""
+    return Health(_VERDICTS.get(message.status, ProbeVerdict.UNKNOWN), message.detail)
+
+
+def _health_violations(message: broker_pb2.BrokerHealth, *, path: str) -> Iterator[FieldViolation]:
+    if message.status not in _VERDICTS:
+        yield FieldViolation(f"{path}.status", f"is no probe status: {message.status}")
+    yield from text_violations(f"{path}.detail", message.detail)
 
 
 class Beat(NamedTuple):
@@ -122,13 +122,20 @@ class Beat(NamedTuple):
 
 def beat(message: registration_service_pb2.Beat) -> Beat:
     """Decode and check. Raises InvalidRequest."""
-    return Beat(
-        checked_identity(message.identity, path="beat.identity"),
+    decoded = Beat(
+        identity(message.identity),
         message.generation,
         data_version(message.data_version),
-        health(message.health, path="beat.health"),
+        health(message.health),
         message.hand_over,
     )
+    refuse_if_any(
+        itertools.chain(
+            identity_violations(decoded.identity, path="beat.identity"),
+            _health_violations(message.health, path="beat.health"),
+        )
+    )
+    return decoded
 
 
 def registration(message: registration_service_pb2.BrokerRegistration, *, bounds: IntervalBounds) -> Registration:
@@ -143,7 +150,7 @@ def registration(message: registration_service_pb2.BrokerRegistration, *, bounds
         expiry=_seconds(message.expiry) if message.HasField("expiry") else DEFAULT_EXPIRY,
         acting_master=message.acting_master if message.HasField("acting_master") else True,
         incarnation=message.incarnation,
-        health=health(message.health, path="broker.health"),
+        health=health(message.health),
         ha_addr=message.ha_addr,
         agent_addr=message.agent_addr,
         zone=message.zone,
@@ -153,7 +160,11 @@ def registration(message: registration_service_pb2.BrokerRegistration, *, bounds
         labels=dict(message.labels),
         filter_servers=tuple(message.filter_servers),
     )
-    refuse_if_any(registration_violations(decoded, bounds=bounds))
+    refuse_if_any(
+        itertools.chain(
+            registration_violations(decoded, bounds=bounds), _health_violations(message.health, path="broker.health")
+        )
+    )
     return decoded
 
 

@@ -7,9 +7,7 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
-from google.protobuf.message import DecodeError
-
-from namesrv.core.errors import InvalidRequest, NameServerError
+from namesrv.core.errors import InvalidRequest
 from namesrv.core.model import BrokerIdentity, QueueConfig, Registration
 from namesrv.core.name_server import BeatAnswer, BeatStatus, NameServer
 from namesrv.core.validation import IntervalBounds
@@ -95,6 +93,10 @@ class RegistrationServicer:
 
     def update_topics(self, request: wire.UpdateTopicsRequest) -> wire.UpdateTopicsResponse:
         """Apply a delta on a known base."""
+        count = len(request.changed) + len(request.removed)
+        if count > MAX_CHUNK_TOPICS:
+            problem = f"and removed may hold at most {MAX_CHUNK_TOPICS} topics together, not {count}"
+            raise InvalidRequest([FieldViolation("changed", problem)])
         identity = codec.checked_identity(request.identity, path="identity")
         changed: dict[str, QueueConfig] = {}
         codec.add_topics(changed, request.changed, path="changed")
@@ -106,6 +108,7 @@ class RegistrationServicer:
             data_version=codec.data_version(request.data_version),
             changed=changed,
             removed=removed,
+            max_topics=self._max_topics,
         )
         return wire.UpdateTopicsResponse(topic_count=count)
 
@@ -122,12 +125,14 @@ class RegistrationServicer:
         held: dict[BrokerIdentity, int] = {}
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
-        ended_by_us = False
+        # While we work on a beat, whatever ends the stream is our doing; it says nothing of the broker.
+        at_work = False
         self._streams.add(task)
         self._metrics.streams.inc()
         try:
             last_request, last_answer, response = b"", BeatAnswer(BeatStatus.OK), b""
             async for request in requests:
+                at_work = True
                 if request != last_request or not response:
                     beat = codec.beat(wire.KeepAliveRequest.FromString(request).beat)
                     last_request = request
@@ -137,21 +142,18 @@ class RegistrationServicer:
                 if answer != last_answer or not response:
                     response = wire.KeepAliveResponse(answer=codec.beat_answer(answer)).SerializeToString()
                     last_answer = answer
+                at_work = False
                 await send(response)
         except asyncio.CancelledError:
             # Either the agent's side is gone, or we are draining.
             if not self._draining:
                 raise
-        except (NameServerError, DecodeError):
-            ended_by_us = True
-            raise
         finally:
             self._streams.discard(task)
             self._metrics.streams.dec()
-            if not (ended_by_us or self._draining):
-                now = self._clock.monotonic()
-                for identity, generation in held.items():
-                    self._record(self._core.end_stream(identity, generation, stream=stream, now=now))
+            now, by_us = self._clock.monotonic(), at_work or self._draining
+            for identity, generation in held.items():
+                self._record(self._core.end_stream(identity, generation, stream=stream, now=now, by_us=by_us))
 
     def drain(self) -> None:
         """End every stream ourselves: that says nothing of the brokers behind them."""

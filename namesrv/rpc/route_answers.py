@@ -6,6 +6,7 @@ looked at; after a change it is compared by the revision counter of its topic an
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -16,8 +17,8 @@ from namesrv.metrics import Metrics
 from namesrv.rpc.codec import refuse_if_any, route_answer
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 
-ENTRY_OVERHEAD_BYTES = 400
-"""Key, entry and dictionary slot, about (sys.getsizeof)."""
+ENTRY_OVERHEAD_BYTES = 300
+"""Entry, key tuple and dictionary slot, about (sys.getsizeof)."""
 
 _Key = tuple[str, str, str]
 
@@ -27,9 +28,7 @@ class _Entry:
     answer: bytes
     counter: int
     good_at_change: int
-
-    def size(self) -> int:
-        return len(self.answer) + ENTRY_OVERHEAD_BYTES
+    size: int
 
 
 class RouteAnswers:
@@ -76,28 +75,30 @@ class RouteAnswers:
             refuse_if_any(name_violations("cluster", cluster))
         refuse_if_any(text_violations("zone", zone))
         route = self._routes.route(topic, cluster=cluster, zone=zone)
-        entry = _Entry(route_answer(route, boot=self._boot), route.counter, self._routes.change)
+        answer = route_answer(route, boot=self._boot)
+        size = len(answer) + sum(map(sys.getsizeof, key)) + ENTRY_OVERHEAD_BYTES
+        entry = _Entry(answer, route.counter, self._routes.change, size)
         self._builds.inc()
         self._keep(key, entry)
         return entry.answer
 
     def _keep(self, key: _Key, entry: _Entry) -> None:
         self._entries[key] = entry
-        self._bytes += entry.size()
+        self._bytes += entry.size
         while self._bytes > self._max_bytes and self._entries:
             _, dropped = self._entries.popitem(last=False)
-            self._bytes -= dropped.size()
+            self._bytes -= dropped.size
         self._size.set(self._bytes)
 
     def _drop(self, key: _Key) -> None:
         stale = self._entries.pop(key, None)
         if stale is not None:
-            self._bytes -= stale.size()
+            self._bytes -= stale.size
             self._size.set(self._bytes)
 
     def check_invariants(self) -> None:
         """Hold the kept answers against fresh ones; for tests."""
-        assert self._bytes == sum(entry.size() for entry in self._entries.values()) <= self._max_bytes  # noqa: S101
+        assert self._bytes == sum(entry.size for entry in self._entries.values()) <= self._max_bytes  # noqa: S101
         for key, entry in self._entries.items():
             if self._is_good(entry, key[0]):
                 try:

@@ -97,6 +97,21 @@ async def test_a_second_signal_forces_it_to_leave_with_130(tmp_path: Path) -> No
         assert await running.end() == 130
 
 
+async def test_a_reader_of_the_log_that_stops_reading_holds_up_nothing(tmp_path: Path) -> None:
+    async with daemon(tmp_path) as running:
+        addr = (await running.until("serving"))["addr"]
+        async with grpc.aio.insecure_channel(addr) as channel:
+            stub = RegistrationServiceStub(channel)
+            for _ in range(1_500):  # each a line of the log: far more than a pipe holds
+                await stub.RegisterBroker(wire.registration(), timeout=5)
+        running.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(15):
+            # wait() would wait for the end of the pipe as well, which nobody reads.
+            while running.process.returncode is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert running.process.returncode == 0
+
+
 async def test_after_a_sigkill_everything_older_than_a_second_is_on_the_disk(tmp_path: Path) -> None:
     async with daemon(tmp_path) as running:
         addr = (await running.until("serving"))["addr"]

@@ -146,6 +146,7 @@ class Player:
             data_version=_version(version),
             changed=dict(_topics(options.get("changed", ""))),
             removed=[name for name in options.get("removed", "").split(",") if name],
+            max_topics=int(options.get("max", 1_000)),
         )
         yield f"  holds {count} topics"
 

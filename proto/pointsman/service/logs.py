@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import logging.handlers
-import os
 import queue
 import sys
 import threading
@@ -90,8 +89,6 @@ class _LineHandler(logging.Handler):
 
 def configure(level: str) -> None:
     """Send every logger of this process to standard error as JSON, from ``level`` on."""
-    # gRPC's C core writes lines of its own to standard error, which are no JSON; what matters comes as an exception.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     logging.basicConfig(level=level, handlers=[_LineHandler()], force=True)
     # At DEBUG grpc.aio writes a line for each call on a channel, which would bury our own.
     logging.getLogger("grpc._cython").setLevel(max(logging.getLevelNamesMapping()[level], logging.INFO))

@@ -68,7 +68,8 @@ class RegistrationServiceServicer:
 
     def RegisterBroker(self, request_iterator, context):
         """Registers a broker with its whole topic set, in chunks of at most 5,000 topics. Set semantics: a topic
-        that is absent is gone. Nothing is applied before a commit that matches; however the stream ends without one.
+        that is absent is gone. Nothing is applied before a commit that matches, however the stream ends without one;
+        DEADLINE_EXCEEDED when it has not come within a minute.
         ALREADY_EXISTS: a living holder of the identity has a higher state version (ErrorInfo metadata `holder_addr`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -76,7 +77,8 @@ class RegistrationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateTopics(self, request, context):
-        """Changes some topics of a registered broker. FAILED_PRECONDITION when the base is not the version held here.
+        """Changes some topics of a registered broker, at most 5,000 at once. FAILED_PRECONDITION when the base is not the
+        version held here.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,11 +35,14 @@ class RegistrationServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RegistrationServiceAsyncStub: ...
     RegisterBroker: _grpc.StreamUnaryMultiCallable[_registration_service_pb2.RegisterBrokerRequest, _registration_service_pb2.RegisterBrokerResponse]
     """Registers a broker with its whole topic set, in chunks of at most 5,000 topics. Set semantics: a topic
-    that is absent is gone. Nothing is applied before a commit that matches; however the stream ends without one.
+    that is absent is gone. Nothing is applied before a commit that matches, however the stream ends without one;
+    DEADLINE_EXCEEDED when it has not come within a minute.
     ALREADY_EXISTS: a living holder of the identity has a higher state version (ErrorInfo metadata `holder_addr`).
     """
     UpdateTopics: _grpc.UnaryUnaryMultiCallable[_registration_service_pb2.UpdateTopicsRequest, _registration_service_pb2.UpdateTopicsResponse]
-    """Changes some topics of a registered broker. FAILED_PRECONDITION when the base is not the version held here."""
+    """Changes some topics of a registered broker, at most 5,000 at once. FAILED_PRECONDITION when the base is not the
+    version held here.
+    """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_registration_service_pb2.HeartbeatRequest, _registration_service_pb2.HeartbeatResponse]
     """Says once that a broker lives."""
     KeepAlive: _grpc.StreamStreamMultiCallable[_registration_service_pb2.KeepAliveRequest, _registration_service_pb2.KeepAliveResponse]
@@ -56,11 +59,14 @@ class RegistrationServiceAsyncStub(RegistrationServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterBroker: _aio.StreamUnaryMultiCallable[_registration_service_pb2.RegisterBrokerRequest, _registration_service_pb2.RegisterBrokerResponse]  # type: ignore[assignment]
     """Registers a broker with its whole topic set, in chunks of at most 5,000 topics. Set semantics: a topic
-    that is absent is gone. Nothing is applied before a commit that matches; however the stream ends without one.
+    that is absent is gone. Nothing is applied before a commit that matches, however the stream ends without one;
+    DEADLINE_EXCEEDED when it has not come within a minute.
     ALREADY_EXISTS: a living holder of the identity has a higher state version (ErrorInfo metadata `holder_addr`).
     """
     UpdateTopics: _aio.UnaryUnaryMultiCallable[_registration_service_pb2.UpdateTopicsRequest, _registration_service_pb2.UpdateTopicsResponse]  # type: ignore[assignment]
-    """Changes some topics of a registered broker. FAILED_PRECONDITION when the base is not the version held here."""
+    """Changes some topics of a registered broker, at most 5,000 at once. FAILED_PRECONDITION when the base is not the
+    version held here.
+    """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_registration_service_pb2.HeartbeatRequest, _registration_service_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Says once that a broker lives."""
     KeepAlive: _aio.StreamStreamMultiCallable[_registration_service_pb2.KeepAliveRequest, _registration_service_pb2.KeepAliveResponse]  # type: ignore[assignment]
@@ -80,7 +86,8 @@ class RegistrationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_registration_service_pb2.RegisterBrokerResponse, _abc.Awaitable[_registration_service_pb2.RegisterBrokerResponse]]:
         """Registers a broker with its whole topic set, in chunks of at most 5,000 topics. Set semantics: a topic
-        that is absent is gone. Nothing is applied before a commit that matches; however the stream ends without one.
+        that is absent is gone. Nothing is applied before a commit that matches, however the stream ends without one;
+        DEADLINE_EXCEEDED when it has not come within a minute.
         ALREADY_EXISTS: a living holder of the identity has a higher state version (ErrorInfo metadata `holder_addr`).
         """
 
@@ -90,7 +97,9 @@ class RegistrationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registration_service_pb2.UpdateTopicsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registration_service_pb2.UpdateTopicsResponse, _abc.Awaitable[_registration_service_pb2.UpdateTopicsResponse]]:
-        """Changes some topics of a registered broker. FAILED_PRECONDITION when the base is not the version held here."""
+        """Changes some topics of a registered broker, at most 5,000 at once. FAILED_PRECONDITION when the base is not the
+        version held here.
+        """
 
     @_abc_1.abstractmethod
     def Heartbeat(

@@ -94,6 +94,19 @@ async def test_redis_that_refuses_only_info_passes_without_an_incarnation(tmp_pa
     assert "not INFO" in result.detail
 
 
+@pytest.mark.parametrize("answer", [b":abc\r\n", b"$abc\r\n", b"+PO\xffNG\r\n", b"x" * 70_000, b""])
+async def test_whatever_answers_instead_of_a_redis_is_a_failed_look_and_no_fault_of_the_agent(answer: bytes) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(answer)
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        result = await RedisProbe(f"127.0.0.1:{server.sockets[0].getsockname()[1]}").look()
+    assert not result.passed
+
+
 async def test_something_that_is_no_redis_fails() -> None:
     async def answer_nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)

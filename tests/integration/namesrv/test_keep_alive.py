@@ -119,6 +119,7 @@ async def test_a_stream_that_we_end_for_a_bad_beat_does_not_speak_against_its_br
         assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
     await clock.advance(20)
     assert states(server) == ["UP"]
+    assert [replica.pulse.stream for _, replica in server.core.replicas()] == [None]
 
 
 async def test_within_the_first_expiry_after_our_start_a_broken_stream_is_given_the_whole_expiry(

@@ -225,6 +225,57 @@ async def test_every_fault_of_a_request_is_named_at_once(peer: Peer) -> None:
     assert fields == ["broker.identity.broker_name", "broker.identity.addr"]
 
 
+async def test_thousands_of_faults_are_answered_with_as_many_as_an_answer_can_carry(peer: Peer) -> None:
+    bad = [wire.topic(f"bad topic {i}", queues=70_000) for i in range(5_000)]
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await peer.registration.RegisterBroker(wire.registration(*bad))
+
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    violations = (await refusal(refused.value)).violations
+    assert violations[0].field == "topics[0].topic"
+    assert violations[-1].description == f"and {3 * 5_000 - len(violations) + 1} more faults"
+
+
+async def test_a_delta_of_too_many_topics_is_refused(server: NameServerApp, peer: Peer) -> None:
+    generation = (await peer.registration.RegisterBroker(wire.registration(wire.topic("a")))).generation
+    delta = messages.UpdateTopicsRequest(
+        identity=wire.identity(),
+        generation=generation,
+        base_data_version=wire.data_version((0, 0, 1)),
+        data_version=wire.data_version((0, 0, 2)),
+        changed=BIG[:5_000],
+        removed=["a"],
+    )
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await peer.registration.UpdateTopics(delta)
+    (violation,) = (await refusal(refused.value)).violations
+    assert (violation.field, "5001" in violation.description) == ("changed", True)
+    assert set(server.core.routes.topics) == {"a"}
+
+
+async def test_a_delta_moves_the_revision_of_the_topics_it_names_and_of_no_other(peer: Peer) -> None:
+    topics = (wire.topic("changed"), wire.topic("untouched"))
+    generation = (await peer.registration.RegisterBroker(wire.registration(*topics))).generation
+
+    async def counters() -> list[int]:
+        routes = [await peer.route.GetTopicRoute(GetTopicRouteRequest(topic=topic.topic)) for topic in topics]
+        return [answer.route.revision.counter for answer in routes]
+
+    before = await counters()
+    await peer.registration.UpdateTopics(
+        messages.UpdateTopicsRequest(
+            identity=wire.identity(),
+            generation=generation,
+            base_data_version=wire.data_version((0, 0, 1)),
+            data_version=wire.data_version((0, 0, 2)),
+            changed=[wire.topic("changed", queues=9)],
+        )
+    )
+    after = await counters()
+    assert after[0] > before[0]
+    assert after[1] == before[1]
+
+
 async def test_a_delta_on_a_known_base_changes_only_what_it_names(peer: Peer) -> None:
     registered = await peer.registration.RegisterBroker(wire.registration(wire.topic("a"), wire.topic("b")))
     delta = messages.UpdateTopicsRequest(

@@ -15,6 +15,15 @@ EXPIRY = 120.0
 SWEEP = 5.0
 
 
+async def test_a_short_expiry_that_is_declared_while_the_sweep_sleeps_is_kept(
+    server: NameServerApp, peer: Peer, clock: ManualClock
+) -> None:
+    await clock.advance(0.7)
+    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders"), heartbeat=1, expiry=3))
+    await clock.advance(3 + 0.6 + 0.5)
+    assert server.core.replicas() == []
+
+
 async def test_a_silent_broker_leaves_the_route_at_120_seconds_plus_one_sweep_and_not_before(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:

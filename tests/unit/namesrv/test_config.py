@@ -44,6 +44,7 @@ def test_every_fault_is_listed_at_once_and_the_command_exits_with_2(
         listen = 9877
         [liveness]
         stream_grace_seconds = -1.0
+        hand_over_seconds = "long"
         max_expiry_seconds = nan
         [history]
         directory = ""
@@ -58,6 +59,7 @@ def test_every_fault_is_listed_at_once_and_the_command_exits_with_2(
         ("server.colour", "no such setting"),
         ("monitoring.listen", "9877"),
         ("liveness.stream_grace_seconds", "-1.0"),
+        ("liveness.hand_over_seconds", "'long'"),
         ("liveness.max_expiry_seconds", "nan"),
         ("history.directory", "''"),
         ("[extra]", "no such section"),

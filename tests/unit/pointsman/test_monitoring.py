@@ -85,5 +85,13 @@ def test_a_port_that_is_taken_is_an_error_at_once(server: MonitoringServer, heal
         MonitoringServer(f"127.0.0.1:{server.port}", registry=CollectorRegistry(), health=health)
 
 
+def test_it_listens_on_ipv6_too(health: Health) -> None:
+    serving = MonitoringServer("[::1]:0", registry=CollectorRegistry(), health=health)
+    serving.start()
+    with urllib.request.urlopen(f"http://[::1]:{serving.port}/healthz", timeout=5) as answer:
+        assert answer.status == 200
+    serving.stop()
+
+
 def test_a_server_that_never_started_stops_at_once(health: Health) -> None:
     MonitoringServer("127.0.0.1:0", registry=CollectorRegistry(), health=health).stop()

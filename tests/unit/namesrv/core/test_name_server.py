@@ -62,7 +62,13 @@ def test_a_beat_with_the_right_generation_from_another_address_is_stale(core: Na
 
 
 def test_a_delta_of_a_stranger_or_a_stale_generation_is_refused(core: NameServer) -> None:
-    delta = {"base": DataVersion(0, 0, 1), "data_version": DataVersion(0, 0, 2), "changed": {}, "removed": []}
+    delta = {
+        "base": DataVersion(0, 0, 1),
+        "data_version": DataVersion(0, 0, 2),
+        "changed": {},
+        "removed": [],
+        "max_topics": 9,
+    }
     with pytest.raises(BrokerUnknown):
         core.update_topics(A, 1, **delta)  # type: ignore[arg-type]
     generation = core.register(claim(), now=0.0).generation

@@ -77,6 +77,33 @@ def test_a_full_file_begins_a_new_one(history: HistoryFiles, tmp_path: Path, mon
     assert len(names(tmp_path)) == 3
 
 
+def test_a_removed_file_is_noticed_at_the_next_sync(history: HistoryFiles, tmp_path: Path) -> None:
+    history.append(b"{}\n", event_at=EVENING)
+    history.sync()
+    (file,) = tmp_path.rglob("*.jsonl")
+    file.unlink()
+    with pytest.raises(FileNotFoundError):
+        history.sync()
+    history.abandon()
+
+
+def test_a_file_that_cannot_be_packed_stays_and_costs_the_next_one_nothing(
+    history: HistoryFiles, tmp_path: Path
+) -> None:
+    history.append(b"{}\n", event_at=EVENING)
+    (tmp_path / "raw" / "dt=2026-03-01" / ".host_9876-b1-1.jsonl.gz").mkdir()
+    history.append(b"{}\n", event_at=EVENING + timedelta(days=1))
+    history.sync()
+    assert names(tmp_path) == ["dt=2026-03-01/host_9876-b1-1.jsonl", "dt=2026-03-02/host_9876-b1-2.jsonl"]
+    history.close()
+
+
+def test_a_file_that_never_got_a_line_does_not_stay(history: HistoryFiles, tmp_path: Path) -> None:
+    history.append(b"", event_at=EVENING)
+    history.abandon()
+    assert names(tmp_path) == []
+
+
 def test_a_file_that_the_disk_refused_is_given_up_and_the_next_line_begins_another(
     history: HistoryFiles, tmp_path: Path
 ) -> None:

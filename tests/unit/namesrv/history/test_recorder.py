@@ -40,6 +40,16 @@ def test_what_does_not_fit_is_dropped_counted_and_leaves_a_gap(clock: ManualCloc
     assert full.recent.of("a")[-1].seq == 6
 
 
+def test_rows_of_the_servers_own_life_find_room_in_a_full_queue(clock: ManualClock, tmp_path: Path) -> None:
+    full = recorder(clock, tmp_path, queue_rows=1)
+    full.record([event(), event(), Event(kind=EventKind.NAMESRV_STOPPED)])
+    full.start()
+    assert full.stop(timeout=10)
+    (file,) = tmp_path.rglob("*.jsonl.gz")
+    rows = [json.loads(line)["event"] for line in gzip.decompress(file.read_bytes()).splitlines()]
+    assert rows == ["REGISTERED", "NAMESRV_STOPPED"]
+
+
 def test_a_row_says_everything_of_its_event(clock: ManualClock, tmp_path: Path) -> None:
     writing = recorder(clock, tmp_path)
     clock.now += 61.0004
