@@ -27,11 +27,19 @@ class NodeAnswer(Generic[AnswerT_co]):
 async def brokers_of_every(
     addrs: Sequence[str], *, cluster: str, timeout_seconds: float
 ) -> list[NodeAnswer[admin_service_pb2.ListBrokersResponse]]:
-    """Ask each server for its brokers."""
-    request = admin_service_pb2.ListBrokersRequest(cluster=cluster)
-    return await _ask_every(
-        addrs, lambda link: link.call(link.admin.ListBrokers, request, timeout_seconds=timeout_seconds)
-    )
+    """Ask each server for its brokers, page by page; ``timeout_seconds`` is for each page."""
+
+    async def ask(link: NameServerLink) -> admin_service_pb2.ListBrokersResponse:
+        request = admin_service_pb2.ListBrokersRequest(cluster=cluster)
+        whole = await link.call(link.admin.ListBrokers, request, timeout_seconds=timeout_seconds)
+        while whole.next_page_token:
+            request.page_token = whole.next_page_token
+            page = await link.call(link.admin.ListBrokers, request, timeout_seconds=timeout_seconds)
+            whole.brokers.extend(page.brokers)
+            whole.next_page_token = page.next_page_token
+        return whole
+
+    return await _ask_every(addrs, ask)
 
 
 async def events_of_every(

@@ -28,7 +28,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from pointsman.v1 import broker_pb2 as pointsman_dot_v1_dot_broker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pointsman/v1/admin_service.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19pointsman/v1/broker.proto\":\n\x12ListBrokersRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\"P\n\x13ListBrokersResponse\x12+\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1a.pointsman.v1.BrokerStatus\x12\x0c\n\x04node\x18\x02 \x01(\t\"N\n\x17ListBrokerEventsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\r\"S\n\x18ListBrokerEventsResponse\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.BrokerEvent\x12\x0c\n\x04node\x18\x02 \x01(\t\"\x96\x02\n\x0b\x42rokerEvent\x12,\n\x08\x65vent_at\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x65vent\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12.\n\x08identity\x18\x04 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x13\n\x0bincarnation\x18\x06 \x01(\t\x12+\n\x08interval\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0b\n\x03seq\x18\x08 \x01(\x04\x12\'\n\x06\x64\x65tail\x18\t \x01(\x0b\x32\x17.google.protobuf.Struct2\xc5\x01\n\x0c\x41\x64minService\x12R\n\x0bListBrokers\x12 .pointsman.v1.ListBrokersRequest\x1a!.pointsman.v1.ListBrokersResponse\x12\x61\n\x10ListBrokerEvents\x12%.pointsman.v1.ListBrokerEventsRequest\x1a&.pointsman.v1.ListBrokerEventsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pointsman/v1/admin_service.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19pointsman/v1/broker.proto\"a\n\x12ListBrokersRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"i\n\x13ListBrokersResponse\x12+\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1a.pointsman.v1.BrokerStatus\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"N\n\x17ListBrokerEventsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\r\"S\n\x18ListBrokerEventsResponse\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.BrokerEvent\x12\x0c\n\x04node\x18\x02 \x01(\t\"\x96\x02\n\x0b\x42rokerEvent\x12,\n\x08\x65vent_at\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x65vent\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12.\n\x08identity\x18\x04 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x13\n\x0bincarnation\x18\x06 \x01(\t\x12+\n\x08interval\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0b\n\x03seq\x18\x08 \x01(\x04\x12\'\n\x06\x64\x65tail\x18\t \x01(\x0b\x32\x17.google.protobuf.Struct2\xc5\x01\n\x0c\x41\x64minService\x12R\n\x0bListBrokers\x12 .pointsman.v1.ListBrokersRequest\x1a!.pointsman.v1.ListBrokersResponse\x12\x61\n\x10ListBrokerEvents\x12%.pointsman.v1.ListBrokerEventsRequest\x1a&.pointsman.v1.ListBrokerEventsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,15 +36,15 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pointsman.v1.admin_service_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LISTBROKERSREQUEST']._serialized_start=172
-  _globals['_LISTBROKERSREQUEST']._serialized_end=230
-  _globals['_LISTBROKERSRESPONSE']._serialized_start=232
-  _globals['_LISTBROKERSRESPONSE']._serialized_end=312
-  _globals['_LISTBROKEREVENTSREQUEST']._serialized_start=314
-  _globals['_LISTBROKEREVENTSREQUEST']._serialized_end=392
-  _globals['_LISTBROKEREVENTSRESPONSE']._serialized_start=394
-  _globals['_LISTBROKEREVENTSRESPONSE']._serialized_end=477
-  _globals['_BROKEREVENT']._serialized_start=480
-  _globals['_BROKEREVENT']._serialized_end=758
-  _globals['_ADMINSERVICE']._serialized_start=761
-  _globals['_ADMINSERVICE']._serialized_end=958
+  _globals['_LISTBROKERSREQUEST']._serialized_end=269
+  _globals['_LISTBROKERSRESPONSE']._serialized_start=271
+  _globals['_LISTBROKERSRESPONSE']._serialized_end=376
+  _globals['_LISTBROKEREVENTSREQUEST']._serialized_start=378
+  _globals['_LISTBROKEREVENTSREQUEST']._serialized_end=456
+  _globals['_LISTBROKEREVENTSRESPONSE']._serialized_start=458
+  _globals['_LISTBROKEREVENTSRESPONSE']._serialized_end=541
+  _globals['_BROKEREVENT']._serialized_start=544
+  _globals['_BROKEREVENT']._serialized_end=822
+  _globals['_ADMINSERVICE']._serialized_start=825
+  _globals['_ADMINSERVICE']._serialized_end=1022
 # @@protoc_insertion_point(module_scope)

@@ -30,19 +30,27 @@ class ListBrokersRequest(_message.Message):
 
     CLUSTER_FIELD_NUMBER: _builtins.int
     BROKER_NAME_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     """Only this cluster; empty: all."""
     broker_name: _builtins.str
     """Only this broker name; empty: all."""
+    page_size: _builtins.int
+    """Brokers a page, 1 to 1,000; 0: 500. A page may hold fewer, so that it fits into one message."""
+    page_token: _builtins.str
+    """Where the last page ended; empty: the first page."""
     def __init__(
         self,
         *,
         cluster: _builtins.str = ...,
         broker_name: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "cluster", b"cluster"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "cluster", b"cluster", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -50,14 +58,17 @@ Global___ListBrokersRequest: _TypeAlias = ListBrokersRequest  # noqa: Y015
 
 @_typing.final
 class ListBrokersResponse(_message.Message):
-    """The brokers."""
+    """A page of brokers."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     BROKERS_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """The server that answers: its node name."""
+    next_page_token: _builtins.str
+    """Token of the next page; empty on the last."""
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[_broker_pb2.BrokerStatus]:
         """One a replica."""
@@ -67,10 +78,11 @@ class ListBrokersResponse(_message.Message):
         *,
         brokers: _abc.Iterable[_broker_pb2.BrokerStatus] | None = ...,
         node: _builtins.str = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "next_page_token", b"next_page_token", "node", b"node"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

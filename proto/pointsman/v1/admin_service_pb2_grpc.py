@@ -52,7 +52,7 @@ class AdminServiceServicer:
     """
 
     def ListBrokers(self, request, context):
-        """Every broker known here, with its liveness, sorted by (cluster, broker name, broker id).
+        """The brokers known here, with their liveness, sorted by (cluster, broker name, broker id), in pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

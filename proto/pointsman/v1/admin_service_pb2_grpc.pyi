@@ -34,7 +34,7 @@ class AdminServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
     ListBrokers: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListBrokersRequest, _admin_service_pb2.ListBrokersResponse]
-    """Every broker known here, with its liveness, sorted by (cluster, broker name, broker id)."""
+    """The brokers known here, with their liveness, sorted by (cluster, broker name, broker id), in pages."""
     ListBrokerEvents: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListBrokerEventsRequest, _admin_service_pb2.ListBrokerEventsResponse]
     """The last events of one broker name, oldest first, those of brokers that are gone included."""
 
@@ -44,7 +44,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListBrokers: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListBrokersRequest, _admin_service_pb2.ListBrokersResponse]  # type: ignore[assignment]
-    """Every broker known here, with its liveness, sorted by (cluster, broker name, broker id)."""
+    """The brokers known here, with their liveness, sorted by (cluster, broker name, broker id), in pages."""
     ListBrokerEvents: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListBrokerEventsRequest, _admin_service_pb2.ListBrokerEventsResponse]  # type: ignore[assignment]
     """The last events of one broker name, oldest first, those of brokers that are gone included."""
 
@@ -57,7 +57,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.ListBrokersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.ListBrokersResponse, _abc.Awaitable[_admin_service_pb2.ListBrokersResponse]]:
-        """Every broker known here, with its liveness, sorted by (cluster, broker name, broker id)."""
+        """The brokers known here, with their liveness, sorted by (cluster, broker name, broker id), in pages."""
 
     @_abc_1.abstractmethod
     def ListBrokerEvents(

@@ -89,6 +89,25 @@ async def test_brokers_are_listed_with_their_liveness(peer: Peer, clock: ManualC
     assert not (await peer.admin.ListBrokers(ListBrokersRequest(broker_name="b"))).brokers
 
 
+async def test_brokers_come_in_sorted_pages_that_fit_into_a_message(peer: Peer) -> None:
+    full = {f"{i:032}": "x" * 128 for i in range(32)}
+    for number in range(12):
+        who = wire.identity(name=f"b{number % 6}", broker_id=10 - number // 6, addr=f"h:{number + 1}")
+        await peer.registration.RegisterBroker(wire.registration(who=who, labels=full))
+    seen, token, pages = [], "", 0
+    while pages == 0 or token:
+        page = await peer.admin.ListBrokers(ListBrokersRequest(page_size=5, page_token=token))
+        seen += [(broker.identity.broker_name, broker.identity.broker_id) for broker in page.brokers]
+        token, pages = page.next_page_token, pages + 1
+    assert pages == 3
+    assert seen == sorted(seen)
+    assert len(seen) == len(set(seen)) == 12
+    for bad in (ListBrokersRequest(page_token="nonsense"), ListBrokersRequest(page_size=1_001)):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await peer.admin.ListBrokers(bad)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 async def test_the_last_events_of_a_broker_tell_why_it_is_gone(peer: Peer, clock: ManualClock) -> None:
     await peer.registration.RegisterBroker(wire.registration())
     await clock.advance(130)
