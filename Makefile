@@ -52,7 +52,7 @@ proto: setup ## Generate the stubs beside the .proto files
 	$(call generate,proto)
 
 .PHONY: stale-stubs
-stale-stubs: ## Fail if the committed stubs are not what the .proto files give
+stale-stubs: setup ## Fail if the committed stubs are not what the .proto files give
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call generate,$$fresh) \
 	&& for stub in "$$fresh"/pointsman/v1/*; do \
 		cmp -s "$$stub" "proto/pointsman/v1/$${stub##*/}" || { echo "stale: $${stub##*/}; run 'make proto'"; exit 1; }; \

@@ -7,7 +7,9 @@ from hypothesis import Phase, settings
 
 from tests.fakes.manual_clock import ManualClock
 
-settings.register_profile("mutants", phases=(Phase.generate,), database=None)
+settings.register_profile("default", max_examples=200, deadline=None)
+settings.register_profile("mutants", max_examples=2_000, phases=(Phase.generate,), database=None, deadline=None)
+settings.load_profile("default")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ START_LENIENCE_SECONDS = 5.0
 PATIENCE_SECONDS = 20.0
 REPORT_SECONDS = 150.0
 POLL_SECONDS = 0.1
+TERMINATED = 128 + signal.SIGTERM
 PAUSE_SECONDS = 1.2
 """Between two faults, so that the client, which polls twice a second, sees each."""
 
@@ -206,9 +208,18 @@ def _leaves(group: BaseExceptionGroup) -> Iterator[BaseException]:
             yield error
 
 
-if __name__ == "__main__":
-    # A Ctrl-C cancels main, whose finally leaves nothing running.
+async def interruptible() -> int:
+    """Run :func:`main` so that SIGTERM, like Ctrl-C, cancels it: its ``finally`` leaves nothing running."""
+    running = asyncio.ensure_future(main())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     try:
-        sys.exit(asyncio.run(main()))
+        return await running
+    except asyncio.CancelledError:
+        return TERMINATED
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(asyncio.run(interruptible()))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -242,4 +242,4 @@ class NameServerMachine(RuleBasedStateMachine):
 
 
 TestNameServer = NameServerMachine.TestCase
-TestNameServer.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestNameServer.settings = settings(stateful_step_count=50)
