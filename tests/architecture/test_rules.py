@@ -1,8 +1,9 @@
-"""Rules of the house that no linter knows: who reads a clock, who catches everything."""
+"""Rules of the house that no linter knows: who reads a clock, who catches everything, where a page leads."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,14 @@ def clock_reads(tree: ast.AST) -> Iterator[str]:
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=read)) if (owner, read) in CLOCK_READS:
                 yield f"line {node.lineno}"
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + [ROOT / "namesrv" / "README.md"], ids=name)
+def test_a_page_has_no_placeholder_and_every_file_it_links_to_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"@[A-Z]+@", text) == []
+    links = re.findall(r"\]\(([^)#]+)\)", text)
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
 
 
 @pytest.mark.parametrize("path", sources(), ids=name)
