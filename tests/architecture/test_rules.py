@@ -44,7 +44,7 @@ def clock_reads(tree: ast.AST) -> Iterator[str]:
                 yield f"line {node.lineno}"
 
 
-@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + [ROOT / "namesrv" / "README.md"], ids=name)
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), ROOT / "namesrv" / "README.md"], ids=name)
 def test_a_page_has_no_placeholder_and_every_file_it_links_to_is_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"@[A-Z]+@", text) == []
