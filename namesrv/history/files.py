@@ -107,11 +107,15 @@ class HistoryFiles:
     def _pack(current: _OpenFile) -> None:
         # Hidden until it is whole: readers skip names that begin with a dot.
         partial = current.path.with_name(f".{current.path.name}.gz")
-        with (
-            current.path.open("rb") as plain,
-            partial.open("wb") as raw,
-            gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
-        ):
-            shutil.copyfileobj(plain, packed, 1024 * 1024)
+        try:
+            with (
+                current.path.open("rb") as plain,
+                partial.open("wb") as raw,
+                gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
+            ):
+                shutil.copyfileobj(plain, packed, 1024 * 1024)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
         partial.replace(current.path.with_name(f"{current.path.name}.gz"))
         current.path.unlink()
