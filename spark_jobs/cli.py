@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from spark_jobs import parameters, validation
+from spark_jobs.errors import ReportError, one_line
 from spark_jobs.session import SparkUnavailableError, spark_session
 
 FINE, FINDINGS, FAILED = 0, 1, 2
@@ -26,11 +27,11 @@ report.json. Give --history once for each name server. After a gap, compute many
 
   pointsman-report backfill --history HISTORY --warehouse /srv/warehouse --from 2026-11-01 --to 2026-11-20
 
-exit code: 0 nothing to look at; 1 findings (a broker flaps or is dead, lines or rows were lost, no data); 2 failed.
+exit code: 0 nothing to look at; 1 findings (a broker flaps or is dead, nobody watched, history was lost); 2 failed.
 """
 
 
-class _UsageError(Exception):
+class _UsageError(ReportError):
     """Something the caller gave cannot be used; the text says what."""
 
 
@@ -96,13 +97,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
     try:
         return _validate(options) if options.command == "validate" else _compute(options)
-    except (_UsageError, SparkUnavailableError, parameters.ParametersError, validation.UnreadableFileError) as error:
+    except (ReportError, SparkUnavailableError, parameters.ParametersError) as error:
         return _failed(str(error))
     except KeyboardInterrupt:
         return _failed("interrupted; the tables are as they were")
     except Exception as error:  # noqa: BLE001 - an uncaught error would exit 1, which means findings
-        text = str(error).strip()
-        return _failed(f"{type(error).__name__}: {text.splitlines()[0] if text else 'no details'}")
+        return _failed(one_line(error))
 
 
 def _failed(text: str) -> int:
@@ -162,20 +162,27 @@ def _validate(options: argparse.Namespace) -> int:
         raise _UsageError("jsonschema is missing: pip install 'pointsman[spark]'") from error
     rows, bad = 0, []
     found = []
+    unreadable = []
     for file in options.files:
         faulty: set[int] = set()
-        for problem in validation.problems_of(file):
-            if problem is None:
-                rows += 1
-                continue
-            found.append(problem)
-            faulty.add(problem.line)
-            if options.output == "table":
-                print(problem)
+        try:
+            for problem in validation.problems_of(file):
+                if problem is None:
+                    rows += 1
+                    continue
+                found.append(problem)
+                faulty.add(problem.line)
+                if options.output == "table":
+                    print(problem)
+        except validation.UnreadableFileError as error:
+            # The other files are still worth a look.
+            unreadable.append(str(error))
+            _failed(str(error))
         bad.append(len(faulty))
     if options.output == "json":
         problems = [{"file": p.file, "line": p.line, "field": p.field, "problem": p.problem} for p in found]
-        print(json.dumps({"files": len(bad), "good_rows": rows, "bad_lines": sum(bad), "problems": problems}, indent=1))
+        told = {"files": len(bad), "unreadable": unreadable, "good_rows": rows, "bad_lines": sum(bad)}
+        print(json.dumps(told | {"problems": problems}, indent=1))
     else:
         print(f"{len(bad)} files: {rows} good rows, {sum(bad)} bad lines")
-    return FINDINGS if found else FINE
+    return FAILED if unreadable else FINDINGS if found else FINE

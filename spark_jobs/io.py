@@ -6,40 +6,40 @@ leaves every table as it was, and running a day again replaces exactly that day.
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from datetime import date, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from spark_jobs import lock
+from spark_jobs.errors import ReportError, one_line
+from spark_jobs.files import Files, RawFile, absolute
 from spark_jobs.schemas import RAW_LINE, TABLES
 
 TABLE_FORMAT = "parquet"
 """A file format that Spark writes partitioned by folder."""
 
+GZIP_FAULT = "unreadable gzip"
+"""How the quarantine's reason begins for a whole file; what stood before its tear is used."""
+
 MOST_ROWS_A_FILE = 2_000_000
 """Keeps a file of a table below 128 MB."""
 
-_RAW_FILE = re.compile(r"\.jsonl(\.gz)?$")
+# Spark passes over names that begin so, and a name server gives them to what it has not finished.
+_RAW_FILE = re.compile(r"(^|/)[^._/][^/]*\.jsonl(\.gz)?$")
 _FOLDER_DAY = re.compile(r"/dt=(\d{4}-\d{2}-\d{2})/")
+_PARTITION = re.compile(r"dt=\d{4}-\d{2}-\d{2}")
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
 
-class HistoryNotFoundError(Exception):
+class HistoryNotFoundError(ReportError):
     """A history directory that is not there, or holds no ``raw`` folder."""
-
-
-@dataclass(frozen=True, slots=True)
-class RawFile:
-    """A file of raw history as it lies there."""
-
-    path: str
-    modified_at: datetime
-    size: int
 
 
 def files_that_may_hold(files: Iterable[RawFile], *, first_day: date) -> list[RawFile]:
@@ -57,56 +57,13 @@ def files_that_may_hold(files: Iterable[RawFile], *, first_day: date) -> list[Ra
     return [file for file in files if file.size > 0 and not is_old(file)]
 
 
-class _Files:
-    """The few file operations a run needs, on any file system Hadoop knows."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        # PySpark has no public way to list or move files on the paths that it reads.
-        self._jvm: Any = spark._jvm  # noqa: SLF001
-        self._configuration = spark._jsc.hadoopConfiguration()  # noqa: SLF001
-
-    def _path(self, path: str) -> tuple[Any, Any]:
-        hadoop_path = self._jvm.org.apache.hadoop.fs.Path(path)
-        return hadoop_path, hadoop_path.getFileSystem(self._configuration)
-
-    def exists(self, path: str) -> bool:
-        hadoop_path, system = self._path(path)
-        return bool(system.exists(hadoop_path))
-
-    def walk(self, path: str) -> Iterator[RawFile]:
-        hadoop_path, system = self._path(path)
-        found = system.listFiles(hadoop_path, True)
-        while found.hasNext():
-            status = found.next()
-            modified_at = datetime.fromtimestamp(status.getModificationTime() / 1_000, tz=UTC)
-            yield RawFile(status.getPath().toString(), modified_at, status.getLen())
-
-    def names_in(self, path: str) -> set[str]:
-        hadoop_path, system = self._path(path)
-        return {status.getPath().getName() for status in system.listStatus(hadoop_path)}
-
-    def make(self, path: str) -> None:
-        hadoop_path, system = self._path(path)
-        system.mkdirs(hadoop_path)
-
-    def delete(self, path: str) -> None:
-        hadoop_path, system = self._path(path)
-        system.delete(hadoop_path, True)
-
-    def move(self, source: str, target: str) -> None:
-        source_path, system = self._path(source)
-        target_path, _ = self._path(target)
-        if not system.rename(source_path, target_path):
-            raise OSError(f"could not move {source} to {target}")
-
-
 class History:
     """The raw history under one or more directories."""
 
     def __init__(self, spark: SparkSession, directories: list[str]) -> None:
         self._spark = spark
-        self._files = _Files(spark)
-        self._roots = [f"{directory.rstrip('/')}/raw" for directory in directories]
+        self._files = Files(spark)
+        self._roots = [f"{absolute(directory).rstrip('/')}/raw" for directory in directories]
 
     def files(self, *, first_day: date) -> list[RawFile]:
         """List the files that may hold rows of the first day or later.
@@ -124,17 +81,40 @@ class History:
         }
         return sorted(files_that_may_hold(found.values(), first_day=first_day), key=lambda file: file.path)
 
+    def any_gone(self, files: list[RawFile]) -> bool:
+        """Say whether a listed file is there no more: a name server has packed it, or its time had come."""
+        return not all(self._files.exists(file.path) for file in files)
+
     def lines(self, files: list[RawFile]) -> DataFrame:
-        """Every line of the files, with the file it stands in."""
+        """Every line of the files, with the file it stands in; a row without a line for each damaged gzip."""
+        faults = self._gzip_faults(files)
+        lines = self._read([file for file in files if file.path not in faults])
+        damaged = [file for file in files if file.path in faults]
+        if not damaged:
+            return lines
+        told = [(None, file.path, file.modified_at, f"{GZIP_FAULT}: {faults[file.path]}") for file in damaged]
+        before_the_tear = self._read(damaged, until_torn=True)
+        return lines.unionByName(before_the_tear).unionByName(self._spark.createDataFrame(told, RAW_LINE))
+
+    def _gzip_faults(self, files: list[RawFile]) -> dict[str, str]:
+        packed = [file.path for file in files if file.path.endswith(".gz")]
+        with ThreadPoolExecutor(os.cpu_count()) as workers:
+            checked = zip(packed, workers.map(self._files.gzip_fault, packed), strict=True)
+            return {path: fault for path, fault in checked if fault is not None}
+
+    def _read(self, files: list[RawFile], *, until_torn: bool = False) -> DataFrame:
         if not files:
             return self._spark.createDataFrame([], RAW_LINE)
         # An address has a colon and may have brackets; to a file reader a bracket is a pattern.
         paths = [_GLOB.sub(r"\\\1", file.path) for file in files]
-        lines = self._spark.read.format("text").load(paths)
+        # Never for the whole session: a damaged table must not read as an empty one.
+        reader = self._spark.read.format("text").option("ignoreCorruptFiles", str(until_torn).lower())
+        lines = reader.load(paths)
         return lines.select(
             F.col("value").alias("line"),
             F.col("_metadata.file_path").alias("file"),
             F.col("_metadata.file_modification_time").alias("file_modified_at"),
+            F.lit(None).cast("string").alias("fault"),
         ).select(*RAW_LINE.fieldNames())
 
 
@@ -143,9 +123,44 @@ class Warehouse:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
-        self._files = _Files(spark)
-        self._path = path.rstrip("/")
-        self._staging = f"{self._path}/_staging/{uuid.uuid4().hex}"
+        self._files = Files(spark)
+        self._path = absolute(path).rstrip("/")
+        self._all_staging = f"{self._path}/_staging"
+        self._staging = f"{self._all_staging}/{uuid.uuid4().hex}"
+        self.published = False
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other runs out of the warehouse, and clear away what a killed one left.
+
+        Raises:
+            ReportError: the warehouse cannot be written, or another run is at work in it.
+        """
+        path = f"{self._all_staging}/lock"
+        with ExitStack() as stack:
+            try:
+                self._files.make(self._all_staging)
+                local = self._files.local(path)
+                stack.enter_context(lock.held(local) if local else self._held_far_away(path))
+                for name in self._files.names_in(self._all_staging):
+                    # Another run may just be asking for the lock.
+                    if not name.startswith(("lock", ".lock-")):
+                        self._files.delete(f"{self._all_staging}/{name}")
+            except ReportError:
+                raise
+            except Exception as error:
+                raise ReportError(f"cannot write to the warehouse {self._path}: {one_line(error)}") from error
+            yield
+
+    @contextmanager
+    def _held_far_away(self, path: str) -> Iterator[None]:
+        if self._files.exists(path):
+            raise ReportError(f"another run is at work in this warehouse; if that is not so, remove {path}")
+        self._files.create(path, f"{os.getpid()}\n")
+        try:
+            yield
+        finally:
+            self._files.delete(path)
 
     def read(self, table: str, *, first_day: date, last_day: date) -> DataFrame:
         """Rows of the days first..last of a published table; none if there is no such table yet."""
@@ -172,16 +187,40 @@ class Warehouse:
         path = f"{self._staging}/{table}"
         return self._spark.read.format(TABLE_FORMAT).schema(TABLES[table].schema).load(path)
 
+    def last_day_before(self, day: date) -> date | None:
+        """Return the last day before this one that was ever computed."""
+        path = f"{self._path}/broker_state"
+        names = self._files.names_in(path) if self._files.exists(path) else set()
+        days = [date.fromisoformat(name[3:]) for name in names if _PARTITION.fullmatch(name)]
+        return max((other for other in days if other < day), default=None)
+
     def publish(self, *, first_day: date, last_day: date) -> None:
-        """Put the staged days in the place of the published ones, days without rows included."""
+        """Put the staged days in the place of the published ones, days without rows included; all of them or none."""
         days = {f"dt={day.isoformat()}" for day in days_from(first_day, last_day)}
-        for table in TABLES:
-            published, staged = f"{self._path}/{table}", f"{self._staging}/{table}"
-            self._files.make(published)
-            for partition in days & self._files.names_in(published):
-                self._files.delete(f"{published}/{partition}")
-            for partition in days & self._files.names_in(staged):
-                self._files.move(f"{staged}/{partition}", f"{published}/{partition}")
+        moves: list[tuple[str, str]] = []
+
+        def move(source: str, target: str) -> None:
+            # Noted first: an interrupt may come between the two.
+            moves.append((source, target))
+            self._files.move(source, target)
+
+        try:
+            for table in TABLES:
+                published, staged, old = (
+                    f"{root}/{table}" for root in (self._path, self._staging, f"{self._staging}/_old")
+                )
+                self._files.make(published)
+                self._files.make(old)
+                for partition in sorted(days & self._files.names_in(published)):
+                    move(f"{published}/{partition}", f"{old}/{partition}")
+                for partition in sorted(days & self._files.names_in(staged)):
+                    move(f"{staged}/{partition}", f"{published}/{partition}")
+            self.published = True
+        except BaseException:
+            for source, target in reversed(moves):
+                if self._files.exists(target) and not self._files.exists(source):
+                    self._files.move(target, source)
+            raise
         self.discard()
 
     def discard(self) -> None:

@@ -24,8 +24,8 @@ def _struct(**fields: T.DataType) -> T.StructType:
 _DAY, _TIME, _TEXT, _LONG, _INT = T.DateType(), T.TimestampType(), T.StringType(), T.LongType(), T.IntegerType()
 _BOOL, _DOUBLE = T.BooleanType(), T.DoubleType()
 
-RAW_LINE = _struct(line=_TEXT, file=_TEXT, file_modified_at=_TIME)
-"""A line of raw history and where it stood."""
+RAW_LINE = _struct(line=_TEXT, file=_TEXT, file_modified_at=_TIME, fault=_TEXT)
+"""A line of raw history and where it stood; or no line, and the ``fault`` of its file."""
 
 HISTORY_ROW_JSON = _struct(
     schema_version=_INT,
@@ -97,7 +97,8 @@ INTERVAL_START = _struct(
 """What is known of an interval when it begins.
 
 ``planned``: a down interval that began with an UNREGISTERED. ``continues``: a down interval that takes up an outage
-which was cut because nobody watched; it is not a further outage. ``observers``: how many name servers with an opinion
+which was cut because nobody watched, or that shows only now because whoever saw the broker up watches no more; it is
+not a further outage. ``observers``: how many name servers with an opinion
 of the broker were watching.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -26,10 +27,9 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.catalogImplementation": "in-memory",
-    # The default local file system wants a checksum file beside each file, whose name cannot hold a colon; histories from elsewhere do.
+    # The default local file system wants a checksum file beside each file, whose name cannot hold a colon; histories
+    # from elsewhere do.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    # A gzip cut short loses its end and not the run; the gap in its numbers is reported.
-    "spark.sql.files.ignoreCorruptFiles": "true",
     "spark.sql.parquet.compression.codec": "zstd",
 }
 LOCAL_SETTINGS = {
@@ -60,6 +60,8 @@ def spark_session(master: str | None, *, name: str) -> Iterator[SparkSession]:
     except ImportError as error:
         raise SparkUnavailableError("pyspark is missing: pip install 'pointsman[spark]'") from error
     _require_java()
+    # Py4J logs a call that an interrupt broke off through the root logger; what matters comes back as an exception.
+    logging.getLogger().addHandler(logging.NullHandler())
     existing = SparkSession.getActiveSession()
     if existing is not None:
         yield existing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 import zlib
@@ -12,11 +13,13 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spark_jobs.errors import ReportError
+
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 
-class UnreadableFileError(Exception):
+class UnreadableFileError(ReportError):
     """A file that cannot be opened or unpacked; the text says which and why."""
 
 
@@ -86,14 +89,22 @@ def _faults(line: bytes, validator: Validator) -> Iterator[tuple[str, str]]:
     if not line.strip():
         yield "line", "empty"
         return
+    if line.startswith(codecs.BOM_UTF8):
+        # Python would read over it, other readers would not.
+        yield "line", "begins with a byte order mark"
+        return
     try:
         row = json.loads(line)
+        found_faults = sorted(validator.iter_errors(row), key=lambda found: found.json_path)
+    except RecursionError:
+        yield "line", "nested too deeply"
+        return
     except ValueError as error:
         # Only a crash leaves a line without its end.
         torn = not line.endswith(b"\n")
         yield "line", "torn: the file ends in the middle of a row" if torn else f"not JSON: {error}"
         return
-    for found in sorted(validator.iter_errors(row), key=lambda found: found.json_path):
+    for found in found_faults:
         missing = found.validator == "required"
         field = found.message.split("'")[1] if missing else ".".join(map(str, found.absolute_path)) or "line"
         yield field, "missing" if missing else found.message

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from spark_jobs.errors import ReportError
 from spark_jobs.io import History, Warehouse
 from spark_jobs.jobs.pipeline import Progress, compute
 from spark_jobs.parameters import FlapParameters
@@ -31,8 +32,24 @@ class Request:
 
 
 def compute_and_report(spark: SparkSession, request: Request, *, say: Progress) -> tuple[Numbers, Path]:
-    """Publish the tables, write the report, and return its numbers and the page's path."""
+    """Publish the tables, write the report, and return its numbers and the page's path.
+
+    Raises:
+        ReportError: the warehouse cannot be written or is in use, or there was an interrupt after the publishing.
+    """
     warehouse = Warehouse(spark, request.warehouse)
+    try:
+        with warehouse.held():
+            return _compute_and_report(spark, request, warehouse, say=say)
+    except KeyboardInterrupt:
+        if not warehouse.published:
+            raise
+        raise ReportError("interrupted; the tables are published, the report is not finished: run again") from None
+
+
+def _compute_and_report(
+    spark: SparkSession, request: Request, warehouse: Warehouse, *, say: Progress
+) -> tuple[Numbers, Path]:
     history = History(spark, request.histories)
     span = Span(request.first_day, request.last_day)
     run = compute(
@@ -48,8 +65,7 @@ def compute_and_report(spark: SparkSession, request: Request, *, say: Progress) 
         warehouse,
         span,
         parameters=request.parameters,
-        files=run.files,
-        continues=run.continues_yesterday,
+        run=run,
         version=metadata.version("pointsman"),
     )
     directory = request.report or Path(request.warehouse) / "report" / report_folder(span.first_day, span.last_day)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark_jobs.files import RawFile
 from spark_jobs.io import History, Warehouse
 from spark_jobs.parameters import FlapParameters
 from spark_jobs.schemas import INSTANCE
@@ -21,6 +25,9 @@ from spark_jobs.transforms.opinions import at_day_end, opinions
 from spark_jobs.transforms.penalty import penalties, penalty_days, running_sums, scored_days
 from spark_jobs.transforms.sweep import sweep
 
+MOST_READS = 3
+"""How often the history is read anew when a file of it was packed or removed meanwhile."""
+
 Progress = Callable[[str], None]
 
 
@@ -30,6 +37,10 @@ class Run:
 
     files: int
     continues_yesterday: bool
+    ends_before: date | None
+    """Where the days before this one were missing: the last day that the warehouse holds before them."""
+    rows_ahead: int
+    """Rows dated later than they can have been written."""
 
 
 class _Stages:
@@ -59,14 +70,14 @@ def compute(
     day_before = first_day - timedelta(days=1)
     state = warehouse.read("broker_state", first_day=day_before, last_day=day_before)
     windows_before = warehouse.read("observer_windows", first_day=day_before, last_day=day_before)
-    files = history.files(first_day=first_day)
     try:
-        parsed = warehouse.aside("parsed", ingest.parsed_lines(history.lines(files)))
+        files, parsed = _read(history, warehouse, first_day=first_day)
         events = warehouse.stage(
             "registration_events", ingest.registration_events(parsed, first_day=first_day, last_day=last_day)
         )
         warehouse.stage("quarantine", ingest.quarantine(parsed, first_day=first_day, last_day=last_day))
-        heard = ingest.heard(parsed, first_day=first_day)
+        heard = ingest.heard(parsed, first_day=first_day, last_day=last_day)
+        ahead = ingest.rows_ahead(parsed, last_day=last_day, now=datetime.now(tz=UTC)).count()
         windows = warehouse.stage(
             "observer_windows",
             observer_windows(events, heard, windows_before, first_day=first_day, last_day=last_day),
@@ -87,10 +98,12 @@ def compute(
         scored = warehouse.aside("scored", penalties(sums, starts, parameters=parameters))
         warehouse.stage("flap_charges", scored)
         per_day = warehouse.aside("scored_days", scored_days(scored, starts, state, parameters=parameters))
+        watched = F.col("up_seconds") + F.col("down_seconds") + F.col("planned_seconds")
+        of_day = available.select("dt", *INSTANCE, "outages", "down_seconds", watched.alias("watched_seconds"))
         days_known = (
             at_end.join(flapped_days(per_day, state), on=["dt", *INSTANCE], how="inner")
             .join(seen_days(known, available, state), on=["dt", *INSTANCE], how="inner")
-            .join(available.select("dt", *INSTANCE, "outages", "down_seconds"), on=["dt", *INSTANCE], how="left")
+            .join(of_day, on=["dt", *INSTANCE], how="left")
         )
         days_known = warehouse.aside("days_known", days_known)
         warehouse.stage("flapping", flapping(days_known, parameters=parameters))
@@ -102,4 +115,18 @@ def compute(
     except BaseException:
         warehouse.discard()
         raise
-    return Run(files=len(files), continues_yesterday=warehouse.has("broker_state", day_before))
+    continues = warehouse.has("broker_state", day_before)
+    ends_before = None if continues else warehouse.last_day_before(first_day)
+    return Run(files=len(files), continues_yesterday=continues, ends_before=ends_before, rows_ahead=ahead)
+
+
+def _read(history: History, warehouse: Warehouse, *, first_day: date) -> tuple[list[RawFile], DataFrame]:
+    """List and read the history; once more when a name server packed a file between the two."""
+    for reads in range(1, MOST_READS + 1):
+        files = history.files(first_day=first_day)
+        try:
+            return files, warehouse.aside("parsed", ingest.parsed_lines(history.lines(files)))
+        except Exception:
+            if reads == MOST_READS or not history.any_gone(files):
+                raise
+    raise AssertionError("unreachable")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from spark_jobs.parameters import FlapParameters
 
-WORST_FIRST = ("chronic", "flapping", "dead", "unseen", "degraded", "retired", "new", "healthy")
+UNWATCHED = "unwatched"
+
+WORST_FIRST = ("chronic", "flapping", "dead", "unseen", UNWATCHED, "degraded", "retired", "new", "healthy")
 
 FINDINGS = ("chronic", "flapping", "dead", "unseen")
 """Classes that somebody has to look at: they make a report's exit code 1."""
@@ -18,6 +20,7 @@ def meanings(parameters: FlapParameters) -> dict[str, str]:
         "flapping": f"penalty above {suppress} at some time of the day, or not yet below {reuse} since the day before",
         "dead": f"down for more than {parameters.dead_after_hours:g} hours and not back at the day's end",
         "unseen": "took no leave, but at the day's end name servers knew others of its cluster and not this one",
+        UNWATCHED: "known from before, but no name server watched it for one second of the days",
         "degraded": f"some down time, or {parameters.degraded_points:g} points of late beats, suspicions and moves",
         "retired": f"took leave politely and stayed away for more than {parameters.dead_after_hours:g} hours",
         "new": "seen for the first time, in a history that began earlier",

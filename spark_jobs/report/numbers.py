@@ -10,10 +10,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark_jobs.io import Warehouse, days_from
+from spark_jobs.io import GZIP_FAULT, Warehouse, days_from
+from spark_jobs.jobs.pipeline import Run
 from spark_jobs.parameters import FlapParameters
-from spark_jobs.report.classes import FINDINGS, WORST_FIRST, meanings
-from spark_jobs.report.wording import label, rfc3339
+from spark_jobs.report.classes import UNWATCHED, WORST_FIRST, meanings
+from spark_jobs.report.findings import fell_silent, findings
+from spark_jobs.report.wording import rfc3339
 from spark_jobs.schemas import INSTANCE, OBSERVER
 from spark_jobs.validation import known_events
 
@@ -43,12 +45,10 @@ class Span:
         return warehouse.read(table, first_day=self.first_day, last_day=self.last_day)
 
 
-def report_numbers(
-    warehouse: Warehouse, span: Span, *, parameters: FlapParameters, files: int, continues: bool, version: str
-) -> Numbers:
+def report_numbers(warehouse: Warehouse, span: Span, *, parameters: FlapParameters, run: Run, version: str) -> Numbers:
     """Collect everything a report says about the days."""
     brokers = _brokers(warehouse, span)
-    completeness = _completeness(warehouse, span, files=files, continues=continues)
+    completeness = _completeness(warehouse, span, run)
     headline = _headline(brokers, completeness)
     return {
         "report_version": REPORT_VERSION,
@@ -71,7 +71,9 @@ def report_numbers(
 
 def _brokers(warehouse: Warehouse, span: Span) -> list[dict[str, Any]]:
     """One entry for each broker, worst first, with its outages."""
-    rank = F.array_position(F.array(*map(F.lit, WORST_FIRST)), F.col("class"))
+    # Whoever was watched on one of the days is what it was on that day.
+    ranked = (*(name for name in WORST_FIRST if name != UNWATCHED), UNWATCHED)
+    rank = F.array_position(F.array(*map(F.lit, ranked)), F.col("class"))
     scored = (
         span.read(warehouse, "flapping")
         .withColumn("rank", rank)
@@ -176,12 +178,18 @@ def _whole(warehouse: Warehouse, span: Span) -> DataFrame:
     return intervals.filter(~F.col("open") | (F.col("dt") == F.lit(span.last_day)))
 
 
-def _completeness(warehouse: Warehouse, span: Span, *, files: int, continues: bool) -> Numbers:
+def _completeness(warehouse: Warehouse, span: Span, run: Run) -> Numbers:
     events = _collect(
         span.read(warehouse, "registration_events").groupBy("dt", "event").agg(F.count("*").alias("rows"))
     )
-    bad = span.read(warehouse, "quarantine").groupBy("reason")
+    quarantine = span.read(warehouse, "quarantine")
+    bad = quarantine.groupBy("reason")
     quarantined = _collect(bad.agg(F.count("*").alias("lines"), F.min("file").alias("first_file")))
+    unreadable = (
+        _collect(quarantine.filter(F.col("reason").startswith(GZIP_FAULT)).select("file").distinct())
+        if any(row["reason"].startswith(GZIP_FAULT) for row in quarantined)
+        else []
+    )
     by_event: dict[str, int] = {}
     for row in events:
         by_event[row["event"]] = by_event.get(row["event"], 0) + row["rows"]
@@ -189,9 +197,12 @@ def _completeness(warehouse: Warehouse, span: Span, *, files: int, continues: bo
     with_rows = {row["dt"] for row in events}
     span_seconds = ((span.last_day - span.first_day).days + 1) * 86_400
     return {
-        "files": files,
+        "files": run.files,
+        "last_day": span.last_day.isoformat(),
         "rows": sum(by_event.values()),
         "rows_missing": sum(observer["rows_missing"] for observer in observers),
+        "rows_ahead": run.rows_ahead,
+        "unreadable_files": sorted(row["file"] for row in unreadable),
         "quarantined_lines": sum(row["lines"] for row in quarantined),
         "quarantined": sorted(quarantined, key=lambda row: (-row["lines"], row["reason"])),
         "events": dict(sorted(by_event.items())),
@@ -201,9 +212,29 @@ def _completeness(warehouse: Warehouse, span: Span, *, files: int, continues: bo
         ],
         "watched_seconds": _watched_seconds(observers),
         "span_seconds": span_seconds,
-        "continues_day_before": continues,
+        "continues_day_before": run.continues_yesterday,
+        "warehouse_ends_on": run.ends_before.isoformat() if run.ends_before else None,
+        "unwatched_clusters": _unwatched_clusters(warehouse, span),
+        "fell_silent": fell_silent(observers, _stopped(warehouse, span), last_day=span.last_day),
         "observers": observers,
     }
+
+
+def _unwatched_clusters(warehouse: Warehouse, span: Span) -> dict[str, list[str]]:
+    """Days on which a cluster was known and not one of its brokers was seen, by cluster."""
+    known = _collect(span.read(warehouse, "flapping").select("cluster", "dt").distinct())
+    seconds = F.col("up_seconds") + F.col("down_seconds") + F.col("planned_seconds")
+    seen = span.read(warehouse, "availability").filter(seconds > 0).select("cluster", "dt").distinct()
+    watched = {(row["cluster"], row["dt"]) for row in _collect(seen)}
+    by_cluster: dict[str, list[str]] = {}
+    for cluster, day in sorted({(row["cluster"], row["dt"]) for row in known} - watched):
+        by_cluster.setdefault(cluster, []).append(day.isoformat())
+    return by_cluster
+
+
+def _stopped(warehouse: Warehouse, span: Span) -> set[tuple[str, str]]:
+    said = span.read(warehouse, "registration_events").filter(F.col("event") == "NAMESRV_STOPPED")
+    return {(row["node"], row["boot_id"]) for row in _collect(said.select(*OBSERVER).distinct())}
 
 
 def _observers(warehouse: Warehouse, span: Span) -> list[dict[str, Any]]:
@@ -273,27 +304,6 @@ def _headline(brokers: list[dict[str, Any]], completeness: Numbers) -> Numbers:
         "no_data": completeness["rows"] == 0,
         "findings": findings(brokers, completeness),
     }
-
-
-def findings(brokers: list[dict[str, Any]], completeness: Numbers) -> list[str]:
-    """Say in a line each what somebody has to look at; none means all is well."""
-    said = []
-    if completeness["rows"] == 0:
-        said.append("NO DATA: not one row of history for these days; nothing can be said about any broker")
-    elif completeness["days_without_rows"]:
-        days = completeness["days_without_rows"]
-        more = f" and {len(days) - 5} more days" if len(days) > 5 else ""
-        said.append(f"no rows at all on {', '.join(days[:5])}{more}")
-    for name in FINDINGS:
-        named = [label(broker) for broker in brokers if broker["class"] == name]
-        if named:
-            more = f" and {len(named) - 5} more" if len(named) > 5 else ""
-            said.append(f"{len(named)} {name}: {', '.join(named[:5])}{more}")
-    if completeness["rows_missing"]:
-        said.append(f"{completeness['rows_missing']} rows of history were lost (numbers missing)")
-    if completeness["quarantined_lines"]:
-        said.append(f"{completeness['quarantined_lines']} lines of history could not be read and are in quarantine")
-    return said
 
 
 def drawn(warehouse: Warehouse, span: Span, numbers: Numbers) -> Drawn:

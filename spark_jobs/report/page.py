@@ -202,6 +202,8 @@ def _data(numbers: Numbers) -> str:
     facts = [f"{data['rows']:,} rows in {data['files']:,} files."]
     if len(numbers["observers"]) > TOP:
         facts.append(f"{len(numbers['observers']):,} lives of name servers; the first {TOP} are listed.")
+    if data["rows_ahead"]:
+        facts.append(f"{data['rows_ahead']:,} rows are dated in the future; they end no name server's watch.")
     if data["unknown_events"]:
         facts.append(
             "Events of another version, counted only: "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Iterable
 from datetime import UTC
 from typing import Any
@@ -63,7 +64,9 @@ def timeline(names: list[tuple[Key, str]], intervals: Iterable[dict[str, Any]], 
             path = Path(ends, [Path.MOVETO, Path.LINETO] * len(drawn))
             axes.add_patch(PathPatch(path, fill=False, edgecolor=colour, linewidth=thickness, capstyle="butt"))
         axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.set_yticks(range(len(names)), [name for _, name in names], fontsize=min(9.0, row_inches * 62))
+        # A name with two dollar signs is no formula.
+        size = min(9.0, row_inches * 62)
+        axes.set_yticks(range(len(names)), [name for _, name in names], fontsize=size, parse_math=False)
         _time_axis(axes, window)
         axes.grid(axis="x", color=FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
@@ -102,10 +105,11 @@ def penalty_curves(
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(WIDTH_INCHES, 3.4))
         axes = figure.add_subplot()
-        for (key, name, at_start), colour in zip(brokers, CURVE_COLOURS, strict=False):
+        lines = []
+        for (key, _, at_start), colour in zip(brokers, CURVE_COLOURS, strict=False):
             own = _highest([(row["at"], row["penalty"]) for row in charges if _key(row) == key], window)
             curve = _curve(own, at_start, parameters.half_life_minutes, window)
-            axes.plot([_days(at) for at, _ in curve], [p for _, p in curve], color=colour, linewidth=1.5, label=name)
+            lines += axes.plot([_days(at) for at, _ in curve], [p for _, p in curve], color=colour, linewidth=1.5)
         for height, text in ((parameters.suppress_above, "flapping above"), (parameters.reuse_below, "cleared below")):
             axes.axhline(height, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
             axes.annotate(
@@ -117,7 +121,11 @@ def penalty_curves(
         _time_axis(axes, window)
         axes.grid(axis="y", color=FAINT, linewidth=0.6)
         if brokers:
-            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, ncols=min(len(brokers), 5))
+            # Named here: a legend leaves out lines whose own label begins with an underscore.
+            names = [name for _, name, _ in brokers[: len(lines)]]
+            place: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": min(len(names), 5)}
+            for entry in axes.legend(lines, names, frameon=False, **place).get_texts():
+                entry.set_parse_math(False)
         return _svg(figure, "Flap penalty over time")
 
 
@@ -162,7 +170,10 @@ def _time_axis(axes: Axes, window: tuple[int, int]) -> None:
 def _svg(figure: Figure, title: str) -> str:
     buffer = io.StringIO()
     unsaid = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    figure.savefig(buffer, format="svg", bbox_inches="tight", transparent=True, metadata=unsaid)
+    with warnings.catch_warnings():
+        # The reader's fonts draw the text, not ours.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        figure.savefig(buffer, format="svg", bbox_inches="tight", transparent=True, metadata=unsaid)
     text = buffer.getvalue()
     # The page is HTML: no XML declaration, and the width is the page's.
     svg = text[text.index("<svg") :]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_jobs.report.numbers import Numbers
-from spark_jobs.report.wording import duration, label, percent
+from spark_jobs.report.wording import duration, label, percent, printable
 
 MOST_BROKERS = 10
 
@@ -36,4 +36,5 @@ def summary(numbers: Numbers) -> str:
         ]
     findings = headline["findings"]
     lines += ["", *(f"! {text}" for text in findings)] if findings else ["", "Nothing to look at."]
-    return "\n".join(lines)
+    # A name can hold what would move a terminal's cursor.
+    return "\n".join(printable(line) for line in lines)

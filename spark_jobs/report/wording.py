@@ -34,7 +34,13 @@ def duration(seconds: float | None) -> str:
 
 
 def label(broker: dict[str, Any]) -> str:
-    return f"{broker['cluster']}/{broker['broker_name']}/{broker['broker_id']}"
+    """A broker's name on one line of a page, a plot or a terminal."""
+    return printable(f"{broker['cluster']}/{broker['broker_name']}/{broker['broker_id']}")
+
+
+def printable(text: str) -> str:
+    """Replace control characters, line ends among them, by a visible sign."""
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 
 def rfc3339(microseconds: int | None) -> str | None:

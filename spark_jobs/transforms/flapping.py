@@ -1,7 +1,7 @@
 """The class of each broker on each day, and the numbers that it follows from.
 
-The first that holds, of: dead, chronic, flapping, unseen, retired, degraded, new, healthy (`CLASSES` says what each
-means; the report prints it).
+The first that holds, of: dead, chronic, flapping, unseen, retired, unwatched, degraded, new, healthy (`meanings` in
+the report says what each is).
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ def _class(parameters: FlapParameters) -> Column:
         .when(F.col("raised") | F.col("flagged_start"), "flapping")
         .when(unknown & (F.col("last_state") != "left"), "unseen")
         .when((away & F.col("current.planned") & long_ago) | (unknown & (F.col("last_state") == "left")), "retired")
+        .when(~F.coalesce(F.col("watched_seconds") > 0, F.lit(False)), "unwatched")
         .when((F.col("down_seconds") > 0) | (F.col("charged_points") >= parameters.degraded_points), "degraded")
         .when((F.col("first_seen_on") == F.col("dt")) & (F.col("history_began_on") < F.col("dt")), "new")
         .otherwise("healthy")

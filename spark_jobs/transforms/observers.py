@@ -88,7 +88,8 @@ def _rows_by_day(events: DataFrame, yesterday: DataFrame) -> DataFrame:
     life = Window.partitionBy(*OBSERVER).orderBy("dt", "seq")
     before = life.rowsBetween(Window.unboundedPreceding, -1)
     # Rows below the first seen are lost only if that life began on the same day; else they are older than this history.
-    booted_us = F.unix_micros("event_at") - F.coalesce("uptime_ms", F.lit(0)) * 1_000
+    # A row that does not say how long its life has lasted says nothing of what stood before it.
+    booted_us = F.unix_micros("event_at") - F.col("uptime_ms") * 1_000
     unseen = F.when(days.day_of(booted_us) == F.col("dt"), F.lit(0)).otherwise(F.col("seq") - 1)
     previous = F.coalesce(F.greatest(F.max("seq").over(before), "carried_seq"), unseen)
     measured = numbered.withColumn("previous", previous)

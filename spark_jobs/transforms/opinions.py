@@ -40,7 +40,7 @@ def opinions(events: DataFrame, windows: DataFrame, state: DataFrame, *, first_d
         at.alias("at"),
         "event",
         "reason",
-        (at - F.coalesce("interval_ms", F.lit(0)) * 1_000).alias("sign_us"),
+        (at - F.col("interval_ms") * 1_000).alias("sign_us"),
         F.lit(None).cast("string").alias("opinion"),
     )
     old = state.select(*INSTANCE, F.inline("opinions")).select(

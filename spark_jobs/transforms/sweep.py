@@ -1,7 +1,8 @@
 """One pass over time for each broker: how many observers hold it up, how many down, and what that makes of it.
 
 A broker is down while every observer that watches and has an opinion saw it down, up while one of them sees it up, and
-nothing is known (``none``) while nobody with an opinion watches. Rows are ordered by time, then observer, then number.
+nothing is known (``none``) while nobody with an opinion watches. Rows are ordered by time, then observer, then number;
+observers that stop watching do so behind all rows of their instant, and together.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from spark_jobs.transforms import days
 from spark_jobs.transforms.opinions import DOWN, SIGNS, in_force
 
 _BEFORE_ALL, _AFTER_ALL = -1, 2**62
+_AFTER_EVERY_NODE = "\U0010ffff"
 _ORDER = ("at", "node", "boot_id", "seq")
 _COLUMNS = (
     *INSTANCE,
@@ -109,16 +111,21 @@ def _said(opinions: DataFrame, *, first_day: date) -> DataFrame:
 
 
 def _left(opinions: DataFrame) -> DataFrame:
-    """A step for each observer that stopped watching a broker."""
+    """A step for each instant at which observers of a broker stopped watching."""
     over = in_force(opinions).filter(F.col("watch_to").isNotNull())
     last = over.groupBy(*INSTANCE, *OBSERVER).agg(
         F.max("watch_to").alias("at"), F.max_by("opinion", F.struct("at", "seq")).alias("held")
     )
-    gone = last.withColumns(
+    # One by one, the second of two that leave at once would look as if it had been left alone for no time.
+    together = last.groupBy(*INSTANCE, "at").agg(
+        (-F.count(F.when(F.col("held") == "up", 1))).alias("gain_up"),
+        (-F.count(F.when(F.col("held") == "down", 1))).alias("gain_down"),
+    )
+    gone = together.withColumns(
         {
+            "node": F.lit(_AFTER_EVERY_NODE),
+            "boot_id": F.lit(""),
             "seq": F.lit(_AFTER_ALL).cast("long"),
-            "gain_up": -(F.col("held") == "up").cast("long"),
-            "gain_down": -(F.col("held") == "down").cast("long"),
             "event": F.lit(None).cast("string"),
             "reason": F.lit(None).cast("string"),
             "sign_us": F.lit(None).cast("long"),
@@ -153,11 +160,15 @@ def _start() -> Column:
     planned = F.col("label") == "left"
     # Whoever is seen again after a time without observers may have been as it is for long.
     censored = F.when(F.col("was").isNull(), F.col("event").isin(*SIGNS)).otherwise(F.col("was") == "none")
-    continues = F.coalesce((F.col("label") == "down") & censored & (F.col("known_before") == "down"), F.lit(False))
+    # Nobody saw it go just now: whoever is left had it down already, and only an observer went.
+    left_alone = down & (F.col("seq") == _AFTER_ALL)
+    taken_up = left_alone | (censored & (F.col("known_before") == "down"))
+    continues = F.coalesce((F.col("label") == "down") & taken_up, F.lit(False))
+    censored = left_alone | F.coalesce(censored, F.lit(False))
     start = F.struct(
         F.col("seen").alias("state"),
         F.timestamp_micros("at").alias("start_at"),
-        F.coalesce(censored, F.lit(False)).alias("start_censored"),
+        censored.alias("start_censored"),
         planned.alias("planned"),
         continues.alias("continues"),
         F.when(down, F.col("last_loss.event")).otherwise(F.col("event")).alias("event"),

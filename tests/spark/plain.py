@@ -82,14 +82,20 @@ class Broker:
         self._last_known: str | None = None
         self.intervals: list[Interval] = []
 
-    def step(self, at: datetime, boot: Boot, said: str | None, row: Row | None) -> None:
-        """An observer says up or down, or (None) watches no more."""
-        if said is None:
-            self._said.pop(boot, None)
-        else:
-            self._said[boot] = said
-        if row is not None and row["event"] in DOWN:
+    def step(self, at: datetime, boot: Boot, said: str, row: Row) -> None:
+        """An observer says up or down."""
+        self._said[boot] = said
+        if row["event"] in DOWN:
             self._loss = row
+        self._settle(at, row)
+
+    def leave(self, at: datetime, boots: list[Boot]) -> None:
+        """Observers watch no more, all at once."""
+        for boot in boots:
+            self._said.pop(boot, None)
+        self._settle(at, None)
+
+    def _settle(self, at: datetime, row: Row | None) -> None:
         now = "none" if not self._said else "up" if "up" in self._said.values() else "down"
         before = self._open["state"] if self._open else "none"
         if now == before:
@@ -104,15 +110,16 @@ class Broker:
             censored = not self.intervals or self.intervals[-1].end_censored
         else:
             censored = row is not None and row["event"] in SIGNS
+        left_alone = state == "down" and row is None
         planned = state == "down" and self._loss is not None and self._loss["event"] == "UNREGISTERED"
         kind = "left" if planned else state
         cause = self._loss if state == "down" else row
         self._open = {
             "state": state,
             "start_at": at,
-            "start_censored": censored,
+            "start_censored": censored or left_alone,
             "planned": planned,
-            "continues": kind == "down" and censored and self._last_known == "down",
+            "continues": kind == "down" and (left_alone or (censored and self._last_known == "down")),
             "reason": cause.get("reason") if cause else None,
         }
         self._ever, self._last_known = True, kind
@@ -137,6 +144,7 @@ def intervals(rows: list[Row], *, until: datetime) -> dict[Instance, list[Interv
             key = (row["cluster"], row["broker_name"], row["broker_id"])
             stories[key, (row["node"], row["boot_id"])].append(row)
     steps: dict[Instance, list[tuple[Any, ...]]] = defaultdict(list)
+    leaves: dict[Instance, dict[datetime, list[Boot]]] = defaultdict(lambda: defaultdict(list))
     for (broker, boot), own in stories.items():
         begin, end = windows[boot]
         assert begin is not None
@@ -155,14 +163,21 @@ def intervals(rows: list[Row], *, until: datetime) -> dict[Instance, list[Interv
         if early and not any(step[0] == begin and step[1] == boot and step[2] < early[2] for step in steps[broker]):
             steps[broker].append(early)
         if last is not None and end < until:
-            steps[broker].append((end, boot, 2**62, None, None))
+            leaves[broker][end].append(boot)
     found = {}
     for broker, told in steps.items():
-        player = Broker(until)
-        for at, boot, _, said, row in sorted(told, key=lambda step: step[:3]):
-            player.step(at, boot, said, row)
-        found[broker] = player.finish()
+        found[broker] = _played(Broker(until), told, sorted(leaves[broker].items()))
     return found
+
+
+def _played(player: Broker, told: list[tuple[Any, ...]], leaves: list[tuple[datetime, list[Boot]]]) -> list[Interval]:
+    for at, boot, _, said, row in sorted(told, key=lambda step: step[:3]):
+        while leaves and leaves[0][0] < at:
+            player.leave(*leaves.pop(0))
+        player.step(at, boot, said, row)
+    for at, boots in leaves:
+        player.leave(at, boots)
+    return player.finish()
 
 
 def _only_a_beat(row: Row) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.cli import main
+from spark_jobs.io import Warehouse
 from spark_jobs.schemas import TABLES
 from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_history
 from tests.spark.tables import DayRunner
@@ -174,6 +175,18 @@ def test_a_run_that_fails_leaves_the_tables_as_they_were(
     assert not list((night.warehouse / "_staging").iterdir())
 
 
+def test_an_interrupt_after_the_publishing_says_that_the_tables_are_new(
+    night: Night, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def computed(_: object, warehouse: Warehouse, **__: object) -> None:
+        warehouse.published = True
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spark_jobs.jobs.days.compute", computed)
+    assert nightly(night.history, night.warehouse) == 2
+    assert "interrupted; the tables are published" in capsys.readouterr().err
+
+
 def test_a_day_without_a_row_says_so_loudly(night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = str(DAY - timedelta(days=9))
     arguments = ["--history", str(night.history), "--warehouse", str(tmp_path), "--date", empty, "--output", "json"]
@@ -194,7 +207,7 @@ def test_a_range_has_one_report_of_all_its_days(tmp_path: Path, capsys: pytest.C
         server.outage(broker("a"), moment(-20 + 8 * n, day=1), until=moment(-16 + 8 * n, day=1))
     server.stop(moment(60, day=1))
     write_history(tmp_path / "history", server.rows)
-    days = ["--from", str(DAY), "--to", str(DAY + timedelta(days=1))]
+    days = ["--from", str(DAY), "--to", str(DAY + timedelta(days=2))]
     places = [
         "--history",
         str(tmp_path / "history"),
@@ -207,8 +220,9 @@ def test_a_range_has_one_report_of_all_its_days(tmp_path: Path, capsys: pytest.C
     assert main(["backfill", *places, *days, "--output", "json"]) == 1
     numbers = json.loads(capsys.readouterr().out)
     (entry,) = numbers["brokers"]
-    assert (numbers["from"], numbers["to"]) == (str(DAY), str(DAY + timedelta(days=1)))
+    assert (numbers["from"], numbers["to"]) == (str(DAY), str(DAY + timedelta(days=2)))
     assert (entry["class"], entry["down_count"], len(entry["outages"])) == ("flapping", 5, 5)
+    assert "nobody watched cluster c1 on 2026-03-04" in numbers["headline"]["findings"]
     assert json.loads((tmp_path / "r" / "report.json").read_text(encoding="utf-8")) == numbers
 
 

@@ -54,7 +54,7 @@ def told(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Told:
         rows += one.rows + two.rows
     history = write_history(folder / "history", rows, one_file_a_day=True)
     run_days.compute(folder / "warehouse", [history], FIRST, LAST)
-    tables = ("broker_intervals", "flapping", "flap_charges", "availability", "broker_state")
+    tables = ("broker_intervals", "flapping", "flap_charges", "availability", "broker_state", "observer_windows")
     return Told({table: run_days.rows(folder / "warehouse", table, FIRST, LAST) for table in tables})
 
 
@@ -311,6 +311,72 @@ def vanishes_with_a_restart_of_its_observer(one: NameServer, two: NameServer, b:
 
 def test_a_broker_that_the_watching_name_servers_never_heard_of_again_is_unseen(told: Told) -> None:
     assert told.class_of("vanishes_with_a_restart_of_its_observer") == "unseen"
+
+
+@story
+def is_left_alone_with_a_wrong_view(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+    two.say("EXPIRED", moment(100), b, reason="SILENCE")
+    one.stop(moment(5_000))
+    two.stop(moment(9_000))
+
+
+def test_a_down_that_shows_only_because_an_observer_left_is_no_new_outage(told: Told) -> None:
+    (down,) = told.downs("is_left_alone_with_a_wrong_view")
+
+    assert (down["start_at"], down["start_censored"], down["continues"]) == (moment(5_000), True, True)
+    assert told.rows("flap_charges", "is_left_alone_with_a_wrong_view") == []
+    assert down["last_sign_of_life_at"] is None, "a row without an interval does not say when the last beat came"
+
+
+@story
+def is_left_by_both_at_once(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+    two.say("EXPIRED", moment(100), b, reason="SILENCE")
+    one.stop(moment(5_000))
+    two.stop(moment(5_000))
+
+
+def test_observers_that_leave_at_once_leave_no_outage_of_no_length(told: Told) -> None:
+    assert told.downs("is_left_by_both_at_once") == []
+
+
+def test_a_day_on_which_nobody_watched_a_known_broker_is_unwatched_and_not_healthy(told: Told) -> None:
+    next_day = FIRST + timedelta(days=1)
+
+    assert told.class_of("both_see_it_gone", day=next_day) == "unwatched"
+    assert told.class_of("is_down_over_midnight", day=next_day) == "degraded"
+
+
+@story
+def one_clock_jumps(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+    one.say("NAMESRV_ALIVE", moment(0, day=1_500))
+    one.say("NAMESRV_ALIVE", moment(5_000))
+    two.outage(b, moment(8_000), until=moment(9_000))
+    two.stop(moment(20_000))
+
+
+def test_a_row_dated_years_ahead_does_not_make_a_killed_name_server_watch_until_then(told: Told) -> None:
+    (down,) = told.downs("one_clock_jumps")
+
+    assert (down["start_at"], down["end_at"]) == (moment(8_000), moment(9_000))
+
+
+@story
+def does_not_say_its_uptime(one: NameServer, _: NameServer, b: Row) -> None:
+    one.rows.clear()
+    for seq in (200, 201, 203):
+        one.say("NAMESRV_ALIVE", moment(seq), b, uptime_ms=None, seq=seq)
+
+
+def test_rows_before_the_first_are_not_lost_when_nothing_says_that_the_life_began_this_day(told: Told) -> None:
+    windows = [row for row in told.tables["observer_windows"] if row["node"] == "does_not_say_its_uptime-ns1:9876"]
+
+    assert [row["rows_missing"] for row in windows] == [1]
 
 
 def test_the_points_of_a_day_decay_by_half_in_an_hour(told: Told) -> None:

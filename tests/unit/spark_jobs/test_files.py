@@ -6,7 +6,8 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from spark_jobs.io import RawFile, files_that_may_hold
+from spark_jobs.files import RawFile
+from spark_jobs.io import files_that_may_hold
 
 DAY = date(2026, 3, 10)
 

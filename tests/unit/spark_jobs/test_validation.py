@@ -57,6 +57,7 @@ def test_good_rows_and_unknown_fields_and_events_pass(tmp_path: Path, capsys: py
     [
         pytest.param({"event_at": "21.11.2026"}, "1: event_at: '21.11.2026' does not match", id="time"),
         pytest.param({"seq": 0}, "1: seq: 0 is less than the minimum of 1", id="seq-zero"),
+        pytest.param({"seq": 2**63}, "1: seq: 9223372036854775808 is greater than the maximum", id="seq-too-large"),
         pytest.param({"seq": "7"}, "1: seq: '7' is not of type 'integer'", id="seq-text"),
         pytest.param({"event": "expired"}, "1: event: 'expired' does not match", id="event-name"),
         pytest.param({"schema_version": 2}, "1: schema_version: 1 was expected", id="version"),
@@ -124,6 +125,36 @@ def test_an_unreadable_file_is_one_line_and_exit_2(
     error = capsys.readouterr().err
     assert name in error
     assert error.count("\n") == 1
+
+
+def test_a_file_that_cannot_be_read_does_not_keep_the_others_from_being_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plain.jsonl.gz").write_text("not packed", encoding="utf-8")
+    good = write(tmp_path / "a.jsonl", json.dumps(GOOD))
+
+    assert main(["validate", str(tmp_path / "plain.jsonl.gz"), str(good)]) == 2
+    assert capsys.readouterr().out == "2 files: 1 good rows, 0 bad lines\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        pytest.param("[" * 200_000, "nested too deeply", id="deep"),
+        pytest.param("\ufeff" + json.dumps(GOOD), "byte order mark", id="byte-order-mark"),
+        pytest.param(json.dumps(GOOD) + " xx", "not JSON", id="text-behind"),
+    ],
+)
+def test_a_line_that_a_reader_would_choke_on_is_named(
+    line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "a.jsonl", line, json.dumps(GOOD))
+
+    assert main(["validate", str(file)]) == 1
+    output = capsys.readouterr().out
+    assert f"{file}:1: line: " in output
+    assert said in output
+    assert output.endswith("1 files: 1 good rows, 1 bad lines\n")
 
 
 def test_validating_needs_neither_pyspark_nor_java(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.report.wording import duration, percent, rfc3339
+from spark_jobs.report.wording import duration, label, percent, rfc3339
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,12 @@ def test_a_share_is_never_rounded_up_to_the_whole(share: float | None, text: str
 )
 def test_a_duration_has_two_units_at_most(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_name_cannot_move_a_terminals_cursor() -> None:
+    named = label({"cluster": "c", "broker_name": "a\x1b[2J\n", "broker_id": 0})
+
+    assert named == "c/a\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}/0"
 
 
 def test_a_time_keeps_its_milliseconds() -> None:

@@ -1,0 +1,32 @@
+"""The lock of a warehouse."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_jobs import lock
+from spark_jobs.errors import ReportError
+
+
+def test_a_lock_whose_process_is_dead_is_taken_over(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (tmp_path / "lock").write_text(f"{dead.pid} {socket.gethostname()}\n", encoding="utf-8")
+
+    with lock.held(tmp_path / "lock"):
+        assert (tmp_path / "lock").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["4194304 another-machine\n", "rubbish\n"])
+def test_a_lock_whose_process_cannot_be_asked_is_left_alone(text: str, tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text(text, encoding="utf-8")
+
+    with pytest.raises(ReportError, match="another run is at work"), lock.held(tmp_path / "lock"):
+        pass
+    assert (tmp_path / "lock").read_text(encoding="utf-8") == text
