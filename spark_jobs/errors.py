@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 MOST_CAUSES = 20
@@ -16,10 +17,11 @@ def one_line(error: BaseException) -> str:
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     told = None
     if java is not None:
-        try:
+        from py4j.protocol import Py4JError  # noqa: PLC0415  # there is a Java fault, so there is py4j
+
+        # The Java process may be gone, and with it what it had to say.
+        with contextlib.suppress(Py4JError, OSError):
             told = _deepest(java)
-        except Exception:  # noqa: BLE001 - the Java process may be gone, and with it what it had to say
-            told = None
     kind, text = told or (type(error).__name__, str(error))
     lines = text.strip().splitlines()
     return f"{kind}: {lines[0] if lines else 'no details'}"

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 _BUFFER = 65_536
@@ -94,9 +95,9 @@ class Files:
         try:
             stream = codecs.getCodec(hadoop_path).createInputStream(system.open(hadoop_path))
             self._jvm.org.apache.hadoop.io.IOUtils.copyBytes(stream, nowhere, _BUFFER, True)
-        except Exception as error:
-            fault = getattr(error, "java_exception", None)
-            if fault is None or fault.getClass().getName() == "java.io.FileNotFoundException":
+        except Py4JJavaError as error:
+            fault = error.java_exception
+            if fault.getClass().getName() == "java.io.FileNotFoundException":
                 raise
             return str(fault.getMessage() or fault.getClass().getSimpleName()).splitlines()[0]
         return None

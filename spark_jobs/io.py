@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import date, timedelta
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -148,7 +150,7 @@ class Warehouse:
                         self._files.delete(f"{self._all_staging}/{name}")
             except ReportError:
                 raise
-            except Exception as error:
+            except (OSError, Py4JError, PySparkException) as error:
                 raise ReportError(f"cannot write to the warehouse {self._path}: {one_line(error)}") from error
             yield
 

@@ -23,6 +23,7 @@ CATCHES_EVERYTHING = {
     "broker_agent/probe/prober.py": "the border to foreign code: a fault of a probe is a failed look",
     "broker_agent/__main__.py": "the edge of the task group",
     "spark_jobs/cli.py": "the edge of the command: a fault is one line and exit 2",
+    "spark_jobs/io.py": "puts back what it moved, and raises again",
     "spark_jobs/jobs/pipeline.py": "clean-up that raises again",
 }
 
