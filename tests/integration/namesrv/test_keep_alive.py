@@ -60,6 +60,28 @@ async def generation(server: NameServerApp, peer: Peer, clock: ManualClock) -> i
     return (await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))).generation
 
 
+async def test_the_same_beat_is_answered_by_what_is_now_and_not_by_what_was(peer: Peer, generation: int) -> None:
+    stream = peer.registration.KeepAlive()
+    who = wire.identity(broker_id=1, addr="10.0.0.2:1")
+    slave = (await peer.registration.RegisterBroker(wire.registration(who=who))).generation
+
+    async def answer() -> messages.BeatAnswer:
+        await stream.write(KeepAliveRequest(beat=wire.beat(slave, who=who)))
+        response = await stream.read()
+        assert isinstance(response, messages.KeepAliveResponse)
+        return response.answer
+
+    assert (await answer()).group.master_addr == "10.0.0.1:10911"
+    leave = messages.UnregisterBrokerRequest(
+        identity=wire.identity(), generation=generation, reason=messages.UNREGISTER_REASON_SHUTDOWN
+    )
+    await peer.registration.UnregisterBroker(leave)
+    assert (await answer()).group.master_addr == ""
+    await peer.registration.RegisterBroker(wire.registration(who=who))
+    assert (await answer()).status == messages.BEAT_STATUS_STALE_GENERATION
+    stream.cancel()
+
+
 async def test_a_broken_stream_marks_the_broker_and_removes_it_after_the_grace(
     server: NameServerApp, generation: int, clock: ManualClock
 ) -> None:

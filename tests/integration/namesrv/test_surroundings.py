@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from namesrv.app import NameServerApp
+from namesrv.rpc import admin
 from pointsman.service.monitoring import CannotListen
 from pointsman.v1.admin_service_pb2 import ListBrokerEventsRequest, ListBrokersRequest
 from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT
@@ -89,7 +90,17 @@ async def test_brokers_are_listed_with_their_liveness(peer: Peer, clock: ManualC
     assert not (await peer.admin.ListBrokers(ListBrokersRequest(broker_name="b"))).brokers
 
 
-async def test_brokers_come_in_sorted_pages_that_fit_into_a_message(peer: Peer) -> None:
+async def test_a_page_of_brokers_ends_before_it_outgrows_a_message(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "MAX_PAGE_BYTES", 500)
+    for number in range(3):
+        who = wire.identity(name=f"b{number}", addr=f"h:{number + 1}")
+        await peer.registration.RegisterBroker(wire.registration(who=who, labels={"big": "x" * 128}, zone="z" * 1_000))
+    first = await peer.admin.ListBrokers(ListBrokersRequest())
+    assert [broker.identity.broker_name for broker in first.brokers] == ["b0"]
+    assert first.next_page_token == "c1/b0/0"
+
+
+async def test_brokers_come_in_sorted_pages(peer: Peer) -> None:
     full = {f"{i:032}": "x" * 128 for i in range(32)}
     for number in range(12):
         who = wire.identity(name=f"b{number % 6}", broker_id=10 - number // 6, addr=f"h:{number + 1}")
