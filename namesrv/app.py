@@ -11,12 +11,13 @@ from pathlib import Path
 
 from namesrv.config import NameServerConfig
 from namesrv.core.events import Event, EventKind
+from namesrv.core.model import NodeState
 from namesrv.core.name_server import NameServer
 from namesrv.history.files import HistoryFiles
 from namesrv.history.recorder import Recorder
 from namesrv.metrics import Metrics
 from namesrv.rpc.admin import AdminServicer
-from namesrv.rpc.calls import Calls, NodeState
+from namesrv.rpc.calls import Calls
 from namesrv.rpc.registration import RegistrationServicer
 from namesrv.rpc.route_answers import RouteAnswers
 from namesrv.rpc.routes import RouteServicer

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from namesrv.core.model import BrokerIdentity, DataVersion
+from namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, QueueConfig
 
 
 class EventKind(StrEnum):
-    """The events that exist so far."""
+    """Every event of the history but QUEUE_STATS, which the agent's own issue brings."""
 
     NAMESRV_STARTED = "NAMESRV_STARTED"
     NAMESRV_READY = "NAMESRV_READY"
+    NAMESRV_DRAINING = "NAMESRV_DRAINING"
+    NAMESRV_PAUSED = "NAMESRV_PAUSED"
     NAMESRV_STOPPED = "NAMESRV_STOPPED"
     NAMESRV_ALIVE = "NAMESRV_ALIVE"
     REGISTERED = "REGISTERED"
@@ -28,6 +30,18 @@ class EventKind(StrEnum):
     SUSPECTED = "SUSPECTED"
     RECOVERED = "RECOVERED"
     LATE_HEARTBEAT = "LATE_HEARTBEAT"
+    HEARTBEAT = "HEARTBEAT"
+    """One beat; only with ``every_heartbeat``."""
+    HEARTBEATS = "HEARTBEATS"
+    TOPICS = "TOPICS"
+    CHECKPOINT = "CHECKPOINT"
+    KV_CHANGED = "KV_CHANGED"
+    PERM_CHANGED = "PERM_CHANGED"
+    TOPIC_DELETED = "TOPIC_DELETED"
+    GUARD_ON = "GUARD_ON"
+    GUARD_OFF = "GUARD_OFF"
+    MAINTENANCE_ON = "MAINTENANCE_ON"
+    MAINTENANCE_OFF = "MAINTENANCE_OFF"
 
 
 class Reason(StrEnum):
@@ -42,6 +56,24 @@ class Reason(StrEnum):
     DRAIN = "DRAIN"
     REMOVED_FROM_CONFIG = "REMOVED_FROM_CONFIG"
     SUPERSEDED = "SUPERSEDED"
+    ADMIN = "ADMIN"
+    """An operator asked; the detail says who."""
+    MAINTENANCE = "MAINTENANCE"
+    """It left in an announced window: no outage."""
+    SNAPSHOT = "SNAPSHOT"
+    """Known from the snapshot, and now heard."""
+    SHARE = "SHARE"
+    """The guard: too many of a cluster are lost at once, or no longer."""
+    LIMIT = "LIMIT"
+    """The guard has been on for longer than its limit: somebody must look."""
+    TIME_OVER = "TIME_OVER"
+    """What was set for a time is over."""
+    INCARNATION = "INCARNATION"
+    """The broker's next process ended what was set for the last one."""
+    DAY = "DAY"
+    """The first rows of a day."""
+    START = "START"
+    """The first rows of a process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +89,17 @@ class BrokerFacts:
     data_version: DataVersion
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsPayload:
+    """A topic set, or a change of one. Never altered after it was handed on: the history's thread reads it."""
+
+    changed: Mapping[str, QueueConfig]
+    """All topics of a full set; the new and different ones of a delta."""
+    removed: tuple[str, ...] = ()
+    base: DataVersion | None = None
+    """The version that a delta starts from; None: a full set."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """One fact. The shells add when and where."""
@@ -64,7 +107,11 @@ class Event:
     kind: EventKind
     reason: Reason | None = None
     broker: BrokerFacts | None = None
-    """None for events of the name server's own life."""
+    """None for events that are not about one broker."""
+    group: GroupKey | None = None
+    """Without a broker: the cluster and broker name (or empty) that the event is about."""
+    topics: TopicsPayload | None = None
+    """With TOPICS alone; the history spreads it over as many rows as it needs."""
     interval: float | None = None
     """Seconds since the broker's last sign of life before this event."""
     detail: Mapping[str, object] = field(default_factory=dict)

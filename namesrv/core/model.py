@@ -83,12 +83,26 @@ class Health(NamedTuple):
     detail: str = ""
 
 
+class NodeState(StrEnum):
+    """What this name server may be asked."""
+
+    WARMING = "WARMING"
+    """Just started: it answers what it knows, and says "not yet" of what it may not have heard of."""
+    READY = "READY"
+    DRAINING = "DRAINING"
+    """About to stop, or told to send its clients elsewhere."""
+
+
 class BrokerState(StrEnum):
     """How this server sees a broker."""
 
     UP = "UP"
     SUSPECT = "SUSPECT"
     """Beats are missing or the stream broke; still routed."""
+    PROVISIONAL = "PROVISIONAL"
+    """Known from the snapshot and not heard since the restart; still routed."""
+    PROTECTED = "PROTECTED"
+    """Its time is over, or its probe fails, but the guard keeps it; still routed."""
     PROBE_FAILED = "PROBE_FAILED"
     """The agent lives and says that the broker does not answer; not routed."""
 

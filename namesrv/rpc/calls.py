@@ -11,7 +11,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from enum import StrEnum
 from typing import Any, NoReturn
 
 import grpc
@@ -23,6 +22,7 @@ from grpc_status import rpc_status
 
 from namesrv.core.errors import NameServerError
 from namesrv.core.events import Event
+from namesrv.core.model import NodeState
 from namesrv.metrics import Metrics
 from namesrv.rpc import status
 from pointsman.service.clock import Clock
@@ -34,13 +34,6 @@ log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 RecordEvents = Callable[[tuple[Event, ...]], None]
-
-
-class NodeState(StrEnum):
-    """What this server may be asked."""
-
-    READY = "READY"
-    DRAINING = "DRAINING"
 
 
 class Calls:
@@ -58,7 +51,9 @@ class Calls:
         """Build the handler of a service. Calls named in ``raw``, and streams both ways, are bytes to the servicer."""
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for method in descriptor.methods:
-            behaviour = getattr(servicer, _snake_case(method.name))
+            behaviour = getattr(servicer, _snake_case(method.name), None)
+            if behaviour is None:
+                continue
             if method.name in raw:
                 handlers[method.name] = grpc.unary_unary_rpc_method_handler(self._raw(method, behaviour))
             elif method.client_streaming and method.server_streaming:

@@ -52,6 +52,8 @@ _PROBE_STATUSES = {verdict: status for status, verdict in _VERDICTS.items()}
 _STATES = {
     BrokerState.UP: broker_pb2.BROKER_STATE_UP,
     BrokerState.SUSPECT: broker_pb2.BROKER_STATE_SUSPECT,
+    BrokerState.PROVISIONAL: broker_pb2.BROKER_STATE_PROVISIONAL,
+    BrokerState.PROTECTED: broker_pb2.BROKER_STATE_PROTECTED,
     BrokerState.PROBE_FAILED: broker_pb2.BROKER_STATE_PROBE_FAILED,
 }
 _BEAT_STATUSES = {

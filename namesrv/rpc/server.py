@@ -9,8 +9,9 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from namesrv.core.model import NodeState
 from namesrv.rpc.admin import AdminServicer
-from namesrv.rpc.calls import Calls, NodeState
+from namesrv.rpc.calls import Calls
 from namesrv.rpc.registration import RegistrationServicer
 from namesrv.rpc.routes import RAW_METHODS, RouteServicer
 from pointsman.service.monitoring import CannotListen

@@ -28,13 +28,17 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from pointsman.v1 import broker_pb2 as pointsman_dot_v1_dot_broker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pointsman/v1/admin_service.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19pointsman/v1/broker.proto\"a\n\x12ListBrokersRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"i\n\x13ListBrokersResponse\x12+\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1a.pointsman.v1.BrokerStatus\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"N\n\x17ListBrokerEventsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\r\"S\n\x18ListBrokerEventsResponse\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.BrokerEvent\x12\x0c\n\x04node\x18\x02 \x01(\t\"\x96\x02\n\x0b\x42rokerEvent\x12,\n\x08\x65vent_at\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x65vent\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12.\n\x08identity\x18\x04 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x13\n\x0bincarnation\x18\x06 \x01(\t\x12+\n\x08interval\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0b\n\x03seq\x18\x08 \x01(\x04\x12\'\n\x06\x64\x65tail\x18\t \x01(\x0b\x32\x17.google.protobuf.Struct2\xc5\x01\n\x0c\x41\x64minService\x12R\n\x0bListBrokers\x12 .pointsman.v1.ListBrokersRequest\x1a!.pointsman.v1.ListBrokersResponse\x12\x61\n\x10ListBrokerEvents\x12%.pointsman.v1.ListBrokerEventsRequest\x1a&.pointsman.v1.ListBrokerEventsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pointsman/v1/admin_service.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19pointsman/v1/broker.proto\"a\n\x12ListBrokersRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"i\n\x13ListBrokersResponse\x12+\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1a.pointsman.v1.BrokerStatus\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"N\n\x17ListBrokerEventsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\r\"S\n\x18ListBrokerEventsResponse\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.BrokerEvent\x12\x0c\n\x04node\x18\x02 \x01(\t\"\x96\x02\n\x0b\x42rokerEvent\x12,\n\x08\x65vent_at\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x65vent\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12.\n\x08identity\x18\x04 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x13\n\x0bincarnation\x18\x06 \x01(\t\x12+\n\x08interval\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0b\n\x03seq\x18\x08 \x01(\x04\x12\'\n\x06\x64\x65tail\x18\t \x01(\x0b\x32\x17.google.protobuf.Struct\"5\n\x13ListFlappingRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\"M\n\x14ListFlappingResponse\x12\'\n\x06scores\x18\x01 \x03(\x0b\x32\x17.pointsman.v1.FlapScore\x12\x0c\n\x04node\x18\x02 \x01(\t\"\xbf\x01\n\tFlapScore\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12\x11\n\tbroker_id\x18\x03 \x01(\r\x12\x0f\n\x07penalty\x18\x04 \x01(\x01\x12\x10\n\x08\x66lapping\x18\x05 \x01(\x08\x12\x0f\n\x07outages\x18\x06 \x01(\r\x12\x12\n\nlast_event\x18\x07 \x01(\t\x12\x31\n\x0elast_event_ago\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\"$\n\x13ListWatchersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"\\\n\x14ListWatchersResponse\x12\'\n\x08watchers\x18\x01 \x03(\x0b\x32\x15.pointsman.v1.Watcher\x12\r\n\x05total\x18\x02 \x01(\r\x12\x0c\n\x04node\x18\x03 \x01(\t\"\x88\x01\n\x07Watcher\x12\x0c\n\x04peer\x18\x01 \x01(\t\x12&\n\x03\x61ge\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06topics\x18\x03 \x01(\r\x12\x0f\n\x07pending\x18\x04 \x01(\r\x12&\n\x03lag\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"@\n\x17ListRouteDigestsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"\x95\x01\n\x18ListRouteDigestsResponse\x12*\n\x07\x64igests\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.RouteDigest\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12&\n\x05state\x18\x04 \x01(\x0e\x32\x17.pointsman.v1.NodeState\",\n\x0bRouteDigest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"\x14\n\x12GetNodeInfoRequest\"\xf3\x02\n\x13GetNodeInfoResponse\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12&\n\x05state\x18\x03 \x01(\x0e\x32\x17.pointsman.v1.NodeState\x12\x0c\n\x04\x62oot\x18\x04 \x01(\x06\x12)\n\x06uptime\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12;\n\x05sizes\x18\x06 \x03(\x0b\x32,.pointsman.v1.GetNodeInfoResponse.SizesEntry\x12\x1b\n\x13provisional_brokers\x18\x07 \x01(\r\x12)\n\x06guards\x18\x08 \x03(\x0b\x32\x19.pointsman.v1.GuardStatus\x12\x15\n\rconfiguration\x18\t \x01(\t\x12\x12\n\ncomplaints\x18\n \x03(\t\x1a,\n\nSizesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xe4\x01\n\x0bGuardStatus\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12%\n\x04mode\x18\x02 \x01(\x0e\x32\x17.pointsman.v1.GuardMode\x12\x0e\n\x06\x61\x63tive\x18\x03 \x01(\x08\x12\x0c\n\x04lost\x18\x04 \x01(\r\x12\r\n\x05lived\x18\x05 \x01(\r\x12-\n\nactive_for\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x31\n\x0emode_remaining\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\"Y\n\x13SetWritePermRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12\x10\n\x08writable\x18\x03 \x01(\x08\x12\n\n\x02\x62y\x18\x04 \x01(\t\"<\n\x14SetWritePermResponse\x12\x13\n\x0btopic_count\x18\x01 \x01(\r\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\"O\n\x12\x44\x65leteTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\n\n\x02\x62y\x18\x04 \x01(\t\"(\n\x13\x44\x65leteTopicResponse\x12\x11\n\thidden_on\x18\x01 \x03(\t\"I\n\x0cPutKvRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\t\x12\n\n\x02\x62y\x18\x04 \x01(\t\" \n\rPutKvResponse\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08\"=\n\x0f\x44\x65leteKvRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\n\n\x02\x62y\x18\x03 \x01(\t\"\x12\n\x10\x44\x65leteKvResponse\"\"\n\rListKvRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\"F\n\x0eListKvResponse\x12&\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x15.pointsman.v1.KvEntry\x12\x0c\n\x04node\x18\x02 \x01(\t\"8\n\x07KvEntry\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\t\"\x82\x01\n\x0fSetGuardRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12%\n\x04mode\x18\x02 \x01(\x0e\x32\x17.pointsman.v1.GuardMode\x12+\n\x08\x64uration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\n\n\x02\x62y\x18\x04 \x01(\t\"<\n\x10SetGuardResponse\x12(\n\x05guard\x18\x01 \x01(\x0b\x32\x19.pointsman.v1.GuardStatus\"\x84\x01\n\x15SetMaintenanceRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12+\n\x08\x64uration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04note\x18\x04 \x01(\t\x12\n\n\x02\x62y\x18\x05 \x01(\t\")\n\x16SetMaintenanceResponse\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08\"\x18\n\x16ListMaintenanceRequest\"Y\n\x17ListMaintenanceResponse\x12\x30\n\x07windows\x18\x01 \x03(\x0b\x32\x1f.pointsman.v1.MaintenanceWindow\x12\x0c\n\x04node\x18\x02 \x01(\t\"\x81\x01\n\x11MaintenanceWindow\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12,\n\tremaining\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04note\x18\x04 \x01(\t\x12\n\n\x02\x62y\x18\x05 \x01(\t\"/\n\x0fSetDrainRequest\x12\x10\n\x08\x64raining\x18\x01 \x01(\x08\x12\n\n\x02\x62y\x18\x02 \x01(\t\":\n\x10SetDrainResponse\x12&\n\x05state\x18\x01 \x01(\x0e\x32\x17.pointsman.v1.NodeState\"Y\n\x12\x45victBrokerRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12\x11\n\tbroker_id\x18\x03 \x01(\r\x12\n\n\x02\x62y\x18\x04 \x01(\t\"E\n\x13\x45victBrokerResponse\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity*e\n\tGuardMode\x12\x1a\n\x16GUARD_MODE_UNSPECIFIED\x10\x00\x12\x13\n\x0fGUARD_MODE_AUTO\x10\x01\x12\x13\n\x0fGUARD_MODE_HOLD\x10\x02\x12\x12\n\x0eGUARD_MODE_OFF\x10\x03\x32\xce\n\n\x0c\x41\x64minService\x12R\n\x0bListBrokers\x12 .pointsman.v1.ListBrokersRequest\x1a!.pointsman.v1.ListBrokersResponse\x12\x61\n\x10ListBrokerEvents\x12%.pointsman.v1.ListBrokerEventsRequest\x1a&.pointsman.v1.ListBrokerEventsResponse\x12U\n\x0cListFlapping\x12!.pointsman.v1.ListFlappingRequest\x1a\".pointsman.v1.ListFlappingResponse\x12U\n\x0cListWatchers\x12!.pointsman.v1.ListWatchersRequest\x1a\".pointsman.v1.ListWatchersResponse\x12\x61\n\x10ListRouteDigests\x12%.pointsman.v1.ListRouteDigestsRequest\x1a&.pointsman.v1.ListRouteDigestsResponse\x12R\n\x0bGetNodeInfo\x12 .pointsman.v1.GetNodeInfoRequest\x1a!.pointsman.v1.GetNodeInfoResponse\x12U\n\x0cSetWritePerm\x12!.pointsman.v1.SetWritePermRequest\x1a\".pointsman.v1.SetWritePermResponse\x12R\n\x0b\x44\x65leteTopic\x12 .pointsman.v1.DeleteTopicRequest\x1a!.pointsman.v1.DeleteTopicResponse\x12@\n\x05PutKv\x12\x1a.pointsman.v1.PutKvRequest\x1a\x1b.pointsman.v1.PutKvResponse\x12I\n\x08\x44\x65leteKv\x12\x1d.pointsman.v1.DeleteKvRequest\x1a\x1e.pointsman.v1.DeleteKvResponse\x12\x43\n\x06ListKv\x12\x1b.pointsman.v1.ListKvRequest\x1a\x1c.pointsman.v1.ListKvResponse\x12I\n\x08SetGuard\x12\x1d.pointsman.v1.SetGuardRequest\x1a\x1e.pointsman.v1.SetGuardResponse\x12[\n\x0eSetMaintenance\x12#.pointsman.v1.SetMaintenanceRequest\x1a$.pointsman.v1.SetMaintenanceResponse\x12^\n\x0fListMaintenance\x12$.pointsman.v1.ListMaintenanceRequest\x1a%.pointsman.v1.ListMaintenanceResponse\x12I\n\x08SetDrain\x12\x1d.pointsman.v1.SetDrainRequest\x1a\x1e.pointsman.v1.SetDrainResponse\x12R\n\x0b\x45victBroker\x12 .pointsman.v1.EvictBrokerRequest\x1a!.pointsman.v1.EvictBrokerResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pointsman.v1.admin_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_GETNODEINFORESPONSE_SIZESENTRY']._loaded_options = None
+  _globals['_GETNODEINFORESPONSE_SIZESENTRY']._serialized_options = b'8\001'
+  _globals['_GUARDMODE']._serialized_start=3841
+  _globals['_GUARDMODE']._serialized_end=3942
   _globals['_LISTBROKERSREQUEST']._serialized_start=172
   _globals['_LISTBROKERSREQUEST']._serialized_end=269
   _globals['_LISTBROKERSRESPONSE']._serialized_start=271
@@ -45,6 +49,76 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTBROKEREVENTSRESPONSE']._serialized_end=541
   _globals['_BROKEREVENT']._serialized_start=544
   _globals['_BROKEREVENT']._serialized_end=822
-  _globals['_ADMINSERVICE']._serialized_start=825
-  _globals['_ADMINSERVICE']._serialized_end=1022
+  _globals['_LISTFLAPPINGREQUEST']._serialized_start=824
+  _globals['_LISTFLAPPINGREQUEST']._serialized_end=877
+  _globals['_LISTFLAPPINGRESPONSE']._serialized_start=879
+  _globals['_LISTFLAPPINGRESPONSE']._serialized_end=956
+  _globals['_FLAPSCORE']._serialized_start=959
+  _globals['_FLAPSCORE']._serialized_end=1150
+  _globals['_LISTWATCHERSREQUEST']._serialized_start=1152
+  _globals['_LISTWATCHERSREQUEST']._serialized_end=1188
+  _globals['_LISTWATCHERSRESPONSE']._serialized_start=1190
+  _globals['_LISTWATCHERSRESPONSE']._serialized_end=1282
+  _globals['_WATCHER']._serialized_start=1285
+  _globals['_WATCHER']._serialized_end=1421
+  _globals['_LISTROUTEDIGESTSREQUEST']._serialized_start=1423
+  _globals['_LISTROUTEDIGESTSREQUEST']._serialized_end=1487
+  _globals['_LISTROUTEDIGESTSRESPONSE']._serialized_start=1490
+  _globals['_LISTROUTEDIGESTSRESPONSE']._serialized_end=1639
+  _globals['_ROUTEDIGEST']._serialized_start=1641
+  _globals['_ROUTEDIGEST']._serialized_end=1685
+  _globals['_GETNODEINFOREQUEST']._serialized_start=1687
+  _globals['_GETNODEINFOREQUEST']._serialized_end=1707
+  _globals['_GETNODEINFORESPONSE']._serialized_start=1710
+  _globals['_GETNODEINFORESPONSE']._serialized_end=2081
+  _globals['_GETNODEINFORESPONSE_SIZESENTRY']._serialized_start=2037
+  _globals['_GETNODEINFORESPONSE_SIZESENTRY']._serialized_end=2081
+  _globals['_GUARDSTATUS']._serialized_start=2084
+  _globals['_GUARDSTATUS']._serialized_end=2312
+  _globals['_SETWRITEPERMREQUEST']._serialized_start=2314
+  _globals['_SETWRITEPERMREQUEST']._serialized_end=2403
+  _globals['_SETWRITEPERMRESPONSE']._serialized_start=2405
+  _globals['_SETWRITEPERMRESPONSE']._serialized_end=2465
+  _globals['_DELETETOPICREQUEST']._serialized_start=2467
+  _globals['_DELETETOPICREQUEST']._serialized_end=2546
+  _globals['_DELETETOPICRESPONSE']._serialized_start=2548
+  _globals['_DELETETOPICRESPONSE']._serialized_end=2588
+  _globals['_PUTKVREQUEST']._serialized_start=2590
+  _globals['_PUTKVREQUEST']._serialized_end=2663
+  _globals['_PUTKVRESPONSE']._serialized_start=2665
+  _globals['_PUTKVRESPONSE']._serialized_end=2697
+  _globals['_DELETEKVREQUEST']._serialized_start=2699
+  _globals['_DELETEKVREQUEST']._serialized_end=2760
+  _globals['_DELETEKVRESPONSE']._serialized_start=2762
+  _globals['_DELETEKVRESPONSE']._serialized_end=2780
+  _globals['_LISTKVREQUEST']._serialized_start=2782
+  _globals['_LISTKVREQUEST']._serialized_end=2816
+  _globals['_LISTKVRESPONSE']._serialized_start=2818
+  _globals['_LISTKVRESPONSE']._serialized_end=2888
+  _globals['_KVENTRY']._serialized_start=2890
+  _globals['_KVENTRY']._serialized_end=2946
+  _globals['_SETGUARDREQUEST']._serialized_start=2949
+  _globals['_SETGUARDREQUEST']._serialized_end=3079
+  _globals['_SETGUARDRESPONSE']._serialized_start=3081
+  _globals['_SETGUARDRESPONSE']._serialized_end=3141
+  _globals['_SETMAINTENANCEREQUEST']._serialized_start=3144
+  _globals['_SETMAINTENANCEREQUEST']._serialized_end=3276
+  _globals['_SETMAINTENANCERESPONSE']._serialized_start=3278
+  _globals['_SETMAINTENANCERESPONSE']._serialized_end=3319
+  _globals['_LISTMAINTENANCEREQUEST']._serialized_start=3321
+  _globals['_LISTMAINTENANCEREQUEST']._serialized_end=3345
+  _globals['_LISTMAINTENANCERESPONSE']._serialized_start=3347
+  _globals['_LISTMAINTENANCERESPONSE']._serialized_end=3436
+  _globals['_MAINTENANCEWINDOW']._serialized_start=3439
+  _globals['_MAINTENANCEWINDOW']._serialized_end=3568
+  _globals['_SETDRAINREQUEST']._serialized_start=3570
+  _globals['_SETDRAINREQUEST']._serialized_end=3617
+  _globals['_SETDRAINRESPONSE']._serialized_start=3619
+  _globals['_SETDRAINRESPONSE']._serialized_end=3677
+  _globals['_EVICTBROKERREQUEST']._serialized_start=3679
+  _globals['_EVICTBROKERREQUEST']._serialized_end=3768
+  _globals['_EVICTBROKERRESPONSE']._serialized_start=3770
+  _globals['_EVICTBROKERRESPONSE']._serialized_end=3839
+  _globals['_ADMINSERVICE']._serialized_start=3945
+  _globals['_ADMINSERVICE']._serialized_end=5303
 # @@protoc_insertion_point(module_scope)

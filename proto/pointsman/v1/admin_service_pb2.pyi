@@ -10,6 +10,7 @@ from google.protobuf import message as _message
 from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from pointsman.v1 import broker_pb2 as _broker_pb2
 import builtins as _builtins
 import sys
@@ -21,6 +22,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _GuardMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GuardModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GuardMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GUARD_MODE_UNSPECIFIED: _GuardMode.ValueType  # 0
+    """Not set: refused."""
+    GUARD_MODE_AUTO: _GuardMode.ValueType  # 1
+    """Keeps brokers while too many of a cluster are lost at once."""
+    GUARD_MODE_HOLD: _GuardMode.ValueType  # 2
+    """Keeps every broker of the cluster, however few are lost."""
+    GUARD_MODE_OFF: _GuardMode.ValueType  # 3
+    """Keeps none: whoever's time is over goes."""
+
+class GuardMode(_GuardMode, metaclass=_GuardModeEnumTypeWrapper):
+    """What the guard may do."""
+
+GUARD_MODE_UNSPECIFIED: GuardMode.ValueType  # 0
+"""Not set: refused."""
+GUARD_MODE_AUTO: GuardMode.ValueType  # 1
+"""Keeps brokers while too many of a cluster are lost at once."""
+GUARD_MODE_HOLD: GuardMode.ValueType  # 2
+"""Keeps every broker of the cluster, however few are lost."""
+GUARD_MODE_OFF: GuardMode.ValueType  # 3
+"""Keeps none: whoever's time is over goes."""
+Global___GuardMode: _TypeAlias = GuardMode  # noqa: Y015
 
 @_typing.final
 class ListBrokersRequest(_message.Message):
@@ -207,3 +236,1064 @@ class BrokerEvent(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BrokerEvent: _TypeAlias = BrokerEvent  # noqa: Y015
+
+@_typing.final
+class ListFlappingRequest(_message.Message):
+    """How many."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Only this cluster; empty: all."""
+    limit: _builtins.int
+    """At most so many, 1 to 1,000; 0: 100."""
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFlappingRequest: _TypeAlias = ListFlappingRequest  # noqa: Y015
+
+@_typing.final
+class ListFlappingResponse(_message.Message):
+    """The penalties."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCORES_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """The server that answers: its node name."""
+    @_builtins.property
+    def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___FlapScore]:
+        """The highest first."""
+
+    def __init__(
+        self,
+        *,
+        scores: _abc.Iterable[Global___FlapScore] | None = ...,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "scores", b"scores"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFlappingResponse: _TypeAlias = ListFlappingResponse  # noqa: Y015
+
+@_typing.final
+class FlapScore(_message.Message):
+    """How much one broker flapped (RFC 2439 damping, for people: routes do not depend on it)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    BROKER_NAME_FIELD_NUMBER: _builtins.int
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    PENALTY_FIELD_NUMBER: _builtins.int
+    FLAPPING_FIELD_NUMBER: _builtins.int
+    OUTAGES_FIELD_NUMBER: _builtins.int
+    LAST_EVENT_FIELD_NUMBER: _builtins.int
+    LAST_EVENT_AGO_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Cluster."""
+    broker_name: _builtins.str
+    """Broker name."""
+    broker_id: _builtins.int
+    """Position in the group."""
+    penalty: _builtins.float
+    """Now; halves every half-life."""
+    flapping: _builtins.bool
+    """Above `suppress_above` and not yet below `reuse_below`."""
+    outages: _builtins.int
+    """Times out of the routes that this boot charged."""
+    last_event: _builtins.str
+    """The last event that was charged."""
+    @_builtins.property
+    def last_event_ago(self) -> _duration_pb2.Duration:
+        """Time since it."""
+
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        broker_name: _builtins.str = ...,
+        broker_id: _builtins.int = ...,
+        penalty: _builtins.float = ...,
+        flapping: _builtins.bool = ...,
+        outages: _builtins.int = ...,
+        last_event: _builtins.str = ...,
+        last_event_ago: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_event_ago", b"last_event_ago"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "broker_name", b"broker_name", "cluster", b"cluster", "flapping", b"flapping", "last_event", b"last_event", "last_event_ago", b"last_event_ago", "outages", b"outages", "penalty", b"penalty"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FlapScore: _TypeAlias = FlapScore  # noqa: Y015
+
+@_typing.final
+class ListWatchersRequest(_message.Message):
+    """Whose watchers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWatchersRequest: _TypeAlias = ListWatchersRequest  # noqa: Y015
+
+@_typing.final
+class ListWatchersResponse(_message.Message):
+    """The watchers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATCHERS_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    total: _builtins.int
+    """How many there are."""
+    node: _builtins.str
+    """The server that answers: its node name."""
+    @_builtins.property
+    def watchers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Watcher]:
+        """The oldest first, at most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        watchers: _abc.Iterable[Global___Watcher] | None = ...,
+        total: _builtins.int = ...,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "total", b"total", "watchers", b"watchers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWatchersResponse: _TypeAlias = ListWatchersResponse  # noqa: Y015
+
+@_typing.final
+class Watcher(_message.Message):
+    """One open watch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PEER_FIELD_NUMBER: _builtins.int
+    AGE_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    peer: _builtins.str
+    """Address of the client's connection."""
+    topics: _builtins.int
+    """Topics it watches."""
+    pending: _builtins.int
+    """Changes that wait for this client to read."""
+    @_builtins.property
+    def age(self) -> _duration_pb2.Duration:
+        """How long it has been open."""
+
+    @_builtins.property
+    def lag(self) -> _duration_pb2.Duration:
+        """How long the oldest of them waits."""
+
+    def __init__(
+        self,
+        *,
+        peer: _builtins.str = ...,
+        age: _duration_pb2.Duration | None = ...,
+        topics: _builtins.int = ...,
+        pending: _builtins.int = ...,
+        lag: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "lag", b"lag"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "lag", b"lag", "peer", b"peer", "pending", b"pending", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Watcher: _TypeAlias = Watcher  # noqa: Y015
+
+@_typing.final
+class ListRouteDigestsRequest(_message.Message):
+    """Which page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Digests a page, 1 to 10,000; 0: 5,000."""
+    page_token: _builtins.str
+    """Where the last page ended; empty: the first page."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRouteDigestsRequest: _TypeAlias = ListRouteDigestsRequest  # noqa: Y015
+
+@_typing.final
+class ListRouteDigestsResponse(_message.Message):
+    """A page of digests."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page; empty on the last."""
+    node: _builtins.str
+    """The server that answers: its node name."""
+    state: _broker_pb2.NodeState.ValueType
+    """What it may be asked."""
+    @_builtins.property
+    def digests(self) -> _containers.RepeatedCompositeFieldContainer[Global___RouteDigest]:
+        """Sorted by topic."""
+
+    def __init__(
+        self,
+        *,
+        digests: _abc.Iterable[Global___RouteDigest] | None = ...,
+        next_page_token: _builtins.str = ...,
+        node: _builtins.str = ...,
+        state: _broker_pb2.NodeState.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests", "next_page_token", b"next_page_token", "node", b"node", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRouteDigestsResponse: _TypeAlias = ListRouteDigestsResponse  # noqa: Y015
+
+@_typing.final
+class RouteDigest(_message.Message):
+    """The digest of one topic's route."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    digest: _builtins.bytes
+    """As in Revision."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RouteDigest: _TypeAlias = RouteDigest  # noqa: Y015
+
+@_typing.final
+class GetNodeInfoRequest(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetNodeInfoRequest: _TypeAlias = GetNodeInfoRequest  # noqa: Y015
+
+@_typing.final
+class GetNodeInfoResponse(_message.Message):
+    """The node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SizesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NODE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    BOOT_FIELD_NUMBER: _builtins.int
+    UPTIME_FIELD_NUMBER: _builtins.int
+    SIZES_FIELD_NUMBER: _builtins.int
+    PROVISIONAL_BROKERS_FIELD_NUMBER: _builtins.int
+    GUARDS_FIELD_NUMBER: _builtins.int
+    CONFIGURATION_FIELD_NUMBER: _builtins.int
+    COMPLAINTS_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Its name in the history."""
+    version: _builtins.str
+    """Version of the software."""
+    state: _broker_pb2.NodeState.ValueType
+    """What it may be asked."""
+    boot: _builtins.int
+    """This process; the boot of its revisions."""
+    provisional_brokers: _builtins.int
+    """Brokers of the snapshot that were not heard yet, while it is WARMING."""
+    configuration: _builtins.str
+    """The effective configuration, TOML, without secrets."""
+    @_builtins.property
+    def uptime(self) -> _duration_pb2.Duration:
+        """Time since its start."""
+
+    @_builtins.property
+    def sizes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Sizes of its tables, by name: brokers, topics, watchers, keep_alive_streams, route_cache_bytes, ..."""
+
+    @_builtins.property
+    def guards(self) -> _containers.RepeatedCompositeFieldContainer[Global___GuardStatus]:
+        """The guard, by cluster."""
+
+    @_builtins.property
+    def complaints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is wrong with the node itself, for people: history or snapshot not written, rows dropped. Empty: nothing."""
+
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        version: _builtins.str = ...,
+        state: _broker_pb2.NodeState.ValueType = ...,
+        boot: _builtins.int = ...,
+        uptime: _duration_pb2.Duration | None = ...,
+        sizes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        provisional_brokers: _builtins.int = ...,
+        guards: _abc.Iterable[Global___GuardStatus] | None = ...,
+        configuration: _builtins.str = ...,
+        complaints: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["uptime", b"uptime"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot", b"boot", "complaints", b"complaints", "configuration", b"configuration", "guards", b"guards", "node", b"node", "provisional_brokers", b"provisional_brokers", "sizes", b"sizes", "state", b"state", "uptime", b"uptime", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetNodeInfoResponse: _TypeAlias = GetNodeInfoResponse  # noqa: Y015
+
+@_typing.final
+class GuardStatus(_message.Message):
+    """The guard of one cluster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    ACTIVE_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    LIVED_FIELD_NUMBER: _builtins.int
+    ACTIVE_FOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MODE_REMAINING_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Cluster."""
+    mode: Global___GuardMode.ValueType
+    """What it was told."""
+    active: _builtins.bool
+    """Whether it keeps brokers in the routes now."""
+    lost: _builtins.int
+    """Brokers lost in the window: silent, broken, failing, or removed."""
+    lived: _builtins.int
+    """Brokers that lived when the window began."""
+    reason: _builtins.str
+    """Why, for people."""
+    @_builtins.property
+    def active_for(self) -> _duration_pb2.Duration:
+        """How long it has been active."""
+
+    @_builtins.property
+    def mode_remaining(self) -> _duration_pb2.Duration:
+        """Time until the mode is AUTO again; absent: until it is told otherwise."""
+
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        mode: Global___GuardMode.ValueType = ...,
+        active: _builtins.bool = ...,
+        lost: _builtins.int = ...,
+        lived: _builtins.int = ...,
+        active_for: _duration_pb2.Duration | None = ...,
+        reason: _builtins.str = ...,
+        mode_remaining: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["active_for", b"active_for", "mode_remaining", b"mode_remaining"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "active_for", b"active_for", "cluster", b"cluster", "lived", b"lived", "lost", b"lost", "mode", b"mode", "mode_remaining", b"mode_remaining", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GuardStatus: _TypeAlias = GuardStatus  # noqa: Y015
+
+@_typing.final
+class SetWritePermRequest(_message.Message):
+    """Which perm."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    BROKER_NAME_FIELD_NUMBER: _builtins.int
+    WRITABLE_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Cluster."""
+    broker_name: _builtins.str
+    """Broker name."""
+    writable: _builtins.bool
+    """False wipes, true adds."""
+    by: _builtins.str
+    """Who asks, for the history: at most 128 characters."""
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        broker_name: _builtins.str = ...,
+        writable: _builtins.bool = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "by", b"by", "cluster", b"cluster", "writable", b"writable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetWritePermRequest: _TypeAlias = SetWritePermRequest  # noqa: Y015
+
+@_typing.final
+class SetWritePermResponse(_message.Message):
+    """Done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_COUNT_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    topic_count: _builtins.int
+    """Topics of the group."""
+    changed: _builtins.bool
+    """False: it was so already."""
+    def __init__(
+        self,
+        *,
+        topic_count: _builtins.int = ...,
+        changed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "topic_count", b"topic_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetWritePermResponse: _TypeAlias = SetWritePermResponse  # noqa: Y015
+
+@_typing.final
+class DeleteTopicRequest(_message.Message):
+    """Which topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    cluster: _builtins.str
+    """Only in this cluster; empty: in all."""
+    force: _builtins.bool
+    """Hide it although brokers hold it."""
+    by: _builtins.str
+    """Who asks, for the history."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        force: _builtins.bool = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "cluster", b"cluster", "force", b"force", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteTopicRequest: _TypeAlias = DeleteTopicRequest  # noqa: Y015
+
+@_typing.final
+class DeleteTopicResponse(_message.Message):
+    """Done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HIDDEN_ON_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hidden_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Broker names on which it is hidden now, as cluster/name."""
+
+    def __init__(
+        self,
+        *,
+        hidden_on: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hidden_on", b"hidden_on"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteTopicResponse: _TypeAlias = DeleteTopicResponse  # noqa: Y015
+
+@_typing.final
+class PutKvRequest(_message.Message):
+    """What to set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Namespace, 1 to 127 characters of a name's grammar."""
+    key: _builtins.str
+    """Key, same grammar."""
+    value: _builtins.str
+    """Value, at most 4,096 characters. In ORDER_TOPIC_CONFIG: `brokerName:queues;...`."""
+    by: _builtins.str
+    """Who asks, for the history."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        key: _builtins.str = ...,
+        value: _builtins.str = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "key", b"key", "namespace", b"namespace", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutKvRequest: _TypeAlias = PutKvRequest  # noqa: Y015
+
+@_typing.final
+class PutKvResponse(_message.Message):
+    """Done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGED_FIELD_NUMBER: _builtins.int
+    changed: _builtins.bool
+    """False: it was so already."""
+    def __init__(
+        self,
+        *,
+        changed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutKvResponse: _TypeAlias = PutKvResponse  # noqa: Y015
+
+@_typing.final
+class DeleteKvRequest(_message.Message):
+    """What to remove."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Namespace."""
+    key: _builtins.str
+    """Key."""
+    by: _builtins.str
+    """Who asks, for the history."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        key: _builtins.str = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "key", b"key", "namespace", b"namespace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteKvRequest: _TypeAlias = DeleteKvRequest  # noqa: Y015
+
+@_typing.final
+class DeleteKvResponse(_message.Message):
+    """Done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteKvResponse: _TypeAlias = DeleteKvResponse  # noqa: Y015
+
+@_typing.final
+class ListKvRequest(_message.Message):
+    """Which part."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Only this namespace; empty: all."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListKvRequest: _TypeAlias = ListKvRequest  # noqa: Y015
+
+@_typing.final
+class ListKvResponse(_message.Message):
+    """The configuration."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """The server that answers: its node name."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___KvEntry]:
+        """Sorted by namespace and key."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___KvEntry] | None = ...,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListKvResponse: _TypeAlias = ListKvResponse  # noqa: Y015
+
+@_typing.final
+class KvEntry(_message.Message):
+    """One key."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Namespace."""
+    key: _builtins.str
+    """Key."""
+    value: _builtins.str
+    """Value."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        key: _builtins.str = ...,
+        value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "namespace", b"namespace", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KvEntry: _TypeAlias = KvEntry  # noqa: Y015
+
+@_typing.final
+class SetGuardRequest(_message.Message):
+    """How the guard is to work."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Cluster."""
+    mode: Global___GuardMode.ValueType
+    """AUTO, HOLD or OFF."""
+    by: _builtins.str
+    """Who asks, for the history."""
+    @_builtins.property
+    def duration(self) -> _duration_pb2.Duration:
+        """Back to AUTO after this; absent: until told otherwise. At most a day."""
+
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        mode: Global___GuardMode.ValueType = ...,
+        duration: _duration_pb2.Duration | None = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "cluster", b"cluster", "duration", b"duration", "mode", b"mode"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetGuardRequest: _TypeAlias = SetGuardRequest  # noqa: Y015
+
+@_typing.final
+class SetGuardResponse(_message.Message):
+    """Done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GUARD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def guard(self) -> Global___GuardStatus:
+        """The guard now."""
+
+    def __init__(
+        self,
+        *,
+        guard: Global___GuardStatus | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["guard", b"guard"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["guard", b"guard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetGuardResponse: _TypeAlias = SetGuardResponse  # noqa: Y015
+
+@_typing.final
+class SetMaintenanceRequest(_message.Message):
+    """Which absence."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    BROKER_NAME_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Cluster."""
+    broker_name: _builtins.str
+    """Broker name; empty: the whole cluster."""
+    note: _builtins.str
+    """What for, for people: at most 1,024 characters."""
+    by: _builtins.str
+    """Who asks, for the history."""
+    @_builtins.property
+    def duration(self) -> _duration_pb2.Duration:
+        """How long, more than zero and at most seven days; absent: ends the window."""
+
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        broker_name: _builtins.str = ...,
+        duration: _duration_pb2.Duration | None = ...,
+        note: _builtins.str = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "by", b"by", "cluster", b"cluster", "duration", b"duration", "note", b"note"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetMaintenanceRequest: _TypeAlias = SetMaintenanceRequest  # noqa: Y015
+
+@_typing.final
+class SetMaintenanceResponse(_message.Message):
+    """Done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGED_FIELD_NUMBER: _builtins.int
+    changed: _builtins.bool
+    """False: there was no window to end."""
+    def __init__(
+        self,
+        *,
+        changed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetMaintenanceResponse: _TypeAlias = SetMaintenanceResponse  # noqa: Y015
+
+@_typing.final
+class ListMaintenanceRequest(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMaintenanceRequest: _TypeAlias = ListMaintenanceRequest  # noqa: Y015
+
+@_typing.final
+class ListMaintenanceResponse(_message.Message):
+    """The windows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """The server that answers: its node name."""
+    @_builtins.property
+    def windows(self) -> _containers.RepeatedCompositeFieldContainer[Global___MaintenanceWindow]:
+        """Sorted by cluster and broker name."""
+
+    def __init__(
+        self,
+        *,
+        windows: _abc.Iterable[Global___MaintenanceWindow] | None = ...,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMaintenanceResponse: _TypeAlias = ListMaintenanceResponse  # noqa: Y015
+
+@_typing.final
+class MaintenanceWindow(_message.Message):
+    """One open window."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    BROKER_NAME_FIELD_NUMBER: _builtins.int
+    REMAINING_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Cluster."""
+    broker_name: _builtins.str
+    """Broker name; empty: the whole cluster."""
+    note: _builtins.str
+    """What for."""
+    by: _builtins.str
+    """Who announced it."""
+    @_builtins.property
+    def remaining(self) -> _duration_pb2.Duration:
+        """How long it still is open."""
+
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        broker_name: _builtins.str = ...,
+        remaining: _duration_pb2.Duration | None = ...,
+        note: _builtins.str = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["remaining", b"remaining"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "by", b"by", "cluster", b"cluster", "note", b"note", "remaining", b"remaining"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MaintenanceWindow: _TypeAlias = MaintenanceWindow  # noqa: Y015
+
+@_typing.final
+class SetDrainRequest(_message.Message):
+    """Drain or not."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAINING_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    draining: _builtins.bool
+    """True sends clients elsewhere, false takes them again."""
+    by: _builtins.str
+    """Who asks, for the history."""
+    def __init__(
+        self,
+        *,
+        draining: _builtins.bool = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "draining", b"draining"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetDrainRequest: _TypeAlias = SetDrainRequest  # noqa: Y015
+
+@_typing.final
+class SetDrainResponse(_message.Message):
+    """Done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    state: _broker_pb2.NodeState.ValueType
+    """What the node may be asked now."""
+    def __init__(
+        self,
+        *,
+        state: _broker_pb2.NodeState.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetDrainResponse: _TypeAlias = SetDrainResponse  # noqa: Y015
+
+@_typing.final
+class EvictBrokerRequest(_message.Message):
+    """Whom."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    BROKER_NAME_FIELD_NUMBER: _builtins.int
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Cluster."""
+    broker_name: _builtins.str
+    """Broker name."""
+    broker_id: _builtins.int
+    """Position in the group."""
+    by: _builtins.str
+    """Who asks, for the history."""
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        broker_name: _builtins.str = ...,
+        broker_id: _builtins.int = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "broker_name", b"broker_name", "by", b"by", "cluster", b"cluster"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EvictBrokerRequest: _TypeAlias = EvictBrokerRequest  # noqa: Y015
+
+@_typing.final
+class EvictBrokerResponse(_message.Message):
+    """Done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDENTITY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def identity(self) -> _broker_pb2.BrokerIdentity:
+        """The registration that is gone."""
+
+    def __init__(
+        self,
+        *,
+        identity: _broker_pb2.BrokerIdentity | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EvictBrokerResponse: _TypeAlias = EvictBrokerResponse  # noqa: Y015

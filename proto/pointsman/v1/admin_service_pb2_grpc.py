@@ -45,6 +45,76 @@ class AdminServiceStub:
                 request_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListBrokerEventsRequest.SerializeToString,
                 response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListBrokerEventsResponse.FromString,
                 _registered_method=True)
+        self.ListFlapping = channel.unary_unary(
+                '/pointsman.v1.AdminService/ListFlapping',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListFlappingRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListFlappingResponse.FromString,
+                _registered_method=True)
+        self.ListWatchers = channel.unary_unary(
+                '/pointsman.v1.AdminService/ListWatchers',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListWatchersRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListWatchersResponse.FromString,
+                _registered_method=True)
+        self.ListRouteDigests = channel.unary_unary(
+                '/pointsman.v1.AdminService/ListRouteDigests',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListRouteDigestsRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListRouteDigestsResponse.FromString,
+                _registered_method=True)
+        self.GetNodeInfo = channel.unary_unary(
+                '/pointsman.v1.AdminService/GetNodeInfo',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.GetNodeInfoRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.GetNodeInfoResponse.FromString,
+                _registered_method=True)
+        self.SetWritePerm = channel.unary_unary(
+                '/pointsman.v1.AdminService/SetWritePerm',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.SetWritePermRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.SetWritePermResponse.FromString,
+                _registered_method=True)
+        self.DeleteTopic = channel.unary_unary(
+                '/pointsman.v1.AdminService/DeleteTopic',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.DeleteTopicRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.DeleteTopicResponse.FromString,
+                _registered_method=True)
+        self.PutKv = channel.unary_unary(
+                '/pointsman.v1.AdminService/PutKv',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.PutKvRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.PutKvResponse.FromString,
+                _registered_method=True)
+        self.DeleteKv = channel.unary_unary(
+                '/pointsman.v1.AdminService/DeleteKv',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.DeleteKvRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.DeleteKvResponse.FromString,
+                _registered_method=True)
+        self.ListKv = channel.unary_unary(
+                '/pointsman.v1.AdminService/ListKv',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListKvRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListKvResponse.FromString,
+                _registered_method=True)
+        self.SetGuard = channel.unary_unary(
+                '/pointsman.v1.AdminService/SetGuard',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.SetGuardRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.SetGuardResponse.FromString,
+                _registered_method=True)
+        self.SetMaintenance = channel.unary_unary(
+                '/pointsman.v1.AdminService/SetMaintenance',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.SetMaintenanceRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.SetMaintenanceResponse.FromString,
+                _registered_method=True)
+        self.ListMaintenance = channel.unary_unary(
+                '/pointsman.v1.AdminService/ListMaintenance',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListMaintenanceRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListMaintenanceResponse.FromString,
+                _registered_method=True)
+        self.SetDrain = channel.unary_unary(
+                '/pointsman.v1.AdminService/SetDrain',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.SetDrainRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.SetDrainResponse.FromString,
+                _registered_method=True)
+        self.EvictBroker = channel.unary_unary(
+                '/pointsman.v1.AdminService/EvictBroker',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.EvictBrokerRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.EvictBrokerResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -65,6 +135,106 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListFlapping(self, request, context):
+        """Brokers by flap penalty, the highest first, those that are gone included.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListWatchers(self, request, context):
+        """Who watches a topic here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRouteDigests(self, request, context):
+        """Digests of all routes, in pages, to compare nodes with.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetNodeInfo(self, request, context):
+        """The node itself: version, state, sizes, configuration.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetWritePerm(self, request, context):
+        """Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
+        topics and a restart of this server, and ends with the broker's next incarnation. NOT_FOUND: no such broker name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteTopic(self, request, context):
+        """Deletes a topic here. FAILED_PRECONDITION, naming the brokers, while brokers hold it, unless forced: then it is
+        hidden (a tombstone) until each of them brings another version of its topics.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutKv(self, request, context):
+        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteKv(self, request, context):
+        """Removes one key. NOT_FOUND when there is none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListKv(self, request, context):
+        """The KV configuration, sorted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetGuard(self, request, context):
+        """Sets how the guard of a cluster works.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetMaintenance(self, request, context):
+        """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListMaintenance(self, request, context):
+        """The maintenance windows that are open.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetDrain(self, request, context):
+        """Sends this node's clients to other nodes, or takes them again. Brokers go on registering and beating here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EvictBroker(self, request, context):
+        """Removes one registration at once. An agent that lives registers again with its next beat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +247,76 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListBrokerEvents,
                     request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListBrokerEventsRequest.FromString,
                     response_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListBrokerEventsResponse.SerializeToString,
+            ),
+            'ListFlapping': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFlapping,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListFlappingRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListFlappingResponse.SerializeToString,
+            ),
+            'ListWatchers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWatchers,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListWatchersRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListWatchersResponse.SerializeToString,
+            ),
+            'ListRouteDigests': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRouteDigests,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListRouteDigestsRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListRouteDigestsResponse.SerializeToString,
+            ),
+            'GetNodeInfo': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetNodeInfo,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.GetNodeInfoRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.GetNodeInfoResponse.SerializeToString,
+            ),
+            'SetWritePerm': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetWritePerm,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.SetWritePermRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.SetWritePermResponse.SerializeToString,
+            ),
+            'DeleteTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteTopic,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.DeleteTopicRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.DeleteTopicResponse.SerializeToString,
+            ),
+            'PutKv': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutKv,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.PutKvRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.PutKvResponse.SerializeToString,
+            ),
+            'DeleteKv': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteKv,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.DeleteKvRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.DeleteKvResponse.SerializeToString,
+            ),
+            'ListKv': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListKv,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListKvRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListKvResponse.SerializeToString,
+            ),
+            'SetGuard': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetGuard,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.SetGuardRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.SetGuardResponse.SerializeToString,
+            ),
+            'SetMaintenance': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetMaintenance,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.SetMaintenanceRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.SetMaintenanceResponse.SerializeToString,
+            ),
+            'ListMaintenance': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMaintenance,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListMaintenanceRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListMaintenanceResponse.SerializeToString,
+            ),
+            'SetDrain': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetDrain,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.SetDrainRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.SetDrainResponse.SerializeToString,
+            ),
+            'EvictBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.EvictBroker,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.EvictBrokerRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.EvictBrokerResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +374,384 @@ class AdminService:
             '/pointsman.v1.AdminService/ListBrokerEvents',
             pointsman_dot_v1_dot_admin__service__pb2.ListBrokerEventsRequest.SerializeToString,
             pointsman_dot_v1_dot_admin__service__pb2.ListBrokerEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFlapping(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/ListFlapping',
+            pointsman_dot_v1_dot_admin__service__pb2.ListFlappingRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.ListFlappingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWatchers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/ListWatchers',
+            pointsman_dot_v1_dot_admin__service__pb2.ListWatchersRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.ListWatchersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRouteDigests(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/ListRouteDigests',
+            pointsman_dot_v1_dot_admin__service__pb2.ListRouteDigestsRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.ListRouteDigestsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetNodeInfo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/GetNodeInfo',
+            pointsman_dot_v1_dot_admin__service__pb2.GetNodeInfoRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.GetNodeInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetWritePerm(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/SetWritePerm',
+            pointsman_dot_v1_dot_admin__service__pb2.SetWritePermRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.SetWritePermResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/DeleteTopic',
+            pointsman_dot_v1_dot_admin__service__pb2.DeleteTopicRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.DeleteTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutKv(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/PutKv',
+            pointsman_dot_v1_dot_admin__service__pb2.PutKvRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.PutKvResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteKv(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/DeleteKv',
+            pointsman_dot_v1_dot_admin__service__pb2.DeleteKvRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.DeleteKvResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListKv(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/ListKv',
+            pointsman_dot_v1_dot_admin__service__pb2.ListKvRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.ListKvResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetGuard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/SetGuard',
+            pointsman_dot_v1_dot_admin__service__pb2.SetGuardRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.SetGuardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetMaintenance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/SetMaintenance',
+            pointsman_dot_v1_dot_admin__service__pb2.SetMaintenanceRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.SetMaintenanceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMaintenance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/ListMaintenance',
+            pointsman_dot_v1_dot_admin__service__pb2.ListMaintenanceRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.ListMaintenanceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetDrain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/SetDrain',
+            pointsman_dot_v1_dot_admin__service__pb2.SetDrainRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.SetDrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EvictBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/EvictBroker',
+            pointsman_dot_v1_dot_admin__service__pb2.EvictBrokerRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.EvictBrokerResponse.FromString,
             options,
             channel_credentials,
             insecure,

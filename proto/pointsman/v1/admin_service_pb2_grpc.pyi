@@ -37,6 +37,38 @@ class AdminServiceStub:
     """The brokers known here, with their liveness, sorted by (cluster, broker name, broker id), in pages."""
     ListBrokerEvents: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListBrokerEventsRequest, _admin_service_pb2.ListBrokerEventsResponse]
     """The last events of one broker name, oldest first, those of brokers that are gone included."""
+    ListFlapping: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListFlappingRequest, _admin_service_pb2.ListFlappingResponse]
+    """Brokers by flap penalty, the highest first, those that are gone included."""
+    ListWatchers: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListWatchersRequest, _admin_service_pb2.ListWatchersResponse]
+    """Who watches a topic here."""
+    ListRouteDigests: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListRouteDigestsRequest, _admin_service_pb2.ListRouteDigestsResponse]
+    """Digests of all routes, in pages, to compare nodes with."""
+    GetNodeInfo: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetNodeInfoRequest, _admin_service_pb2.GetNodeInfoResponse]
+    """The node itself: version, state, sizes, configuration."""
+    SetWritePerm: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetWritePermRequest, _admin_service_pb2.SetWritePermResponse]
+    """Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
+    topics and a restart of this server, and ends with the broker's next incarnation. NOT_FOUND: no such broker name.
+    """
+    DeleteTopic: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteTopicRequest, _admin_service_pb2.DeleteTopicResponse]
+    """Deletes a topic here. FAILED_PRECONDITION, naming the brokers, while brokers hold it, unless forced: then it is
+    hidden (a tombstone) until each of them brings another version of its topics.
+    """
+    PutKv: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.PutKvRequest, _admin_service_pb2.PutKvResponse]
+    """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG."""
+    DeleteKv: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteKvRequest, _admin_service_pb2.DeleteKvResponse]
+    """Removes one key. NOT_FOUND when there is none."""
+    ListKv: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListKvRequest, _admin_service_pb2.ListKvResponse]
+    """The KV configuration, sorted."""
+    SetGuard: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetGuardRequest, _admin_service_pb2.SetGuardResponse]
+    """Sets how the guard of a cluster works."""
+    SetMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetMaintenanceRequest, _admin_service_pb2.SetMaintenanceResponse]
+    """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them."""
+    ListMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListMaintenanceRequest, _admin_service_pb2.ListMaintenanceResponse]
+    """The maintenance windows that are open."""
+    SetDrain: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetDrainRequest, _admin_service_pb2.SetDrainResponse]
+    """Sends this node's clients to other nodes, or takes them again. Brokers go on registering and beating here."""
+    EvictBroker: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.EvictBrokerRequest, _admin_service_pb2.EvictBrokerResponse]
+    """Removes one registration at once. An agent that lives registers again with its next beat."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -47,6 +79,38 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """The brokers known here, with their liveness, sorted by (cluster, broker name, broker id), in pages."""
     ListBrokerEvents: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListBrokerEventsRequest, _admin_service_pb2.ListBrokerEventsResponse]  # type: ignore[assignment]
     """The last events of one broker name, oldest first, those of brokers that are gone included."""
+    ListFlapping: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListFlappingRequest, _admin_service_pb2.ListFlappingResponse]  # type: ignore[assignment]
+    """Brokers by flap penalty, the highest first, those that are gone included."""
+    ListWatchers: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListWatchersRequest, _admin_service_pb2.ListWatchersResponse]  # type: ignore[assignment]
+    """Who watches a topic here."""
+    ListRouteDigests: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListRouteDigestsRequest, _admin_service_pb2.ListRouteDigestsResponse]  # type: ignore[assignment]
+    """Digests of all routes, in pages, to compare nodes with."""
+    GetNodeInfo: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetNodeInfoRequest, _admin_service_pb2.GetNodeInfoResponse]  # type: ignore[assignment]
+    """The node itself: version, state, sizes, configuration."""
+    SetWritePerm: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetWritePermRequest, _admin_service_pb2.SetWritePermResponse]  # type: ignore[assignment]
+    """Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
+    topics and a restart of this server, and ends with the broker's next incarnation. NOT_FOUND: no such broker name.
+    """
+    DeleteTopic: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteTopicRequest, _admin_service_pb2.DeleteTopicResponse]  # type: ignore[assignment]
+    """Deletes a topic here. FAILED_PRECONDITION, naming the brokers, while brokers hold it, unless forced: then it is
+    hidden (a tombstone) until each of them brings another version of its topics.
+    """
+    PutKv: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.PutKvRequest, _admin_service_pb2.PutKvResponse]  # type: ignore[assignment]
+    """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG."""
+    DeleteKv: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteKvRequest, _admin_service_pb2.DeleteKvResponse]  # type: ignore[assignment]
+    """Removes one key. NOT_FOUND when there is none."""
+    ListKv: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListKvRequest, _admin_service_pb2.ListKvResponse]  # type: ignore[assignment]
+    """The KV configuration, sorted."""
+    SetGuard: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetGuardRequest, _admin_service_pb2.SetGuardResponse]  # type: ignore[assignment]
+    """Sets how the guard of a cluster works."""
+    SetMaintenance: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetMaintenanceRequest, _admin_service_pb2.SetMaintenanceResponse]  # type: ignore[assignment]
+    """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them."""
+    ListMaintenance: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListMaintenanceRequest, _admin_service_pb2.ListMaintenanceResponse]  # type: ignore[assignment]
+    """The maintenance windows that are open."""
+    SetDrain: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetDrainRequest, _admin_service_pb2.SetDrainResponse]  # type: ignore[assignment]
+    """Sends this node's clients to other nodes, or takes them again. Brokers go on registering and beating here."""
+    EvictBroker: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.EvictBrokerRequest, _admin_service_pb2.EvictBrokerResponse]  # type: ignore[assignment]
+    """Removes one registration at once. An agent that lives registers again with its next beat."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """The view of an operator. Nodes share nothing: ask each."""
@@ -66,5 +130,121 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.ListBrokerEventsResponse, _abc.Awaitable[_admin_service_pb2.ListBrokerEventsResponse]]:
         """The last events of one broker name, oldest first, those of brokers that are gone included."""
+
+    @_abc_1.abstractmethod
+    def ListFlapping(
+        self,
+        request: _admin_service_pb2.ListFlappingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ListFlappingResponse, _abc.Awaitable[_admin_service_pb2.ListFlappingResponse]]:
+        """Brokers by flap penalty, the highest first, those that are gone included."""
+
+    @_abc_1.abstractmethod
+    def ListWatchers(
+        self,
+        request: _admin_service_pb2.ListWatchersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ListWatchersResponse, _abc.Awaitable[_admin_service_pb2.ListWatchersResponse]]:
+        """Who watches a topic here."""
+
+    @_abc_1.abstractmethod
+    def ListRouteDigests(
+        self,
+        request: _admin_service_pb2.ListRouteDigestsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ListRouteDigestsResponse, _abc.Awaitable[_admin_service_pb2.ListRouteDigestsResponse]]:
+        """Digests of all routes, in pages, to compare nodes with."""
+
+    @_abc_1.abstractmethod
+    def GetNodeInfo(
+        self,
+        request: _admin_service_pb2.GetNodeInfoRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.GetNodeInfoResponse, _abc.Awaitable[_admin_service_pb2.GetNodeInfoResponse]]:
+        """The node itself: version, state, sizes, configuration."""
+
+    @_abc_1.abstractmethod
+    def SetWritePerm(
+        self,
+        request: _admin_service_pb2.SetWritePermRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.SetWritePermResponse, _abc.Awaitable[_admin_service_pb2.SetWritePermResponse]]:
+        """Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
+        topics and a restart of this server, and ends with the broker's next incarnation. NOT_FOUND: no such broker name.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteTopic(
+        self,
+        request: _admin_service_pb2.DeleteTopicRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.DeleteTopicResponse, _abc.Awaitable[_admin_service_pb2.DeleteTopicResponse]]:
+        """Deletes a topic here. FAILED_PRECONDITION, naming the brokers, while brokers hold it, unless forced: then it is
+        hidden (a tombstone) until each of them brings another version of its topics.
+        """
+
+    @_abc_1.abstractmethod
+    def PutKv(
+        self,
+        request: _admin_service_pb2.PutKvRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.PutKvResponse, _abc.Awaitable[_admin_service_pb2.PutKvResponse]]:
+        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG."""
+
+    @_abc_1.abstractmethod
+    def DeleteKv(
+        self,
+        request: _admin_service_pb2.DeleteKvRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.DeleteKvResponse, _abc.Awaitable[_admin_service_pb2.DeleteKvResponse]]:
+        """Removes one key. NOT_FOUND when there is none."""
+
+    @_abc_1.abstractmethod
+    def ListKv(
+        self,
+        request: _admin_service_pb2.ListKvRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ListKvResponse, _abc.Awaitable[_admin_service_pb2.ListKvResponse]]:
+        """The KV configuration, sorted."""
+
+    @_abc_1.abstractmethod
+    def SetGuard(
+        self,
+        request: _admin_service_pb2.SetGuardRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.SetGuardResponse, _abc.Awaitable[_admin_service_pb2.SetGuardResponse]]:
+        """Sets how the guard of a cluster works."""
+
+    @_abc_1.abstractmethod
+    def SetMaintenance(
+        self,
+        request: _admin_service_pb2.SetMaintenanceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.SetMaintenanceResponse, _abc.Awaitable[_admin_service_pb2.SetMaintenanceResponse]]:
+        """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them."""
+
+    @_abc_1.abstractmethod
+    def ListMaintenance(
+        self,
+        request: _admin_service_pb2.ListMaintenanceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ListMaintenanceResponse, _abc.Awaitable[_admin_service_pb2.ListMaintenanceResponse]]:
+        """The maintenance windows that are open."""
+
+    @_abc_1.abstractmethod
+    def SetDrain(
+        self,
+        request: _admin_service_pb2.SetDrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.SetDrainResponse, _abc.Awaitable[_admin_service_pb2.SetDrainResponse]]:
+        """Sends this node's clients to other nodes, or takes them again. Brokers go on registering and beating here."""
+
+    @_abc_1.abstractmethod
+    def EvictBroker(
+        self,
+        request: _admin_service_pb2.EvictBrokerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.EvictBrokerResponse, _abc.Awaitable[_admin_service_pb2.EvictBrokerResponse]]:
+        """Removes one registration at once. An agent that lives registers again with its next beat."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

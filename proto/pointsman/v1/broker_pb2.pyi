@@ -81,6 +81,34 @@ BROKER_STATE_PROBE_FAILED: BrokerState.ValueType  # 5
 """Its agent lives and says that the broker does not answer; not routed."""
 Global___BrokerState: _TypeAlias = BrokerState  # noqa: Y015
 
+class _NodeState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NodeStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NODE_STATE_UNSPECIFIED: _NodeState.ValueType  # 0
+    """Not set."""
+    NODE_STATE_WARMING: _NodeState.ValueType  # 1
+    """Just started: it answers what it knows, and UNAVAILABLE for what it may not have heard of yet."""
+    NODE_STATE_READY: _NodeState.ValueType  # 2
+    """It knows what there is."""
+    NODE_STATE_DRAINING: _NodeState.ValueType  # 3
+    """About to stop, or told to send its clients elsewhere."""
+
+class NodeState(_NodeState, metaclass=_NodeStateEnumTypeWrapper):
+    """What a name server may be asked."""
+
+NODE_STATE_UNSPECIFIED: NodeState.ValueType  # 0
+"""Not set."""
+NODE_STATE_WARMING: NodeState.ValueType  # 1
+"""Just started: it answers what it knows, and UNAVAILABLE for what it may not have heard of yet."""
+NODE_STATE_READY: NodeState.ValueType  # 2
+"""It knows what there is."""
+NODE_STATE_DRAINING: NodeState.ValueType  # 3
+"""About to stop, or told to send its clients elsewhere."""
+Global___NodeState: _TypeAlias = NodeState  # noqa: Y015
+
 @_typing.final
 class BrokerIdentity(_message.Message):
     """A claim on one position in a replica group."""
@@ -376,6 +404,10 @@ class BrokerStatus(_message.Message):
     STREAM_OPEN_FIELD_NUMBER: _builtins.int
     HEALTH_FIELD_NUMBER: _builtins.int
     ACTING_MASTER_FIELD_NUMBER: _builtins.int
+    PROTECTED_FROM_FIELD_NUMBER: _builtins.int
+    WRITE_WIPED_FIELD_NUMBER: _builtins.int
+    IN_MAINTENANCE_FIELD_NUMBER: _builtins.int
+    PENALTY_FIELD_NUMBER: _builtins.int
     state: Global___BrokerState.ValueType
     """How this name server sees it."""
     generation: _builtins.int
@@ -402,6 +434,14 @@ class BrokerStatus(_message.Message):
     """Whether beats come on a KeepAlive stream."""
     acting_master: _builtins.bool
     """Whether this replica may act as master."""
+    protected_from: _builtins.str
+    """Why it would be out of the routes if the guard did not keep it: SILENCE, STREAM_BROKEN or PROBE; else empty."""
+    write_wiped: _builtins.bool
+    """Whether an operator wiped the write permission of its group."""
+    in_maintenance: _builtins.bool
+    """Whether a maintenance window covers it."""
+    penalty: _builtins.float
+    """Its flap penalty now, decayed; see ListFlapping."""
     @_builtins.property
     def identity(self) -> Global___BrokerIdentity:
         """Who it is."""
@@ -458,10 +498,14 @@ class BrokerStatus(_message.Message):
         stream_open: _builtins.bool = ...,
         health: Global___BrokerHealth | None = ...,
         acting_master: _builtins.bool = ...,
+        protected_from: _builtins.str = ...,
+        write_wiped: _builtins.bool = ...,
+        in_maintenance: _builtins.bool = ...,
+        penalty: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "expiry", b"expiry", "health", b"health", "heartbeat_interval", b"heartbeat_interval", "identity", b"identity", "registered_at", b"registered_at", "silence", b"silence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acting_master", b"acting_master", "agent_addr", b"agent_addr", "agent_version", b"agent_version", "brings_topics", b"brings_topics", "broker_version", b"broker_version", "data_version", b"data_version", "expiry", b"expiry", "generation", b"generation", "ha_addr", b"ha_addr", "health", b"health", "heartbeat_interval", b"heartbeat_interval", "host", b"host", "identity", b"identity", "incarnation", b"incarnation", "labels", b"labels", "registered_at", b"registered_at", "silence", b"silence", "state", b"state", "stream_open", b"stream_open", "topic_count", b"topic_count", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acting_master", b"acting_master", "agent_addr", b"agent_addr", "agent_version", b"agent_version", "brings_topics", b"brings_topics", "broker_version", b"broker_version", "data_version", b"data_version", "expiry", b"expiry", "generation", b"generation", "ha_addr", b"ha_addr", "health", b"health", "heartbeat_interval", b"heartbeat_interval", "host", b"host", "identity", b"identity", "in_maintenance", b"in_maintenance", "incarnation", b"incarnation", "labels", b"labels", "penalty", b"penalty", "protected_from", b"protected_from", "registered_at", b"registered_at", "silence", b"silence", "state", b"state", "stream_open", b"stream_open", "topic_count", b"topic_count", "write_wiped", b"write_wiped", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,22 +28,26 @@ class GetTopicRouteRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     CLUSTER_FIELD_NUMBER: _builtins.int
     ZONE_FIELD_NUMBER: _builtins.int
+    KNOWN_DIGEST_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     cluster: _builtins.str
     """Only brokers of this cluster; empty: of all."""
     zone: _builtins.str
     """Only replica groups of this zone, and those without a master (RocketMQ's zone mode); empty: of all."""
+    known_digest: _builtins.bytes
+    """Digest of the route that the client has, from any node; while it is still the same the answer is `unchanged`."""
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         cluster: _builtins.str = ...,
         zone: _builtins.str = ...,
+        known_digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "topic", b"topic", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "known_digest", b"known_digest", "topic", b"topic", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -51,27 +55,263 @@ Global___GetTopicRouteRequest: _TypeAlias = GetTopicRouteRequest  # noqa: Y015
 
 @_typing.final
 class GetTopicRouteResponse(_message.Message):
-    """The answer."""
+    """The answer: a route, or that the known one is still good."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROUTE_FIELD_NUMBER: _builtins.int
+    UNCHANGED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def route(self) -> Global___TopicRoute:
-        """The route."""
+        """The route; absent with `unchanged`."""
+
+    @_builtins.property
+    def unchanged(self) -> Global___Revision:
+        """Set when the route has the digest that the client knows: the revision it has here."""
 
     def __init__(
         self,
         *,
         route: Global___TopicRoute | None = ...,
+        unchanged: Global___Revision | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["route", b"route"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["route", b"route", "unchanged", b"unchanged"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["route", b"route"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["route", b"route", "unchanged", b"unchanged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetTopicRouteResponse: _TypeAlias = GetTopicRouteResponse  # noqa: Y015
+
+@_typing.final
+class KnownRoute(_message.Message):
+    """A topic, and what the client knows of its route."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    @_builtins.property
+    def revision(self) -> Global___Revision:
+        """The revision that the client has; absent: none."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        revision: Global___Revision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KnownRoute: _TypeAlias = KnownRoute  # noqa: Y015
+
+@_typing.final
+class GetTopicRoutesRequest(_message.Message):
+    """A query for many routes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    ZONE_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Only brokers of this cluster; empty: of all."""
+    zone: _builtins.str
+    """As in GetTopicRouteRequest."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___KnownRoute]:
+        """At most 1,000 topics, each once."""
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[Global___KnownRoute] | None = ...,
+        cluster: _builtins.str = ...,
+        zone: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "topics", b"topics", "zone", b"zone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTopicRoutesRequest: _TypeAlias = GetTopicRoutesRequest  # noqa: Y015
+
+@_typing.final
+class GetTopicRoutesResponse(_message.Message):
+    """The answers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUTES_FIELD_NUMBER: _builtins.int
+    UNCHANGED_FIELD_NUMBER: _builtins.int
+    NOT_FOUND_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def routes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicRoute]:
+        """Routes that differ from the known ones, in the order asked for."""
+
+    @_builtins.property
+    def unchanged(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Topics whose digest is the known one."""
+
+    @_builtins.property
+    def not_found(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Topics that no broker in the routes has."""
+
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Topics left out so that the answer fits into one message, and those that a warming server does not know yet: ask
+        again, or elsewhere.
+        """
+
+    def __init__(
+        self,
+        *,
+        routes: _abc.Iterable[Global___TopicRoute] | None = ...,
+        unchanged: _abc.Iterable[_builtins.str] | None = ...,
+        not_found: _abc.Iterable[_builtins.str] | None = ...,
+        left_out: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "not_found", b"not_found", "routes", b"routes", "unchanged", b"unchanged"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTopicRoutesResponse: _TypeAlias = GetTopicRoutesResponse  # noqa: Y015
+
+@_typing.final
+class WatchTopicRoutesRequest(_message.Message):
+    """Which routes to watch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    ZONE_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Only brokers of this cluster; empty: of all."""
+    zone: _builtins.str
+    """As in GetTopicRouteRequest."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___KnownRoute]:
+        """At most the server's `max_topics_per_watch`, each once. A route whose known revision is of this boot and has
+        the same digest is not sent again; a revision of another boot gets the full state.
+        """
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[Global___KnownRoute] | None = ...,
+        cluster: _builtins.str = ...,
+        zone: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "topics", b"topics", "zone", b"zone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchTopicRoutesRequest: _TypeAlias = WatchTopicRoutesRequest  # noqa: Y015
+
+@_typing.final
+class WatchTopicRoutesResponse(_message.Message):
+    """One piece of news. Exactly one field is set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUTE_FIELD_NUMBER: _builtins.int
+    GONE_FIELD_NUMBER: _builtins.int
+    SYNCED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def route(self) -> Global___TopicRoute:
+        """The route of one topic is now this. Field number as in GetTopicRouteResponse: the same bytes serve both."""
+
+    @_builtins.property
+    def gone(self) -> Global___TopicGone:
+        """No broker in the routes has the topic."""
+
+    @_builtins.property
+    def synced(self) -> Global___WatchSynced:
+        """The state of every topic asked for has been sent; what follows is change."""
+
+    def __init__(
+        self,
+        *,
+        route: Global___TopicRoute | None = ...,
+        gone: Global___TopicGone | None = ...,
+        synced: Global___WatchSynced | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gone", b"gone", "news", b"news", "route", b"route", "synced", b"synced"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gone", b"gone", "news", b"news", "route", b"route", "synced", b"synced"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_news: _TypeAlias = _typing.Literal["route", "gone", "synced"]  # noqa: Y015
+    _WhichOneofArgType_news: _TypeAlias = _typing.Literal["news", b"news"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_news) -> _WhichOneofReturnType_news | None: ...
+
+Global___WatchTopicRoutesResponse: _TypeAlias = WatchTopicRoutesResponse  # noqa: Y015
+
+@_typing.final
+class TopicGone(_message.Message):
+    """A topic without a route."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    @_builtins.property
+    def revision(self) -> Global___Revision:
+        """When it was found gone; the digest is empty."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        revision: Global___Revision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicGone: _TypeAlias = TopicGone  # noqa: Y015
+
+@_typing.final
+class WatchSynced(_message.Message):
+    """The end of the first state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    UNCHANGED_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """The node that serves this watch."""
+    unchanged: _builtins.int
+    """How many of the topics were still as the client knew them, and were not sent."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        unchanged: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "unchanged", b"unchanged"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchSynced: _TypeAlias = WatchSynced  # noqa: Y015
 
 @_typing.final
 class Revision(_message.Message):
@@ -229,8 +469,11 @@ class ListTopicsResponse(_message.Message):
 
     TOPICS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    NODE_STATE_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Token of the next page; empty on the last."""
+    node_state: _broker_pb2.NodeState.ValueType
+    """WARMING: the list may not be whole yet."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names, sorted."""
@@ -240,10 +483,11 @@ class ListTopicsResponse(_message.Message):
         *,
         topics: _abc.Iterable[_builtins.str] | None = ...,
         next_page_token: _builtins.str = ...,
+        node_state: _broker_pb2.NodeState.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "node_state", b"node_state", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -278,6 +522,9 @@ class GetClusterInfoResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTERS_FIELD_NUMBER: _builtins.int
+    NODE_STATE_FIELD_NUMBER: _builtins.int
+    node_state: _broker_pb2.NodeState.ValueType
+    """WARMING: the list may not be whole yet."""
     @_builtins.property
     def clusters(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterData]:
         """The clusters."""
@@ -286,10 +533,11 @@ class GetClusterInfoResponse(_message.Message):
         self,
         *,
         clusters: _abc.Iterable[Global___ClusterData] | None = ...,
+        node_state: _broker_pb2.NodeState.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "node_state", b"node_state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

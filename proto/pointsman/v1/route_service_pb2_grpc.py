@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class RouteServiceStub:
-    """Routes of topics, and what there is. UNAVAILABLE from a server that is not READY.
+    """Routes of topics, and what there is. UNAVAILABLE from a server that drains, and for a topic that a warming one does
+    not know yet.
     """
 
     def __init__(self, channel):
@@ -39,6 +40,16 @@ class RouteServiceStub:
                 '/pointsman.v1.RouteService/GetTopicRoute',
                 request_serializer=pointsman_dot_v1_dot_route__service__pb2.GetTopicRouteRequest.SerializeToString,
                 response_deserializer=pointsman_dot_v1_dot_route__service__pb2.GetTopicRouteResponse.FromString,
+                _registered_method=True)
+        self.GetTopicRoutes = channel.unary_unary(
+                '/pointsman.v1.RouteService/GetTopicRoutes',
+                request_serializer=pointsman_dot_v1_dot_route__service__pb2.GetTopicRoutesRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_route__service__pb2.GetTopicRoutesResponse.FromString,
+                _registered_method=True)
+        self.WatchTopicRoutes = channel.unary_stream(
+                '/pointsman.v1.RouteService/WatchTopicRoutes',
+                request_serializer=pointsman_dot_v1_dot_route__service__pb2.WatchTopicRoutesRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_route__service__pb2.WatchTopicRoutesResponse.FromString,
                 _registered_method=True)
         self.ListTopics = channel.unary_unary(
                 '/pointsman.v1.RouteService/ListTopics',
@@ -53,11 +64,27 @@ class RouteServiceStub:
 
 
 class RouteServiceServicer:
-    """Routes of topics, and what there is. UNAVAILABLE from a server that is not READY.
+    """Routes of topics, and what there is. UNAVAILABLE from a server that drains, and for a topic that a warming one does
+    not know yet.
     """
 
     def GetTopicRoute(self, request, context):
         """The brokers and queues of a topic. NOT_FOUND when no broker in the routes has it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTopicRoutes(self, request, context):
+        """The same for many topics at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchTopicRoutes(self, request, context):
+        """First the state of each topic, then each change of it. A slow reader gets the latest state, not each one between.
+        Ends with UNAVAILABLE when the server drains (ErrorInfo code NOT_READY): watch another.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -85,6 +112,16 @@ def add_RouteServiceServicer_to_server(servicer, server):
                     request_deserializer=pointsman_dot_v1_dot_route__service__pb2.GetTopicRouteRequest.FromString,
                     response_serializer=pointsman_dot_v1_dot_route__service__pb2.GetTopicRouteResponse.SerializeToString,
             ),
+            'GetTopicRoutes': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTopicRoutes,
+                    request_deserializer=pointsman_dot_v1_dot_route__service__pb2.GetTopicRoutesRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_route__service__pb2.GetTopicRoutesResponse.SerializeToString,
+            ),
+            'WatchTopicRoutes': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchTopicRoutes,
+                    request_deserializer=pointsman_dot_v1_dot_route__service__pb2.WatchTopicRoutesRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_route__service__pb2.WatchTopicRoutesResponse.SerializeToString,
+            ),
             'ListTopics': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTopics,
                     request_deserializer=pointsman_dot_v1_dot_route__service__pb2.ListTopicsRequest.FromString,
@@ -104,7 +141,8 @@ def add_RouteServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RouteService:
-    """Routes of topics, and what there is. UNAVAILABLE from a server that is not READY.
+    """Routes of topics, and what there is. UNAVAILABLE from a server that drains, and for a topic that a warming one does
+    not know yet.
     """
 
     @staticmethod
@@ -124,6 +162,60 @@ class RouteService:
             '/pointsman.v1.RouteService/GetTopicRoute',
             pointsman_dot_v1_dot_route__service__pb2.GetTopicRouteRequest.SerializeToString,
             pointsman_dot_v1_dot_route__service__pb2.GetTopicRouteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTopicRoutes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.RouteService/GetTopicRoutes',
+            pointsman_dot_v1_dot_route__service__pb2.GetTopicRoutesRequest.SerializeToString,
+            pointsman_dot_v1_dot_route__service__pb2.GetTopicRoutesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchTopicRoutes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/pointsman.v1.RouteService/WatchTopicRoutes',
+            pointsman_dot_v1_dot_route__service__pb2.WatchTopicRoutesRequest.SerializeToString,
+            pointsman_dot_v1_dot_route__service__pb2.WatchTopicRoutesResponse.FromString,
             options,
             channel_credentials,
             insecure,

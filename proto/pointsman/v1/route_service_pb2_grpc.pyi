@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RouteServiceStub:
-    """Routes of topics, and what there is. UNAVAILABLE from a server that is not READY."""
+    """Routes of topics, and what there is. UNAVAILABLE from a server that drains, and for a topic that a warming one does
+    not know yet.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -35,6 +37,12 @@ class RouteServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RouteServiceAsyncStub: ...
     GetTopicRoute: _grpc.UnaryUnaryMultiCallable[_route_service_pb2.GetTopicRouteRequest, _route_service_pb2.GetTopicRouteResponse]
     """The brokers and queues of a topic. NOT_FOUND when no broker in the routes has it."""
+    GetTopicRoutes: _grpc.UnaryUnaryMultiCallable[_route_service_pb2.GetTopicRoutesRequest, _route_service_pb2.GetTopicRoutesResponse]
+    """The same for many topics at once."""
+    WatchTopicRoutes: _grpc.UnaryStreamMultiCallable[_route_service_pb2.WatchTopicRoutesRequest, _route_service_pb2.WatchTopicRoutesResponse]
+    """First the state of each topic, then each change of it. A slow reader gets the latest state, not each one between.
+    Ends with UNAVAILABLE when the server drains (ErrorInfo code NOT_READY): watch another.
+    """
     ListTopics: _grpc.UnaryUnaryMultiCallable[_route_service_pb2.ListTopicsRequest, _route_service_pb2.ListTopicsResponse]
     """Names of topics, sorted, in pages."""
     GetClusterInfo: _grpc.UnaryUnaryMultiCallable[_route_service_pb2.GetClusterInfoRequest, _route_service_pb2.GetClusterInfoResponse]
@@ -42,18 +50,28 @@ class RouteServiceStub:
 
 @_typing.type_check_only
 class RouteServiceAsyncStub(RouteServiceStub):
-    """Routes of topics, and what there is. UNAVAILABLE from a server that is not READY."""
+    """Routes of topics, and what there is. UNAVAILABLE from a server that drains, and for a topic that a warming one does
+    not know yet.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetTopicRoute: _aio.UnaryUnaryMultiCallable[_route_service_pb2.GetTopicRouteRequest, _route_service_pb2.GetTopicRouteResponse]  # type: ignore[assignment]
     """The brokers and queues of a topic. NOT_FOUND when no broker in the routes has it."""
+    GetTopicRoutes: _aio.UnaryUnaryMultiCallable[_route_service_pb2.GetTopicRoutesRequest, _route_service_pb2.GetTopicRoutesResponse]  # type: ignore[assignment]
+    """The same for many topics at once."""
+    WatchTopicRoutes: _aio.UnaryStreamMultiCallable[_route_service_pb2.WatchTopicRoutesRequest, _route_service_pb2.WatchTopicRoutesResponse]  # type: ignore[assignment]
+    """First the state of each topic, then each change of it. A slow reader gets the latest state, not each one between.
+    Ends with UNAVAILABLE when the server drains (ErrorInfo code NOT_READY): watch another.
+    """
     ListTopics: _aio.UnaryUnaryMultiCallable[_route_service_pb2.ListTopicsRequest, _route_service_pb2.ListTopicsResponse]  # type: ignore[assignment]
     """Names of topics, sorted, in pages."""
     GetClusterInfo: _aio.UnaryUnaryMultiCallable[_route_service_pb2.GetClusterInfoRequest, _route_service_pb2.GetClusterInfoResponse]  # type: ignore[assignment]
     """The clusters and their replica groups."""
 
 class RouteServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Routes of topics, and what there is. UNAVAILABLE from a server that is not READY."""
+    """Routes of topics, and what there is. UNAVAILABLE from a server that drains, and for a topic that a warming one does
+    not know yet.
+    """
 
     @_abc_1.abstractmethod
     def GetTopicRoute(
@@ -62,6 +80,24 @@ class RouteServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_route_service_pb2.GetTopicRouteResponse, _abc.Awaitable[_route_service_pb2.GetTopicRouteResponse]]:
         """The brokers and queues of a topic. NOT_FOUND when no broker in the routes has it."""
+
+    @_abc_1.abstractmethod
+    def GetTopicRoutes(
+        self,
+        request: _route_service_pb2.GetTopicRoutesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_route_service_pb2.GetTopicRoutesResponse, _abc.Awaitable[_route_service_pb2.GetTopicRoutesResponse]]:
+        """The same for many topics at once."""
+
+    @_abc_1.abstractmethod
+    def WatchTopicRoutes(
+        self,
+        request: _route_service_pb2.WatchTopicRoutesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_route_service_pb2.WatchTopicRoutesResponse], _abc.AsyncIterator[_route_service_pb2.WatchTopicRoutesResponse]]:
+        """First the state of each topic, then each change of it. A slow reader gets the latest state, not each one between.
+        Ends with UNAVAILABLE when the server drains (ErrorInfo code NOT_READY): watch another.
+        """
 
     @_abc_1.abstractmethod
     def ListTopics(
