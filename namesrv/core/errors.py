@@ -2,7 +2,10 @@
 
 NameServerError
 ├── InvalidRequest          INVALID_REQUEST      a field breaks a rule; names each
+├── LimitExceeded           LIMIT_EXCEEDED       a bound of this server is reached
 ├── TopicNotFound           TOPIC_NOT_FOUND      no broker in the routes has the topic
+├── TopicHeld               TOPIC_HELD           brokers hold the topic that is to be deleted
+├── KvNotFound              KV_NOT_FOUND         there is no such key in the KV configuration
 ├── ClusterNotFound         CLUSTER_NOT_FOUND    no broker is known in the cluster
 ├── BrokerUnknown           BROKER_UNKNOWN       nobody holds the identity
 ├── IdentityHeld            IDENTITY_HELD        a living holder has a higher state version
@@ -18,8 +21,11 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from namesrv.core.events import Event
-from namesrv.core.model import BrokerIdentity, DataVersion
+from namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Position
 from pointsman.wire.violation import FieldViolation
+
+MOST_NAMED_CHARACTERS = 1_200
+"""An error names as many brokers: it travels in trailers, three times over, of which gRPC takes 8 KiB."""
 
 
 class NameServerError(Exception):
@@ -48,6 +54,24 @@ class InvalidRequest(NameServerError):
         self.violations = tuple(violations)
 
 
+class LimitExceeded(NameServerError):
+    """A bound of this server is reached."""
+
+    code = "LIMIT_EXCEEDED"
+
+    def __init__(self, limit: str, bound: int, *, field: str = "", value: int | None = None) -> None:
+        where = f"{field}: " if field else ""
+        asked = f", not {value}" if value is not None else ""
+        super().__init__(f"{where}this name server allows at most {bound} {limit}{asked}")
+        self.limit = limit
+        self.bound = bound
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """Which bound, and how high it is."""
+        return {"limit": self.limit, "bound": str(self.bound)}
+
+
 class TopicNotFound(NameServerError):
     """No broker in the routes has the topic."""
 
@@ -56,6 +80,42 @@ class TopicNotFound(NameServerError):
     def __init__(self, topic: str, cluster: str) -> None:
         super().__init__(f"no broker{f' of cluster {cluster}' if cluster else ''} has topic {topic}")
         self.topic = topic
+
+
+class TopicHeld(NameServerError):
+    """Brokers hold the topic that is to be deleted."""
+
+    code = "TOPIC_HELD"
+
+    def __init__(self, topic: str, holders: Sequence[GroupKey]) -> None:
+        brokers = [f"{key.cluster}/{key.broker_name}" for key in holders]
+        room, named = MOST_NAMED_CHARACTERS, list[str]()
+        for broker in brokers:
+            room -= len(broker) + 2
+            if room < 0:
+                break
+            named.append(broker)
+        more = f" and {len(brokers) - len(named)} more" if len(named) < len(brokers) else ""
+        super().__init__(f"topic {topic} is held by {', '.join(named)}{more}")
+        self.topic = topic
+        self.brokers = tuple(brokers)
+        self._named = named
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """The brokers as cluster/name, of very many the first, and how many there are."""
+        return {"brokers": ",".join(self._named), "broker_count": str(len(self.brokers))}
+
+
+class KvNotFound(NameServerError):
+    """There is no such key in the KV configuration."""
+
+    code = "KV_NOT_FOUND"
+
+    def __init__(self, namespace: str, key: str) -> None:
+        super().__init__(f"the KV configuration has no key {key} in namespace {namespace}")
+        self.namespace = namespace
+        self.key = key
 
 
 class ClusterNotFound(NameServerError):
@@ -73,9 +133,8 @@ class BrokerUnknown(NameServerError):
 
     code = "BROKER_UNKNOWN"
 
-    def __init__(self, identity: BrokerIdentity) -> None:
-        super().__init__(f"broker {identity} is not registered")
-        self.identity = identity
+    def __init__(self, who: BrokerIdentity | Position | GroupKey) -> None:
+        super().__init__(f"broker {who} is not registered")
 
 
 class IdentityHeld(NameServerError):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from namesrv.core.events import BrokerFacts
+from namesrv.core.events import BrokerFacts, Reason
 from namesrv.core.liveness import Pulse
 from namesrv.core.model import MASTER_ID, BrokerIdentity, BrokerState, GroupKey, Health, ProbeVerdict, Registration
+from namesrv.core.punctuality import Punctuality
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,8 +22,21 @@ class Replica:
     generation: int
     registered_at: float
     """Monotonic seconds."""
+    known_since: float
+    """Since when its position has been held without a gap; monotonic seconds."""
     pulse: Pulse
     health: Health
+    punctuality: Punctuality
+    failing_since: float | None = None
+    """Since when its probe fails."""
+    is_out: bool = False
+    """Whether the history was told that its failing probe took it out of the routes."""
+    is_announced: bool = False
+    """Whether it went out in a maintenance window."""
+    protected_from: Reason | None = None
+    """Why it would be out of the routes if the guard did not keep it."""
+    is_provisional: bool = False
+    """Known from the snapshot and not heard since."""
 
     @property
     def identity(self) -> BrokerIdentity:
@@ -32,13 +46,17 @@ class Replica:
     @property
     def is_routed(self) -> bool:
         """Whether clients may be sent to it."""
-        return self.health.verdict is not ProbeVerdict.FAILING
+        return self.health.verdict is not ProbeVerdict.FAILING or self.protected_from is not None
 
     @property
     def state(self) -> BrokerState:
         """How it is seen."""
         if not self.is_routed:
             return BrokerState.PROBE_FAILED
+        if self.protected_from is not None:
+            return BrokerState.PROTECTED
+        if self.is_provisional:
+            return BrokerState.PROVISIONAL
         return BrokerState.SUSPECT if self.pulse.suspect else BrokerState.UP
 
     def facts(self) -> BrokerFacts:

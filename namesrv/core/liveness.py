@@ -41,6 +41,8 @@ class Pulse:
     stream_broken_at: float | None = None
     handed_over_at: float | None = None
     suspect: bool = False
+    excused: float = 0.0
+    """Seconds since the last sign of life in which this server itself stood still."""
 
     def beat(self, *, now: float, stream: int | None, hand_over: bool) -> None:
         """Take a sign of life; it makes good whatever spoke against the broker."""
@@ -50,6 +52,7 @@ class Pulse:
         self.stream_broken_at = None
         self.handed_over_at = now if hand_over else None
         self.suspect = False
+        self.excused = 0.0
 
     def break_stream(self, stream: int, *, now: float) -> bool:
         """Take the end of a stream; return whether it says anything of the broker.
@@ -60,7 +63,7 @@ class Pulse:
         if self.stream != stream:
             return False
         self.forget_stream(stream)
-        if self.handed_over_at is not None or now - self.last_seen > LATE_AFTER_INTERVALS * self.heartbeat_interval:
+        if self.handed_over_at is not None or self.is_late(now=now):
             return False
         self.stream_broken_at = now
         return True
@@ -70,9 +73,21 @@ class Pulse:
         if self.stream == stream:
             self.stream = None
 
+    def silence(self, *, now: float) -> float:
+        """Seconds since the last sign of life that count against the broker: without our own pauses."""
+        return now - self.last_seen - self.excused
+
+    def excuse(self, seconds: float, *, now: float) -> None:
+        """Take a pause of our own that ends now: no beat could be taken in it."""
+        self.excused += min(seconds, now - self.last_seen)
+        if self.stream_broken_at is not None:
+            self.stream_broken_at += min(seconds, now - self.stream_broken_at)
+        if self.handed_over_at is not None:
+            self.handed_over_at += min(seconds, now - self.handed_over_at)
+
     def is_late(self, *, now: float) -> bool:
         """Whether a beat at ``now`` comes late."""
-        return now - self.last_seen > LATE_AFTER_INTERVALS * self.heartbeat_interval
+        return self.silence(now=now) > LATE_AFTER_INTERVALS * self.heartbeat_interval
 
     def why_suspect(self, *, now: float) -> Reason | None:
         """Why the broker is to be marked, if it is."""
@@ -80,19 +95,19 @@ class Pulse:
             return None
         if self.stream_broken_at is not None:
             return Reason.STREAM_BROKEN
-        if now - self.last_seen > SUSPECT_AFTER_INTERVALS * self.heartbeat_interval:
+        if self.silence(now=now) > SUSPECT_AFTER_INTERVALS * self.heartbeat_interval:
             return Reason.SILENCE
         return None
 
     def why_expired(self, *, now: float, rules: LivenessRules, lenient_since: float) -> Reason | None:
         """Why the broker is to be removed, if it is.
 
-        ``lenient_since`` is when this server started: a stream that broke within an expiry of it is given
-        the whole expiry, for the reconnecting agent may just not have had its turn.
+        ``lenient_since`` is when this server started or last stood still: a stream that broke within an expiry of it is
+        given the whole expiry, for the reconnecting agent may just not have had its turn.
         """
         if self.handed_over_at is not None:
             return Reason.SILENCE if now - self.handed_over_at > rules.hand_over else None
-        if now - self.last_seen > self.expiry:
+        if self.silence(now=now) > self.expiry:
             return Reason.SILENCE
         if self.stream_broken_at is None or rules.stream_grace <= 0:
             return None

@@ -33,6 +33,22 @@ class GroupKey(NamedTuple):
     cluster: str
     broker_name: str
 
+    def __str__(self) -> str:
+        """``cluster/name``."""
+        return f"{self.cluster}/{self.broker_name}"
+
+
+class Position(NamedTuple):
+    """A place in a replica group, whoever holds it."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+
+    def __str__(self) -> str:
+        """``cluster/name/id``."""
+        return f"{self.cluster}/{self.broker_name}/{self.broker_id}"
+
 
 class BrokerIdentity(NamedTuple):
     """A claim of one address on one position of a replica group."""
@@ -46,6 +62,11 @@ class BrokerIdentity(NamedTuple):
     def group_key(self) -> GroupKey:
         """The group it belongs to."""
         return GroupKey(self.cluster, self.broker_name)
+
+    @property
+    def position(self) -> Position:
+        """What it claims."""
+        return Position(self.cluster, self.broker_name, self.broker_id)
 
     def __str__(self) -> str:
         """``cluster/name/id at addr``."""

@@ -1,42 +1,73 @@
 """Which group has which queues of which topic, and the routes made of it.
 
-Knows nothing of time or liveness: it is told a group's topics whenever they may have changed and keeps the
-inverted table that queries read. Versions are numbers of changes; the revision counter of a route is the highest
-version of what it is made of, so a broker's change of state touches the broker alone and none of its topics.
+Knows nothing of time or liveness: it is told a group's topics whenever they may have changed. The truth is what each
+group contributes, swapped in one step however large it is; the index from topics to groups says where to look and
+may lag behind the truth for a while, in slices that :meth:`RouteTable.settle` works off. Readers see the truth alone.
+
+Versions are numbers of changes; the revision counter of a route is the highest version of what it is made of, so a
+broker's change of state touches the broker alone and none of its topics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from namesrv.core.errors import TopicNotFound
 from namesrv.core.group import Group
 from namesrv.core.model import MASTER_ID, GroupKey, QueueConfig, TopicTable
+from namesrv.core.overrides import Overrides
+from namesrv.core.staging import StagedTopics
+
+AT_ONCE = 5_000
+"""Topics whose index is brought in line within one call; about 3 ms."""
 
 
 @dataclass(slots=True)
 class TopicEntry:
-    """The queues of one topic by group. Never empty while it stands in the table."""
+    """Where to look for one topic. Never empty while it stands in the index."""
 
-    queues: dict[GroupKey, QueueConfig] = field(default_factory=dict)
+    keys: set[GroupKey] = field(default_factory=set)
     version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """The topics that a group has in the table at the moment."""
+    """The topics that a group has in the routes at the moment, and what lies over them."""
 
     topics: TopicTable
-    read_only: bool
+    read_only: bool = False
+    hidden: frozenset[str] = frozenset()
 
-    def queues(self, topic: str) -> QueueConfig:
+    def queues(self, topic: str) -> QueueConfig | None:
         """The queues as they stand in routes."""
-        queues = self.topics[topic]
+        queues = self.topics.get(topic)
+        if queues is None or topic in self.hidden:
+            return None
         return queues.read_only() if self.read_only else queues
 
+    def differs_from(self, other: Contribution) -> bool:
+        """Whether a reader may see a difference; topic tables are compared by identity."""
+        return self.topics is not other.topics or self.read_only != other.read_only or self.hidden != other.hidden
 
-NOTHING = Contribution({}, read_only=False)
+
+NOTHING = Contribution({})
+
+
+@dataclass(slots=True)
+class _Lag:
+    """A swap whose topics the index has not all followed yet."""
+
+    key: GroupKey
+    change: int
+    before: TopicTable
+    after: TopicTable
+    rest: Iterator[str]
+
+    def concerns(self, topic: str) -> bool:
+        return topic in self.after or topic in self.before
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,68 +78,158 @@ class Route:
     counter: int
     queues: tuple[tuple[GroupKey, QueueConfig], ...]
     groups: tuple[Group, ...]
+    order_topic_conf: str = ""
 
 
 class RouteTable:
     """``topic_queue_table`` and ``broker_addr_table`` of RocketMQ's RouteInfoManager, keyed with the cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, overrides: Overrides) -> None:
         self.groups: dict[GroupKey, Group] = {}
-        self.topics: dict[str, TopicEntry] = {}
         self.change = 0
         """Number of the last change that clients can see."""
+        self._overrides = overrides
         self._contributions: dict[GroupKey, Contribution] = {}
+        self._index: dict[str, TopicEntry] = {}
+        self._lags: deque[_Lag] = deque()
+        self._hiding: set[GroupKey] = set()
+        """Groups with hidden topics: while there are none, the settled index is the truth."""
+        self._order_topics: dict[str, str] = {}
+        self._floor = 0
+        """Number of the last change of what operators set for one topic: rare, so it moves the revisions of all topics,
+        and the digest of one."""
+        self._sorted: list[str] | None = None
+        """The names in the index."""
+        self._names: list[str] = []
+        self._names_of: tuple[str, int] | None = None
+        """Cluster and change that the last list of names was made for: one is asked for page by page."""
 
-    def refresh(self, group: Group, *, visibly: bool = True) -> None:
+    # --- changes ----------------------------------------------------------------------------------------------
+
+    def refresh(self, group: Group, *, visibly: bool = True, staged: StagedTopics | None = None) -> None:
         """Bring the table in line with a group that changed; ``visibly``: in more than its topics.
 
-        A change of topics moves the revisions of those topics alone.
+        ``staged``: how the topics of one of its replicas differ from others; where that is no help, all are compared. A
+        change of few topics moves the revisions of those topics alone, one of many those of all topics of the group.
         """
         self.change += 1
         if visibly:
             group.version = self.change
+        key = group.key
         if group.replicas:
-            self.groups[group.key] = group
+            self.groups[key] = group
         else:
-            self.groups.pop(group.key, None)
-        contributor = group.contributor()
-        after = NOTHING
-        if contributor is not None:
-            read_only = contributor.identity.broker_id != MASTER_ID
-            after = Contribution(contributor.registration.topics, read_only)
-        before = self._contributions.get(group.key, NOTHING)
-        if after.topics is before.topics and after.read_only == before.read_only:
+            self.groups.pop(key, None)
+        before, after = self._contributions.get(key, NOTHING), self._contribution_of(group)
+        if not after.differs_from(before):
             return
-        self._replace(group.key, before, after)
         if after is NOTHING:
-            self._contributions.pop(group.key, None)
+            self._contributions.pop(key, None)
         else:
-            self._contributions[group.key] = after
+            self._contributions[key] = after
+        if after.read_only != before.read_only:
+            group.version = self.change
+        if after.hidden != before.hidden:
+            self._floor = self.change
+        if after.hidden:
+            self._hiding.add(key)
+        else:
+            self._hiding.discard(key)
+        if after.topics is not before.topics:
+            self._follow(group, before.topics, after.topics, staged)
 
-    def _replace(self, key: GroupKey, before: Contribution, after: Contribution) -> None:
-        for topic in before.topics:
-            if topic not in after.topics:
-                entry = self.topics[topic]
-                del entry.queues[key]
-                entry.version = self.change
-                if not entry.queues:
-                    del self.topics[topic]
-        for topic in after.topics:
-            queues = after.queues(topic)
-            found = self.topics.get(topic)
-            if found is None:
-                found = self.topics[topic] = TopicEntry()
-            if found.queues.get(key) != queues:
-                found.queues[key] = queues
-                found.version = self.change
+    def _contribution_of(self, group: Group) -> Contribution:
+        contributor = group.contributor()
+        if contributor is None:
+            return NOTHING
+        registration = contributor.registration
+        read_only = registration.identity.broker_id != MASTER_ID or group.key in self._overrides.wipes
+        return Contribution(registration.topics, read_only, self._overrides.hidden(registration))
+
+    def _follow(self, group: Group, before: TopicTable, after: TopicTable, staged: StagedTopics | None) -> None:
+        if staged is not None and staged.compared_with is before and staged.topics is after:
+            count, rest = len(staged.changed) + len(staged.removed), chain(staged.changed, staged.removed)
+        else:
+            count, rest = len(before) + len(after), chain(before, (topic for topic in after if topic not in before))
+        lag = _Lag(group.key, self.change, before, after, rest)
+        if count > AT_ONCE:
+            group.version = self.change
+            self._lags.append(lag)
+        elif self._lags:
+            self._lags.append(lag)
+            group.version = self.change
+        else:
+            self._work_off(lag, AT_ONCE + 1)
+
+    def settle(self, at_most: int = AT_ONCE) -> bool:
+        """Let the index follow by some topics; return whether it still lags."""
+        if self._lags and self._work_off(self._lags[0], at_most):
+            self._lags.popleft()
+        return bool(self._lags)
+
+    def _work_off(self, lag: _Lag, at_most: int) -> bool:
+        """Index up to so many topics of a swap; return whether it is done."""
+        for _ in range(at_most):
+            topic = next(lag.rest, None)
+            if topic is None:
+                return True
+            queues = lag.after.get(topic)
+            if queues == lag.before.get(topic):
+                continue
+            entry = self._index.get(topic)
+            if entry is None:
+                if queues is None:
+                    continue
+                entry = self._index[topic] = TopicEntry()
+                self._sorted = None
+            entry.version = max(entry.version, lag.change)
+            if queues is not None:
+                entry.keys.add(lag.key)
+            else:
+                entry.keys.discard(lag.key)
+                if not entry.keys:
+                    del self._index[topic]
+                    self._sorted = None
+        return False
+
+    def set_order_topic(self, topic: str, conf: str) -> None:
+        """Configure an order topic (RocketMQ's ``ORDER_TOPIC_CONFIG``); an empty text ends it."""
+        if self._order_topics.get(topic, "") == conf:
+            return
+        self.change += 1
+        self._floor = self.change
+        if conf:
+            self._order_topics[topic] = conf
+        else:
+            del self._order_topics[topic]
+
+    # --- queries ----------------------------------------------------------------------------------------------
+
+    def holders(self, topic: str, cluster: str = "") -> list[GroupKey]:
+        """The groups that have a topic in the routes, in no order."""
+        entry = self._index.get(topic)
+        keys: Iterable[GroupKey] = entry.keys if entry is not None else ()
+        if self._lags:
+            keys = {*keys, *(lag.key for lag in self._lags if lag.concerns(topic))}
+        if self._lags or self._hiding:
+            keys = [key for key in keys if self._has(key, topic)]
+        return [key for key in keys if not cluster or key.cluster == cluster]
+
+    def _has(self, key: GroupKey, topic: str) -> bool:
+        return self._contributions.get(key, NOTHING).queues(topic) is not None
 
     def counter(self, topic: str) -> int | None:
         """Revision counter of a topic's route; None when nobody has the topic."""
-        entry = self.topics.get(topic)
-        return None if entry is None else self._counter(entry)
+        keys = self.holders(topic)
+        return self._counter(topic, keys) if keys else None
 
-    def _counter(self, entry: TopicEntry) -> int:
-        return max(entry.version, *(self.groups[key].version for key in entry.queues))
+    def _counter(self, topic: str, keys: list[GroupKey]) -> int:
+        entry = self._index.get(topic)
+        version = self._floor if entry is None else max(self._floor, entry.version)
+        for lag in self._lags:
+            if lag.concerns(topic):
+                version = max(version, lag.change)
+        return max(version, *(self.groups[key].version for key in keys))
 
     def route(self, topic: str, *, cluster: str = "", zone: str = "") -> Route:
         """Answer a route query. Raises TopicNotFound.
@@ -116,19 +237,19 @@ class RouteTable:
         With a zone, groups of other zones are left out, but not those without a master ("master down: break the
         nearby rule", RocketMQ ``ZoneRouteRPCHook``); the route may then be empty.
         """
-        entry = self.topics.get(topic)
-        if entry is None:
-            raise TopicNotFound(topic, cluster)
-        keys = sorted(key for key in entry.queues if not cluster or key.cluster == cluster)
+        everywhere = self.holders(topic)
+        keys = sorted(key for key in everywhere if not cluster or key.cluster == cluster)
         if not keys:
             raise TopicNotFound(topic, cluster)
         if zone:
             keys = [key for key in keys if self._is_near(self.groups[key], zone)]
+        queues = ((key, self._contributions[key].queues(topic)) for key in keys)
         return Route(
             topic,
-            self._counter(entry),
-            tuple((key, entry.queues[key]) for key in keys),
+            self._counter(topic, everywhere),
+            tuple((key, of_group) for key, of_group in queues if of_group is not None),
             tuple(self.groups[key] for key in keys),
+            self._order_topics.get(topic, ""),
         )
 
     @staticmethod
@@ -139,14 +260,38 @@ class RouteTable:
         )
 
     def topic_names(self, cluster: str = "") -> list[str]:
-        """Names of topics, sorted; with a cluster, those with queues there."""
-        if not cluster:
-            return sorted(self.topics)
-        return sorted(t for t, entry in self.topics.items() if any(key.cluster == cluster for key in entry.queues))
+        """Names of topics, sorted; with a cluster, those with queues there. Not to be altered."""
+        if self._names_of != (cluster, self.change):
+            self._names = self._name_topics(cluster)
+            self._names_of = (cluster, self.change)
+        return self._names
+
+    def _name_topics(self, cluster: str) -> list[str]:
+        if self._lags or cluster:
+            names = chain(self._index, *(lag.after for lag in self._lags))
+            return sorted({topic for topic in names if self.holders(topic, cluster)})
+        if self._sorted is None:
+            self._sorted = sorted(self._index)
+        hidden = frozenset[str]().union(*(self._contributions[key].hidden for key in self._hiding))
+        if not hidden:
+            return self._sorted
+        return [topic for topic in self._sorted if topic not in hidden or self.holders(topic)]
+
+    def topic_count(self) -> int:
+        """About how many topics there are: the index's, which may lag."""
+        return len(self._index)
+
+    def iter_clusters(self) -> Iterator[tuple[str, list[Group]]]:
+        """Clusters in order of name, each with its groups in order of name."""
+        clusters: dict[str, list[Group]] = {}
+        for key in sorted(self.groups):
+            clusters.setdefault(key.cluster, []).append(self.groups[key])
+        yield from clusters.items()
 
     def check_invariants(self) -> None:
-        """Hold the inverted table against what the groups say; for tests."""
+        """Hold what readers see against what the groups say, and the settled index against both; for tests."""
         expected: dict[str, dict[GroupKey, QueueConfig]] = {}
+        indexed: dict[str, set[GroupKey]] = {}
         for key, group in self.groups.items():
             assert key == group.key
             assert group.replicas, f"{key} stands empty"
@@ -158,16 +303,17 @@ class RouteTable:
                 assert replica.identity.broker_id == broker_id
             contributor = group.contributor()
             if contributor is not None:
-                is_master = contributor.identity.broker_id == MASTER_ID
+                writable = contributor.identity.broker_id == MASTER_ID and key not in self._overrides.wipes
+                hidden = self._overrides.hidden(contributor.registration)
                 for topic, queues in contributor.registration.topics.items():
-                    expected.setdefault(topic, {})[key] = queues if is_master else queues.read_only()
-        assert {topic: entry.queues for topic, entry in self.topics.items()} == expected
-        assert all(entry.version <= self.change for entry in self.topics.values())
+                    indexed.setdefault(topic, set()).add(key)
+                    if topic not in hidden:
+                        expected.setdefault(topic, {})[key] = queues if writable else queues.read_only()
+        seen = {topic: dict(self.route(topic).queues) for topic in self.topic_names()}
+        assert seen == expected
+        while self.settle():
+            pass
+        assert {topic: entry.keys for topic, entry in self._index.items()} == indexed
+        assert {topic: dict(self.route(topic).queues) for topic in self.topic_names()} == expected
+        assert all(entry.version <= self.change for entry in self._index.values())
         assert self._contributions.keys() <= self.groups.keys()
-
-    def iter_clusters(self) -> Iterator[tuple[str, list[Group]]]:
-        """Clusters in order of name, each with its groups in order of name."""
-        clusters: dict[str, list[Group]] = {}
-        for key in sorted(self.groups):
-            clusters.setdefault(key.cluster, []).append(self.groups[key])
-        yield from clusters.items()

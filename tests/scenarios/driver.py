@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from namesrv.core.errors import NameServerError
-from namesrv.core.events import Event, Reason
+from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.liveness import LivenessRules
 from namesrv.core.model import BrokerIdentity, DataVersion, Health, ProbeVerdict, QueueConfig, Registration
 from namesrv.core.name_server import NameServer
@@ -139,7 +139,7 @@ class Player:
             yield f"  told {answer.status}" + (f" holder={answer.holder_addr}" if answer.holder_addr else "")
 
     def do_update(self, addr: str, base: str, version: str, cluster: str = "c1", **options: str) -> Iterator[str]:
-        count = self.core.update_topics(
+        updated = self.core.update_topics(
             self._identities[cluster, addr].identity,
             self._generations[cluster, addr],
             base=_version(base),
@@ -148,7 +148,7 @@ class Player:
             removed=[name for name in options.get("removed", "").split(",") if name],
             max_topics=int(options.get("max", 1_000)),
         )
-        yield f"  holds {count} topics"
+        yield f"  holds {updated.topic_count} topics"
 
     def do_advance(self, seconds: str) -> Iterator[str]:
         """Let time pass, with a sweep whenever the server would run one."""
@@ -190,8 +190,9 @@ class Player:
 
 def _shown(events: Iterable[Event]) -> Iterator[str]:
     for event in events:
-        assert event.broker is not None
-        line = f"{event.kind} {event.broker.identity}"
+        if event.kind in {EventKind.TOPICS, EventKind.HEARTBEATS}:
+            continue
+        line = f"{event.kind} {event.broker.identity if event.broker else event.group}"
         if event.reason is not None:
             line += f" {event.reason}"
         if event.interval:

@@ -32,7 +32,7 @@ def picture(core: NameServer) -> object:
     """Everything that can be seen of the core."""
     return (
         core.routes.change,
-        {topic: (entry.version, dict(entry.queues)) for topic, entry in core.routes.topics.items()},
+        [core.routes.route(topic) for topic in core.routes.topic_names()],
         [(r.registration, r.generation, r.state, r.pulse.last_seen) for _, r in core.replicas()],
     )
 
@@ -98,7 +98,7 @@ def test_members_with_the_same_topics_share_one_table(core: NameServer) -> None:
 
 def test_the_longest_silent_broker_expires_first(core: NameServer) -> None:
     for number, seen in enumerate((3.0, 1.0, 2.0)):
-        core.register(claim(BrokerIdentity("c1", f"b{number}", 0, f"h{number}:1")), now=seen)
+        core.register(claim(BrokerIdentity(f"c{number}", f"b{number}", 0, f"h{number}:1")), now=seen)
     gone = [event.broker.identity.broker_name for event in core.sweep(now=200.0) if event.broker]
     assert gone == ["b1", "b2", "b0"]
 

@@ -1,0 +1,334 @@
+"""What operators change: each change, its events, and what ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from namesrv.core.administration import Administration
+from namesrv.core.errors import (
+    BrokerUnknown,
+    ClusterNotFound,
+    InvalidRequest,
+    KvNotFound,
+    LimitExceeded,
+    TopicHeld,
+    TopicNotFound,
+)
+from namesrv.core.events import Event, EventKind, Reason
+from namesrv.core.guard import GuardMode
+from namesrv.core.kv import ORDER_TOPIC_NAMESPACE
+from namesrv.core.liveness import LivenessRules
+from namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, QueueConfig, Registration
+from namesrv.core.name_server import NameServer
+
+A, B, FAR = GroupKey("c1", "a"), GroupKey("c1", "b"), GroupKey("c2", "a")
+ORDERS = QueueConfig(4, 4, 7)
+BY = "ann@example"
+
+
+@pytest.fixture
+def core() -> Iterator[NameServer]:
+    core = NameServer(rules=LivenessRules(), first_generation=1, started_at=-1_000.0)
+    yield core
+    core.check_invariants()
+
+
+@pytest.fixture
+def admin(core: NameServer) -> Administration:
+    return Administration(core)
+
+
+def registration(key: GroupKey = A, broker_id: int = 0, **facts: object) -> Registration:
+    identity = BrokerIdentity(*key, broker_id, f"{key.cluster}-{key.broker_name}-{broker_id}:1")
+    known = Registration(
+        identity=identity, topics={"orders": ORDERS}, data_version=DataVersion(0, 0, 1), incarnation="one"
+    )
+    return replace(known, **facts)  # type: ignore[arg-type]  # whatever fields the test names
+
+
+def perms(core: NameServer, topic: str = "orders") -> dict[str, int]:
+    return {key.broker_name: queues.perm for key, queues in core.routes.route(topic).queues}
+
+
+def the(events: tuple[Event, ...]) -> Event:
+    assert len(events) == 1
+    return events[0]
+
+
+# --- write permission -------------------------------------------------------------------------------------------
+
+
+def test_a_wipe_takes_the_write_bit_alone_and_adding_gives_the_old_perm_back(
+    core: NameServer, admin: Administration
+) -> None:
+    core.register(registration(), now=0.0)
+    core.register(registration(B), now=0.0)
+    done = admin.set_write_perm(A, writable=False, by=BY)
+    assert (perms(core), done.topic_count, done.changed) == ({"a": 5, "b": 7}, 1, True)
+    told = the(done.events)
+    assert (told.kind, told.reason, told.group) == (EventKind.PERM_CHANGED, Reason.ADMIN, A)
+    assert told.detail == {"writable": False, "topics": 1, "by": BY}
+    back = admin.set_write_perm(A, writable=True, by=BY)
+    assert (perms(core), back.changed, the(back.events).detail["writable"]) == ({"a": 7, "b": 7}, True, True)
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_permission_that_was_so_already_is_no_change(core: NameServer, admin: Administration, writable: bool) -> None:
+    core.register(registration(), now=0.0)
+    admin.set_write_perm(A, writable=writable, by=BY)
+    change = core.routes.change
+    again = admin.set_write_perm(A, writable=writable, by=BY)
+    assert (again.changed, again.events, again.topic_count, core.routes.change) == (False, (), 1, change)
+
+
+def test_a_wipe_survives_other_topics_of_the_same_process(core: NameServer, admin: Administration) -> None:
+    held = core.register(registration(), now=0.0)
+    admin.set_write_perm(A, writable=False, by=BY)
+    two = DataVersion(0, 0, 2)
+    core.update_topics(
+        registration().identity,
+        held.generation,
+        base=DataVersion(0, 0, 1),
+        data_version=two,
+        changed={"late": QueueConfig(1, 1, 6)},
+        removed=(),
+        max_topics=10,
+    )
+    assert (perms(core), perms(core, "late")) == ({"a": 5}, {"a": 4})
+    core.register(registration(topics={"orders": QueueConfig(8, 8, 6)}, data_version=DataVersion(0, 0, 3)), now=1.0)
+    assert perms(core) == {"a": 4}
+
+
+def test_a_wipe_survives_an_expiry_and_ends_with_the_next_incarnation(core: NameServer, admin: Administration) -> None:
+    core.register(registration(), now=0.0)
+    admin.set_write_perm(A, writable=False, by=BY)
+    core.sweep(now=200.0)
+    core.register(registration(), now=201.0)
+    assert perms(core) == {"a": 5}
+    events = core.register(registration(incarnation="two"), now=202.0).events
+    assert perms(core) == {"a": 7}
+    told = [(e.reason, e.detail["writable"]) for e in events if e.kind is EventKind.PERM_CHANGED]
+    assert told == [(Reason.INCARNATION, True)]
+
+
+def test_the_permission_of_nobody_cannot_be_set(admin: Administration) -> None:
+    with pytest.raises(BrokerUnknown):
+        admin.set_write_perm(A, writable=False, by=BY)
+
+
+# --- topics -----------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_brokers_hold_is_not_deleted_and_they_are_named(core: NameServer, admin: Administration) -> None:
+    for key in (FAR, B, A):
+        core.register(registration(key), now=0.0)
+    with pytest.raises(TopicHeld) as refused:
+        admin.delete_topic("orders", cluster="", force=False, by=BY)
+    assert dict(refused.value.facts) == {"brokers": "c1/a,c1/b,c2/a", "broker_count": "3"}
+    with pytest.raises(TopicHeld, match=r"held by c2/a$"):
+        admin.delete_topic("orders", cluster="c2", force=False, by=BY)
+    assert core.topic_names() == ["orders"]
+
+
+def test_of_very_many_holders_an_error_names_as_many_as_an_answer_can_carry() -> None:
+    refused = TopicHeld("orders", [GroupKey("c" * 100, f"{i:0100}") for i in range(1_000)])
+    assert len(str(refused)) < 1_400
+    assert str(refused).endswith("and 995 more")
+    assert (refused.facts["broker_count"], refused.facts["brokers"].count(",")) == ("1000", 4)
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_a_topic_that_no_broker_has_cannot_be_deleted(core: NameServer, admin: Administration, force: bool) -> None:
+    core.register(registration(), now=0.0)
+    for topic, cluster in (("nothing", ""), ("orders", "c2")):
+        with pytest.raises(TopicNotFound):
+            admin.delete_topic(topic, cluster=cluster, force=force, by=BY)
+
+
+def test_a_forced_deletion_hides_a_topic_until_its_broker_brings_another_version(
+    core: NameServer, admin: Administration
+) -> None:
+    core.register(registration(), now=0.0)
+    core.register(registration(FAR), now=0.0)
+    done = admin.delete_topic("orders", cluster="", force=True, by=BY)
+    assert (done.hidden_on, core.topic_names()) == ((A, FAR), [])
+    told = the(done.events)
+    assert (told.kind, told.reason, told.group) == (EventKind.TOPIC_DELETED, Reason.ADMIN, None)
+    assert told.detail == {"topic": "orders", "forced": True, "hidden_on": ["c1/a", "c2/a"], "by": BY}
+    core.register(registration(), now=1.0)
+    assert core.topic_names() == []
+    core.register(registration(data_version=DataVersion(0, 0, 2)), now=2.0)
+    assert core.routes.holders("orders") == [A]
+
+
+def test_a_slave_with_another_version_does_not_end_what_hides_its_masters_topic(
+    core: NameServer, admin: Administration
+) -> None:
+    core.register(registration(), now=0.0)
+    admin.delete_topic("orders", cluster="", force=True, by=BY)
+    core.register(registration(broker_id=1, data_version=DataVersion(0, 0, 9)), now=1.0)
+    assert core.topic_names() == []
+
+
+def test_a_deletion_in_one_cluster_leaves_the_others(core: NameServer, admin: Administration) -> None:
+    core.register(registration(), now=0.0)
+    core.register(registration(FAR), now=0.0)
+    done = admin.delete_topic("orders", cluster="c2", force=True, by=BY)
+    assert (done.hidden_on, the(done.events).group) == ((FAR,), GroupKey("c2", ""))
+    assert core.routes.holders("orders") == [A]
+
+
+# --- KV configuration -------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_set_and_removed_and_the_history_is_told_its_value(core: NameServer, admin: Administration) -> None:
+    done = admin.put_kv("ns", "key", "value", by=BY)
+    told = the(done.events)
+    assert (told.kind, told.reason) == (EventKind.KV_CHANGED, Reason.ADMIN)
+    assert told.detail == {"namespace": "ns", "key": "key", "value": "value", "by": BY}
+    assert admin.put_kv("ns", "key", "value", by=BY).events == ()
+    gone = admin.delete_kv("ns", "key", by=BY)
+    assert the(gone.events).detail == {"namespace": "ns", "key": "key", "by": BY}
+    assert core.kv.entries() == []
+    with pytest.raises(KvNotFound):
+        admin.delete_kv("ns", "key", by=BY)
+
+
+def test_an_order_topic_is_in_its_route_as_long_as_its_key_is_set(core: NameServer, admin: Administration) -> None:
+    core.register(registration(), now=0.0)
+    before = core.routes.counter("orders")
+    admin.put_kv(ORDER_TOPIC_NAMESPACE, "orders", "a:4", by=BY)
+    assert core.routes.route("orders").order_topic_conf == "a:4"
+    assert core.routes.counter("orders") != before
+    admin.put_kv("other", "orders", "b:4", by=BY)
+    assert core.routes.route("orders").order_topic_conf == "a:4"
+    admin.delete_kv("other", "orders", by=BY)
+    assert core.routes.route("orders").order_topic_conf == "a:4"
+    admin.delete_kv(ORDER_TOPIC_NAMESPACE, "orders", by=BY)
+    assert core.routes.route("orders").order_topic_conf == ""
+
+
+def test_a_broken_order_configuration_changes_no_route(core: NameServer, admin: Administration) -> None:
+    core.register(registration(), now=0.0)
+    admin.put_kv(ORDER_TOPIC_NAMESPACE, "orders", "a:4", by=BY)
+    with pytest.raises(InvalidRequest, match="twice"):
+        admin.put_kv(ORDER_TOPIC_NAMESPACE, "orders", "a:4;a:5", by=BY)
+    assert core.routes.route("orders").order_topic_conf == "a:4"
+
+
+# --- guard ------------------------------------------------------------------------------------------------------
+
+
+def test_a_guard_is_told_to_hold_and_let_go_and_the_history_is_told_by_whom(
+    core: NameServer, admin: Administration
+) -> None:
+    core.register(registration(), now=0.0)
+    held = admin.set_guard("c1", GuardMode.HOLD, seconds=60.0, by=BY, now=10.0)
+    assert (held.guard.mode, held.guard.active, held.guard.mode_until) == (GuardMode.HOLD, True, 70.0)
+    told = the(held.events)
+    assert (told.kind, told.reason, told.group) == (EventKind.GUARD_ON, Reason.ADMIN, GroupKey("c1", ""))
+    assert (told.detail["mode"], told.detail["seconds"], told.detail["by"]) == ("HOLD", 60.0, BY)
+    off = admin.set_guard("c1", GuardMode.OFF, seconds=None, by=BY, now=20.0)
+    assert (off.guard.active, the(off.events).kind) == (False, EventKind.GUARD_OFF)
+
+
+def test_a_mode_that_alters_nothing_yet_is_told_all_the_same_and_only_once(
+    core: NameServer, admin: Administration
+) -> None:
+    core.register(registration(), now=0.0)
+    assert admin.set_guard("c1", GuardMode.AUTO, seconds=None, by=BY, now=0.0).events == ()
+    told = the(admin.set_guard("c1", GuardMode.OFF, seconds=None, by=BY, now=0.0).events)
+    assert (told.kind, told.detail) == (EventKind.GUARD_OFF, {"mode": "OFF", "seconds": None, "by": BY})
+    assert admin.set_guard("c1", GuardMode.OFF, seconds=None, by=BY, now=1.0).events == ()
+
+
+def test_a_longer_hold_is_told_as_a_guard_that_is_on(core: NameServer, admin: Administration) -> None:
+    core.register(registration(), now=0.0)
+    admin.set_guard("c1", GuardMode.HOLD, seconds=60.0, by=BY, now=0.0)
+    told = the(admin.set_guard("c1", GuardMode.HOLD, seconds=600.0, by=BY, now=0.0).events)
+    assert (told.kind, told.detail["seconds"]) == (EventKind.GUARD_ON, 600.0)
+
+
+def test_the_guard_of_a_cluster_that_nobody_knows_cannot_be_set(core: NameServer, admin: Administration) -> None:
+    core.register(registration(), now=0.0)
+    with pytest.raises(ClusterNotFound):
+        admin.set_guard("c9", GuardMode.HOLD, seconds=None, by=BY, now=0.0)
+    assert "c9" not in core.guard.clusters()
+
+
+def test_a_cluster_whose_brokers_are_all_gone_can_still_be_let_go(core: NameServer, admin: Administration) -> None:
+    held = core.register(registration(), now=0.0)
+    admin.set_guard("c1", GuardMode.HOLD, seconds=None, by=BY, now=0.0)
+    core.unregister(registration().identity, held.generation, reason=Reason.SHUTDOWN, now=1.0)
+    assert not admin.set_guard("c1", GuardMode.AUTO, seconds=None, by=BY, now=2.0).guard.active
+
+
+# --- maintenance ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [A, GroupKey("c1", "")])
+def test_a_broker_that_leaves_in_an_announced_window_is_no_outage(
+    core: NameServer, admin: Administration, key: GroupKey
+) -> None:
+    core.register(registration(), now=0.0)
+    done = admin.set_maintenance(key, seconds=1_000.0, note="new kernel", by=BY, now=0.0)
+    told = the(done.events)
+    assert (done.changed, told.kind, told.reason, told.group) == (True, EventKind.MAINTENANCE_ON, Reason.ADMIN, key)
+    assert told.detail == {"seconds": 1_000.0, "note": "new kernel", "by": BY}
+    left = [(e.kind, e.reason) for e in core.sweep(now=200.0)]
+    assert (EventKind.UNREGISTERED, Reason.MAINTENANCE) in left
+    assert EventKind.EXPIRED not in {kind for kind, _ in left}
+
+
+def test_a_window_is_ended_by_whoever_asks_or_by_its_time(core: NameServer, admin: Administration) -> None:
+    admin.set_maintenance(A, seconds=100.0, note="", by=BY, now=0.0)
+    ended = admin.set_maintenance(A, seconds=None, note="done", by="bob", now=10.0)
+    told = the(ended.events)
+    assert (ended.changed, told.kind, told.reason) == (True, EventKind.MAINTENANCE_OFF, Reason.ADMIN)
+    assert told.detail == {"note": "done", "by": "bob"}
+    again = admin.set_maintenance(A, seconds=None, note="", by=BY, now=11.0)
+    assert (again.changed, again.events) == (False, ())
+    admin.set_maintenance(A, seconds=100.0, note="", by=BY, now=20.0)
+    over = [(e.kind, e.reason, e.group) for e in core.sweep(now=120.0)]
+    assert over == [(EventKind.MAINTENANCE_OFF, Reason.TIME_OVER, A)]
+
+
+def test_too_many_windows_are_refused_and_tell_nothing(
+    core: NameServer, admin: Administration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("namesrv.core.maintenance.MAX_WINDOWS", 1)
+    admin.set_maintenance(A, seconds=100.0, note="", by=BY, now=0.0)
+    with pytest.raises(LimitExceeded):
+        admin.set_maintenance(B, seconds=100.0, note="", by=BY, now=0.0)
+    assert [window.key for window in core.maintenance.windows()] == [A]
+
+
+# --- eviction ---------------------------------------------------------------------------------------------------
+
+
+def test_an_evicted_broker_is_out_at_once_and_its_agent_is_asked_to_register(
+    core: NameServer, admin: Administration
+) -> None:
+    held = core.register(registration(), now=0.0)
+    done = admin.evict("c1", "a", 0, by=BY, now=7.0)
+    told = the(done.events)
+    assert (done.identity, core.topic_names()) == (registration().identity, [])
+    assert (told.kind, told.reason, told.interval, told.detail) == (
+        EventKind.UNREGISTERED,
+        Reason.ADMIN,
+        7.0,
+        {"by": BY},
+    )
+    beat = core.beat(registration().identity, held.generation, data_version=DataVersion(0, 0, 1), now=8.0)
+    assert beat.status == "UNKNOWN_BROKER"
+
+
+@pytest.mark.parametrize(("key", "broker_id"), [(A, 1), (B, 0)])
+def test_nobody_else_can_be_evicted(core: NameServer, admin: Administration, key: GroupKey, broker_id: int) -> None:
+    core.register(registration(), now=0.0)
+    with pytest.raises(BrokerUnknown):
+        admin.evict(*key, broker_id, by=BY, now=0.0)
+    assert core.topic_names() == ["orders"]
