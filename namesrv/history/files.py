@@ -1,20 +1,19 @@
-"""The files of the history: one JSON object a line, by UTC day, closed and gzipped as they age or grow.
+"""The file of the history that is being written: one JSON object a line, by UTC day, gzipped when it closes.
 
-``<directory>/raw/dt=YYYY-MM-DD/<node>-<boot>-<n>.jsonl``. Runs in the recorder's thread.
+Runs in the recorder's thread.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import logging
 import os
-import re
-import shutil
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
+
+from namesrv.history.folder import day_folder, file_node, history_files, pack
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_FILE_AGE = timedelta(hours=1)
@@ -29,21 +28,31 @@ class _OpenFile:
     stream: BinaryIO
     opened_at: datetime
     size: int = 0
+    synced: int = 0
 
 
 class HistoryFiles:
     """Appends lines; a file closes each hour, at 64 MiB and at UTC midnight, and is then gzipped by rename."""
 
     def __init__(self, directory: Path, *, node: str, boot_id: str) -> None:
-        self._raw = directory / "raw"
-        # No colon: Hadoop reads one in a path as the end of a scheme.
-        self._stem = f"{re.sub(r'[^A-Za-z0-9._]', '_', node)}-{boot_id}"
+        self.directory = directory
+        self.raw = directory / "raw"
+        self.node = file_node(node)
+        """As it stands in names of files."""
+        self.closed = 0
+        """Files closed so far."""
+        self._stem = f"{self.node}-{boot_id}"
         self._number = 0
         self._open: _OpenFile | None = None
 
+    @property
+    def open_path(self) -> Path | None:
+        """The file that is being written."""
+        return self._open.path if self._open is not None else None
+
     def prepare(self) -> None:
         """Make the folder. Raises OSError when that cannot be."""
-        self._raw.mkdir(parents=True, exist_ok=True)
+        self.raw.mkdir(parents=True, exist_ok=True)
 
     def append(self, line: bytes, *, event_at: datetime) -> None:
         """Write one line to the file of its day. Raises OSError."""
@@ -64,7 +73,7 @@ class HistoryFiles:
         )
 
     def _create(self, event_at: datetime) -> _OpenFile:
-        folder = self._raw / f"dt={event_at:%Y-%m-%d}"
+        folder = day_folder(self.raw, event_at.date())
         folder.mkdir(parents=True, exist_ok=True)
         self._number += 1
         path = folder / f"{self._stem}-{self._number}.jsonl"
@@ -77,45 +86,48 @@ class HistoryFiles:
             os.fsync(self._open.stream.fileno())
             if os.fstat(self._open.stream.fileno()).st_nlink == 0:
                 raise FileNotFoundError(f"{self._open.path} was removed")
+            self._open.synced = self._open.size
 
     def abandon(self) -> None:
-        """Give up a file that the disk refuses; the next line begins another."""
+        """Give up a file that the disk refuses, cut to what was synced; the next line begins another."""
         current, self._open = self._open, None
         if current is None:
             return
-        with contextlib.suppress(OSError):  # what it still held is lost, and was counted where the write failed
+        with contextlib.suppress(OSError):
             current.stream.close()
-        with contextlib.suppress(OSError):  # a disk that stays full is not to be filled with empty files
-            if current.path.stat().st_size == 0:
+        # What came after the last sync is written again. A disk that stays full is not to be filled with empty files.
+        with contextlib.suppress(OSError):
+            if current.synced:
+                os.truncate(current.path, current.synced)
+            else:
                 current.path.unlink()
 
     def close(self) -> None:
         """Close the current file and gzip it. Raises OSError when its last lines do not reach the disk."""
-        current, self._open = self._open, None
+        current = self._open
         if current is None:
             return
-        with current.stream as stream:
-            stream.flush()
-            os.fsync(stream.fileno())
-        try:
-            self._pack(current)
-        except OSError as error:
-            # The plain file stays, and is as good.
-            log.warning("a history file stays as it is", extra={"facts": {"file": current.path, "error": str(error)}})
+        self.sync()
+        self._open = None
+        current.stream.close()
+        self.closed += 1
+        self._pack(current.path)
+
+    def adopt(self) -> int:
+        """Gzip what this node left open, and return how much: killed boots' files, given-up ones. Raises OSError.
+
+        Whose file it is, is told by the node's name: two nodes of one name must not share a folder.
+        """
+        mine = [file.path for file in history_files(self.raw) if file.node == self.node and not file.packed]
+        left = [path for path in mine if path.suffix == ".jsonl" and path != self.open_path]
+        return sum(self._pack(path) for path in left)
 
     @staticmethod
-    def _pack(current: _OpenFile) -> None:
-        # Hidden until it is whole: readers skip names that begin with a dot.
-        partial = current.path.with_name(f".{current.path.name}.gz")
+    def _pack(path: Path) -> bool:
         try:
-            with (
-                current.path.open("rb") as plain,
-                partial.open("wb") as raw,
-                gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
-            ):
-                shutil.copyfileobj(plain, packed, 1024 * 1024)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
-        partial.replace(current.path.with_name(f"{current.path.name}.gz"))
-        current.path.unlink()
+            pack(path)
+        except OSError as error:
+            # The plain file stays, and is as good.
+            log.warning("a history file stays as it is", extra={"facts": {"file": path, "error": str(error)}})
+            return False
+        return True

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
+from namesrv.core.events import EventKind
 from namesrv.core.model import GroupKey
 from namesrv.history.row import Record
+
+ROUTINE = frozenset({EventKind.HEARTBEAT, EventKind.HEARTBEATS, EventKind.TOPICS, EventKind.CHECKPOINT})
+"""What comes whether or not something happened, or is large. Kept here, it would push out the rows that explain."""
 
 
 class RecentEvents:
@@ -17,10 +21,11 @@ class RecentEvents:
         self._events: OrderedDict[GroupKey, deque[Record]] = OrderedDict()
 
     def add(self, record: Record) -> None:
-        """Keep a record that is about a broker."""
-        if record.event.broker is None:
+        """Keep a record that is about a broker, a broker name or a cluster and no routine."""
+        event = record.event
+        key = event.broker.identity.group_key if event.broker is not None else event.group
+        if key is None or event.kind in ROUTINE:
             return
-        key = record.event.broker.identity.group_key
         kept = self._events.setdefault(key, deque(maxlen=self._per_broker))
         kept.append(record)
         self._events.move_to_end(key)
@@ -28,8 +33,15 @@ class RecentEvents:
             self._events.popitem(last=False)
 
     def of(self, broker_name: str, *, cluster: str = "") -> list[Record]:
-        """Records of a broker name, oldest first; without a cluster, those of every cluster that has the name."""
+        """Records of a broker name, oldest first; without a cluster, those of every cluster that has the name.
+
+        What happened to the whole cluster stands among them; of a name that had no event itself there is nothing.
+        """
         if cluster:
-            return list(self._events.get(GroupKey(cluster, broker_name), ()))
-        found = [record for key, kept in self._events.items() if key.broker_name == broker_name for record in kept]
+            keys = [GroupKey(cluster, broker_name)]
+        else:
+            keys = [key for key in self._events if key.broker_name == broker_name]
+        known = [key for key in keys if key in self._events]
+        wanted = {*known, *(GroupKey(key.cluster, "") for key in known)}
+        found = [record for key in wanted for record in self._events.get(key, ())]
         return sorted(found, key=lambda record: record.seq)

@@ -1,14 +1,22 @@
-"""From an event to a row of the history (design, section 6; the public format, schema version 1)."""
+"""From an event to its rows of the history (design, section 6; the public format, schema version 1)."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from namesrv.core.events import Event
+from namesrv.history import topics
 
 SCHEMA_VERSION = 1
+
+RECORD_BYTES = 1_000
+ENTRY_BYTES = 120
+"""What a record, and each topic or fact that it brings, may hold in memory: about, and rather more than less."""
+SHARED_ENTRY_BYTES = 30
+"""A full set is the core's own table, and costs something only if the core replaces it meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +27,46 @@ class Record:
     event_at: datetime
     uptime_ms: int
     seq: int
-    """Counts from 1 in each boot, taken before the queue: a gap is lost data."""
+    """Counts rows from 1 in each boot, taken before the queue: a gap is lost data. Of several rows, the first's."""
+    rows: int = 1
+    """How many rows it becomes; they have the numbers from ``seq`` on."""
 
 
-def to_row(record: Record, *, node: str, boot_id: str) -> dict[str, object]:
-    """The row as a JSON object. Fields without meaning for the event are null."""
+def row_count(event: Event) -> int:
+    """Rows that an event becomes."""
+    return 1 if event.topics is None else topics.row_count(event.topics)
+
+
+def weight(event: Event) -> int:
+    """About the bytes of memory that an event holds while it waits; an estimate that looks at no topic."""
+    texts = sum(len(fact) for fact in event.detail.values() if isinstance(fact, str))
+    inner = sum(len(fact) for fact in event.detail.values() if isinstance(fact, Mapping | list | tuple))
+    size = RECORD_BYTES + ENTRY_BYTES * (len(event.detail) + inner) + texts
+    if event.topics is not None:
+        each = ENTRY_BYTES if event.topics.base is not None else SHARED_ENTRY_BYTES
+        size += each * topics.entry_count(event.topics)
+    return size
+
+
+def to_rows(record: Record, *, node: str, boot_id: str) -> Iterator[dict[str, object]]:
+    """The rows as JSON objects. Fields without meaning for the event are null."""
+    event = record.event
+    if event.topics is None:
+        yield _row(record, event.detail, record.seq, node, boot_id)
+        return
+    for seq, part in enumerate(topics.spread(event.topics), record.seq):
+        yield _row(record, {**event.detail, **part}, seq, node, boot_id)
+
+
+def to_lines(record: Record, *, node: str, boot_id: str) -> Iterator[bytes]:
+    """The rows as lines of a file."""
+    for row in to_rows(record, node=node, boot_id=boot_id):
+        yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+def _row(record: Record, detail: Mapping[str, object], seq: int, node: str, boot_id: str) -> dict[str, object]:
     event, broker = record.event, record.event.broker
+    group = broker.identity.group_key if broker else event.group
     return {
         "schema_version": SCHEMA_VERSION,
         "event_at": record.event_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -33,9 +75,9 @@ def to_row(record: Record, *, node: str, boot_id: str) -> dict[str, object]:
         "reason": event.reason.value if event.reason is not None else None,
         "node": node,
         "boot_id": boot_id,
-        "seq": record.seq,
-        "cluster": broker.identity.cluster if broker else None,
-        "broker_name": broker.identity.broker_name if broker else None,
+        "seq": seq,
+        "cluster": (group.cluster or None) if group else None,
+        "broker_name": (group.broker_name or None) if group else None,
         "broker_id": broker.identity.broker_id if broker else None,
         "broker_addr": broker.identity.addr if broker else None,
         "zone": broker.zone if broker else None,
@@ -46,10 +88,5 @@ def to_row(record: Record, *, node: str, boot_id: str) -> dict[str, object]:
         "broker_version": broker.broker_version if broker else None,
         "data_version": str(broker.data_version) if broker else None,
         "interval_ms": None if event.interval is None else round(event.interval * 1000),
-        "detail": dict(event.detail),
+        "detail": dict(detail),
     }
-
-
-def to_line(record: Record, *, node: str, boot_id: str) -> bytes:
-    """The row as one line of a file."""
-    return json.dumps(to_row(record, node=node, boot_id=boot_id), ensure_ascii=False).encode() + b"\n"

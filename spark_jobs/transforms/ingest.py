@@ -41,6 +41,8 @@ def _problem() -> Column:
     """Say why a line is no history row; null for a good one."""
     missing = F.concat_ws(", ", *(F.when(F.col(name).isNull(), F.lit(name)) for name in REQUIRED))
     anonymous = F.concat_ws(", ", *(F.when(F.col(name).isNull(), F.lit(name)) for name in INSTANCE))
+    # A checkpoint tells of permissions and of the whole node as well.
+    about_a_broker = F.col("event").isin(*SIGNALS) & (F.col("event") != "CHECKPOINT")
     is_object = F.col("line").rlike(r"^\s*\{")
     # Spark's parsers stop behind the first object of a line; within an array they have to read on to its end.
     as_array = F.concat(F.lit("["), "line", F.lit("]"))
@@ -63,7 +65,7 @@ def _problem() -> Column:
         .when(F.col("happened_at").isNull(), "event_at is no RFC 3339 time")
         .when(F.col("seq") < 1, "seq is below 1")
         .when(~F.col("event").rlike(_EVENT), "event is not of capital letters")
-        .when(F.col("event").isin(*SIGNALS) & (anonymous != ""), F.concat(F.lit("names no broker: "), anonymous))
+        .when(about_a_broker & (anonymous != ""), F.concat(F.lit("names no broker: "), anonymous))
     )
 
 

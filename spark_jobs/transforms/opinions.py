@@ -19,6 +19,8 @@ DOWN = ("EXPIRED", "PROBE_FAILED", "UNREGISTERED")
 SIGNS = ("SUSPECTED", "LATE_HEARTBEAT", "HEARTBEATS", "CHECKPOINT")
 """Rows that only a registered broker causes: up, if they are the first that an observer says of it."""
 SIGNALS = (*UP, *DOWN, *SIGNS)
+UNSURE = ("PROVISIONAL", "PROBE_FAILED")
+"""States of a CHECKPOINT that do not say that the broker is up: not heard since a restart, or out of the routes."""
 
 
 def _story() -> WindowSpec:
@@ -31,7 +33,9 @@ def opinions(events: DataFrame, windows: DataFrame, state: DataFrame, *, first_d
     ``windows`` are the observer windows of the days, ``state`` the broker state of the day before the first; what it
     carries comes back with ``carried`` true.
     """
-    said = events.filter(F.col("event").isin(*SIGNALS) & F.col("broker_name").isNotNull())
+    of_a_replica = F.col("broker_name").isNotNull() & F.col("broker_id").isNotNull()
+    unsure = (F.col("event") == "CHECKPOINT") & F.get_json_object("detail", "$.state").isin(*UNSURE)
+    said = events.filter(F.col("event").isin(*SIGNALS) & of_a_replica & ~F.coalesce(unsure, F.lit(False)))
     at = F.unix_micros("event_at")
     fresh = said.select(
         *INSTANCE,

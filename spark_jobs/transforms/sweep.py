@@ -159,7 +159,8 @@ def _start() -> Column:
     down = F.col("seen") == "down"
     planned = F.col("label") == "left"
     # Whoever is seen again after a time without observers may have been as it is for long.
-    censored = F.when(F.col("was").isNull(), F.col("event").isin(*SIGNS)).otherwise(F.col("was") == "none")
+    was_there = F.col("event").isin(*SIGNS) | F.coalesce(F.col("reason") == "SNAPSHOT", F.lit(False))
+    censored = F.when(F.col("was").isNull(), was_there).otherwise(F.col("was") == "none")
     # Nobody saw it go just now: whoever is left had it down already, and only an observer went.
     left_alone = down & (F.col("seq") == _AFTER_ALL)
     taken_up = left_alone | (censored & (F.col("known_before") == "down"))

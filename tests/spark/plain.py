@@ -109,7 +109,7 @@ class Broker:
         if self._ever:
             censored = not self.intervals or self.intervals[-1].end_censored
         else:
-            censored = row is not None and row["event"] in SIGNS
+            censored = row is not None and (row["event"] in SIGNS or row.get("reason") == "SNAPSHOT")
         left_alone = state == "down" and row is None
         planned = state == "down" and self._loss is not None and self._loss["event"] == "UNREGISTERED"
         kind = "left" if planned else state

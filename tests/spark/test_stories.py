@@ -132,6 +132,80 @@ def test_a_polite_leave_is_no_outage_and_costs_no_availability(told: Told) -> No
 
 
 @story
+def leaves_in_its_window(one: NameServer, two: NameServer, b: Row) -> None:
+    whole = {"cluster": b["cluster"]}
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+        server.say("MAINTENANCE_ON", moment(20), whole | {"broker_name": "b"}, reason="ADMIN", detail={"by": "jo"})
+        server.say("UNREGISTERED", moment(1_000), b, reason="MAINTENANCE")
+        server.say("REGISTERED", moment(1_100), b)
+        server.say("MAINTENANCE_OFF", moment(1_200), whole, reason="TIME_OVER")
+        server.stop(moment(5_000))
+
+
+def test_a_broker_that_leaves_in_an_announced_window_has_no_outage_and_is_charged_nothing(told: Told) -> None:
+    (leave,) = told.downs("leaves_in_its_window")
+
+    assert (leave["planned"], leave["reason"]) == (True, "MAINTENANCE")
+    assert told.rows("flap_charges", "leaves_in_its_window") == []
+    assert told.class_of("leaves_in_its_window") == "healthy"
+    assert told.rows("availability", "leaves_in_its_window", day=FIRST)[0]["outages"] == 0
+
+
+@story
+def is_known_from_a_snapshot(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("CHECKPOINT", moment(1), b, reason="START", detail={"state": "PROVISIONAL"})
+        server.say("REREGISTERED", moment(20), b, reason="SNAPSHOT")
+        server.say("NAMESRV_DRAINING", moment(30), reason="ADMIN")
+    one.outage(b, moment(8_000), until=moment(9_000))
+    two.outage(b, moment(8_000), until=moment(9_000))
+    for server in (one, two):
+        server.stop(moment(20_000))
+
+
+def test_a_broker_known_from_a_snapshot_is_up_from_its_first_beat_and_charged_nothing_for_it(told: Told) -> None:
+    first = min(told.rows("broker_intervals", "is_known_from_a_snapshot"), key=lambda row: row["start_at"])
+
+    assert (first["state"], first["start_at"], first["start_censored"]) == ("up", moment(20), True)
+    assert [row["cause"] for row in told.rows("flap_charges", "is_known_from_a_snapshot")] == ["EXPIRED"]
+
+
+def test_a_name_server_that_sends_its_clients_elsewhere_goes_on_watching(told: Told) -> None:
+    (down,) = told.downs("is_known_from_a_snapshot")
+    assert (down["start_at"], down["end_at"], down["observers"]) == (moment(8_000), moment(9_000), 2)
+
+
+@story
+def is_told_of_at_length(one: NameServer, _: NameServer, b: Row) -> None:
+    name = {"cluster": b["cluster"], "broker_name": b["broker_name"]}
+    one.say("REGISTERED", moment(10), b)
+    one.say("PROBE_FAILED", moment(100), b)
+    whole = {"part": 1, "parts": 1, "full": True, "topics": {"orders": [4, 4, 6, 0]}, "removed": []}
+    for hour in range(2, 6):
+        one.say("CHECKPOINT", moment(3_600 * hour), b, reason="DAY", detail={"state": "PROBE_FAILED"})
+        one.say("CHECKPOINT", moment(3_600 * hour), name, reason="DAY", detail={"perms": {}})
+        one.say("CHECKPOINT", moment(3_600 * hour), reason="DAY", detail={"brokers": 1})
+        one.say("TOPICS", moment(3_600 * hour), b, reason="DAY", detail=whole)
+        one.say("HEARTBEAT", moment(3_600 * hour), b)
+        one.say("HEARTBEATS", moment(3_600 * hour), b, detail={"count": 1, "min_ms": 1, "max_ms": 1, "buckets": {}})
+        one.say("PERM_CHANGED", moment(3_600 * hour), name, reason="ADMIN")
+        one.say("GUARD_ON", moment(3_600 * hour), {"cluster": b["cluster"]}, reason="SHARE")
+    one.say("RECOVERED", moment(40_000), b, reason="PROBE")
+    one.stop(moment(50_000))
+
+
+def test_checkpoints_topics_and_beats_change_no_opinion_and_nothing_of_them_is_quarantined(told: Told) -> None:
+    (down,) = told.downs("is_told_of_at_length")
+    (window,) = [row for row in told.tables["observer_windows"] if row["node"] == "is_told_of_at_length-ns1:9876"]
+
+    assert (down["start_at"], down["end_at"]) == (moment(100), moment(40_000))
+    assert window["rows_missing"] == 0
+    assert window["rows"] == 2 + 2 + 4 * 8 + 2
+    assert {row["broker_id"] for row in told.rows("flapping", "is_told_of_at_length")} == {0}
+
+
+@story
 def restarts_politely(one: NameServer, two: NameServer, b: Row) -> None:
     for server in (one, two):
         server.say("REGISTERED", moment(10), b)

@@ -107,8 +107,63 @@ def test_a_file_that_never_got_a_line_does_not_stay(history: HistoryFiles, tmp_p
 def test_a_file_that_the_disk_refused_is_given_up_and_the_next_line_begins_another(
     history: HistoryFiles, tmp_path: Path
 ) -> None:
-    history.append(b"{}\n", event_at=EVENING)
+    history.append(b"1\n", event_at=EVENING)
+    history.sync()
+    history.append(b"2\n", event_at=EVENING)
     history.abandon()
-    history.append(b"{}\n", event_at=EVENING)
+    history.append(b"2\n", event_at=EVENING)
     history.close()
     assert names(tmp_path) == ["dt=2026-03-01/host_9876-b1-1.jsonl", "dt=2026-03-01/host_9876-b1-2.jsonl.gz"]
+    kept = (tmp_path / "raw" / "dt=2026-03-01" / "host_9876-b1-1.jsonl").read_bytes()
+    assert kept == b"1\n", "what came after the last sync is written again, and stands here no more"
+
+
+def left_behind(folder: Path, name: str, content: bytes) -> Path:
+    path = folder / "raw" / "dt=2026-02-28" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_what_an_earlier_boot_of_this_node_left_is_packed_without_its_torn_last_line(
+    history: HistoryFiles, tmp_path: Path
+) -> None:
+    torn = left_behind(tmp_path, "host_9876-b0-3.jsonl", b'{"a": 1}\n{"a": 2}\n{"a"')
+    half = left_behind(tmp_path, ".host_9876-b0-3.jsonl.gz", b"what a kill left of packing it")
+
+    assert history.adopt() == 1
+    assert not torn.exists()
+    assert not half.exists()
+    assert gzip.decompress(torn.with_name("host_9876-b0-3.jsonl.gz").read_bytes()) == b'{"a": 1}\n{"a": 2}\n'
+
+
+@pytest.mark.parametrize("name", ["host_98765-b0-1.jsonl", "host-b0-1.jsonl", "other_9876-b0-1.jsonl", "notes.txt"])
+def test_what_others_write_in_the_same_folder_is_left_alone(history: HistoryFiles, tmp_path: Path, name: str) -> None:
+    theirs = left_behind(tmp_path, name, b"{}\n")
+
+    assert history.adopt() == 0
+    assert theirs.read_bytes() == b"{}\n"
+
+
+def test_a_file_that_was_given_up_is_packed_later_and_the_open_one_is_not(
+    history: HistoryFiles, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        history.append(b"{}\n", event_at=EVENING)
+        history.sync()
+        history.abandon()
+    history.append(b"{}\n", event_at=EVENING)
+
+    assert history.adopt() == 2
+    assert names(tmp_path) == [f"dt=2026-03-01/host_9876-b1-{n}.jsonl{'.gz' if n < 3 else ''}" for n in (1, 2, 3)]
+    history.close()
+
+
+def test_a_file_that_was_packed_but_not_removed_before_the_kill_is_packed_again(
+    history: HistoryFiles, tmp_path: Path
+) -> None:
+    plain = left_behind(tmp_path, "host_9876-b0-1.jsonl", b"{}\n")
+    left_behind(tmp_path, "host_9876-b0-1.jsonl.gz", gzip.compress(b"{}\n"))
+
+    assert history.adopt() == 1
+    assert not plain.exists()

@@ -1,98 +1,281 @@
-"""The recorder: numbers before it queues, drops and counts what does not fit, and keeps the last events at hand."""
+"""The recorder: numbers before it queues, drops and counts what does not fit, and outlives a disk that refuses."""
 
 from __future__ import annotations
 
-import gzip
-import json
+import logging
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from namesrv.core.events import BrokerFacts, Event, EventKind
-from namesrv.core.model import BrokerIdentity, DataVersion
+import pytest
+
+from namesrv.core.events import Event, EventKind
+from namesrv.core.model import GroupKey, QueueConfig
+from namesrv.history import recorder as recording
 from namesrv.history.files import HistoryFiles
-from namesrv.history.recent import RecentEvents
 from namesrv.history.recorder import Recorder
-from namesrv.history.row import Record
+from namesrv.history.row import weight
 from namesrv.metrics import Metrics
+from tests.fakes.deadline import until
+from tests.fakes.events import QUEUES, broker_event, facts, topics_event
+from tests.fakes.history_rows import files_in, rows_in
 from tests.fakes.manual_clock import ManualClock
 
 
-def event(name: str = "a", cluster: str = "c1") -> Event:
-    identity = BrokerIdentity(cluster, name, 0, "h:1")
-    facts = BrokerFacts(identity, 2**64 - 1, "r1", "z1", "h1", "5.3", DataVersion(1, 2, 3))
-    return Event(kind=EventKind.REGISTERED, broker=facts, interval=1.2345, detail={"topics": 3})
+@pytest.fixture(autouse=True)
+def _rounds_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "SYNC_SECONDS", 0.01)
 
 
-def recorder(clock: ManualClock, folder: Path, *, queue_rows: int = 100) -> Recorder:
-    files = HistoryFiles(folder, node="n:1", boot_id="b")
-    return Recorder(files, node="n:1", boot_id="b", clock=clock, metrics=Metrics(), queue_rows=queue_rows)
+def recorder(clock: ManualClock, folder: Path, *, queue_rows: int = 100, queue_bytes: int = 2**30) -> Recorder:
+    return Recorder(
+        HistoryFiles(folder, node="n:1", boot_id="b"),
+        node="n:1",
+        boot_id="b",
+        clock=clock,
+        metrics=Metrics(),
+        queue_rows=queue_rows,
+        queue_bytes=queue_bytes,
+    )
+
+
+def sample(recorder: Recorder, name: str, **labels: str) -> float | None:
+    return recorder._metrics.registry.get_sample_value(f"namesrv_history_{name}", labels)
+
+
+def write_all(recorder: Recorder) -> None:
+    recorder.start()
+    assert recorder.stop(timeout=20)
 
 
 def test_what_does_not_fit_is_dropped_counted_and_leaves_a_gap(clock: ManualClock, tmp_path: Path) -> None:
     full = recorder(clock, tmp_path, queue_rows=3)
-    full.record([event()] * 5)
+    full.record([broker_event()] * 5)
     assert full.dropped == 2
-    full.start()
-    assert full.stop(timeout=10)
-    (file,) = tmp_path.rglob("*.jsonl.gz")
-    rows = [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
-    assert [row["seq"] for row in rows] == [1, 2, 3]
-    full.record([event()])
+    assert full.complaints() == ["2 rows of the history were dropped since the start"]
+    assert sample(full, "rows_dropped_total", cause="queue_full") == 2
+
+    write_all(full)
+
+    assert [row["seq"] for row in rows_in(tmp_path)] == [1, 2, 3]
+    full.record([broker_event()])
     assert full.recent.of("a")[-1].seq == 6
 
 
-def test_rows_of_the_servers_own_life_find_room_in_a_full_queue(clock: ManualClock, tmp_path: Path) -> None:
+def test_memory_bounds_what_waits_as_well(clock: ManualClock, tmp_path: Path) -> None:
+    full = recorder(clock, tmp_path, queue_rows=10_000, queue_bytes=3 * weight(topics_event(500)))
+    full.record([topics_event(500)] * 5)
+
+    assert full.dropped == 2
+    assert sample(full, "queue_rows") == 3
+
+
+def test_it_is_pressed_while_more_waits_than_half_of_what_may(clock: ManualClock, tmp_path: Path) -> None:
+    writing = recorder(clock, tmp_path, queue_rows=4)
+    writing.record([broker_event()] * 2)
+    assert not writing.is_pressed
+    writing.record([broker_event()])
+    assert writing.is_pressed
+
+    write_all(writing)
+    assert not writing.is_pressed
+
+
+def test_a_dropped_record_of_many_rows_is_many_rows_dropped(clock: ManualClock, tmp_path: Path) -> None:
+    full = recorder(clock, tmp_path, queue_rows=3)
+    full.record([broker_event(), topics_event(1_500), broker_event()])
+    write_all(full)
+
+    assert full.dropped == 3
+    assert [row["seq"] for row in rows_in(tmp_path)] == [1, 5]
+
+
+def test_rows_that_are_about_no_broker_find_room_in_a_full_queue(clock: ManualClock, tmp_path: Path) -> None:
     full = recorder(clock, tmp_path, queue_rows=1)
-    full.record([event(), event(), Event(kind=EventKind.NAMESRV_STOPPED)])
-    full.start()
-    assert full.stop(timeout=10)
-    (file,) = tmp_path.rglob("*.jsonl.gz")
-    rows = [json.loads(line)["event"] for line in gzip.decompress(file.read_bytes()).splitlines()]
-    assert rows == ["REGISTERED", "NAMESRV_STOPPED"]
+    full.record([broker_event(), broker_event(), Event(kind=EventKind.NAMESRV_STOPPED)])
+    write_all(full)
+
+    assert [row["event"] for row in rows_in(tmp_path)] == ["REGISTERED", "NAMESRV_STOPPED"]
 
 
 def test_a_row_says_everything_of_its_event(clock: ManualClock, tmp_path: Path) -> None:
     writing = recorder(clock, tmp_path)
     clock.now += 61.0004
-    writing.record([event()])
-    writing.start()
-    assert writing.stop(timeout=10)
-    (file,) = tmp_path.rglob("*.jsonl.gz")
-    assert json.loads(gzip.decompress(file.read_bytes())) == {
-        "schema_version": 1,
-        "event_at": "2026-01-01T00:01:01.000Z",
-        "uptime_ms": 61000,
-        "event": "REGISTERED",
-        "reason": None,
-        "node": "n:1",
-        "boot_id": "b",
-        "seq": 1,
-        "cluster": "c1",
-        "broker_name": "a",
-        "broker_id": 0,
-        "broker_addr": "h:1",
-        "zone": "z1",
-        "host": "h1",
-        "incarnation": "r1",
-        "generation": "18446744073709551615",
-        "broker_version": "5.3",
-        "data_version": "1.2.3",
-        "interval_ms": 1234,
-        "detail": {"topics": 3},
+    writing.record([broker_event()])
+    write_all(writing)
+
+    assert rows_in(tmp_path) == [
+        {
+            "schema_version": 1,
+            "event_at": "2026-01-01T00:01:01.000Z",
+            "uptime_ms": 61000,
+            "event": "REGISTERED",
+            "reason": None,
+            "node": "n:1",
+            "boot_id": "b",
+            "seq": 1,
+            "cluster": "c1",
+            "broker_name": "a",
+            "broker_id": 0,
+            "broker_addr": "h:1",
+            "zone": "z1",
+            "host": "h1",
+            "incarnation": "r1",
+            "generation": "18446744073709551615",
+            "broker_version": "5.3",
+            "data_version": "1.2.3",
+            "interval_ms": 1234,
+            "detail": {"topics": 3},
+        }
+    ]
+
+
+class TopicsOfAnotherThread(Mapping[str, QueueConfig]):
+    """A topic set that the thread that made it may hold and hand on, but not walk over."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._owner = threading.get_ident()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, topic: str) -> QueueConfig:
+        return QUEUES
+
+    def __iter__(self) -> Iterator[str]:
+        assert threading.get_ident() != self._owner, "the loop's thread must not walk over topics"
+        return (f"t{n}" for n in range(self._count))
+
+
+def test_a_hundred_thousand_topics_are_spread_in_the_writers_thread_and_numbered_without_a_gap(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    topics = TopicsOfAnotherThread(100_000)
+    with pytest.raises(AssertionError):
+        iter(topics)
+    writing = recorder(clock, tmp_path, queue_rows=1_000)
+    writing.record([broker_event(), topics_event(topics), broker_event(EventKind.EXPIRED)])
+    write_all(writing)
+    rows = rows_in(tmp_path)
+
+    assert [row["seq"] for row in rows] == list(range(1, 203))
+    assert [row["event"] for row in rows] == ["REGISTERED", *["TOPICS"] * 200, "EXPIRED"]
+    assert [row["detail"]["part"] for row in rows[1:-1]] == list(range(1, 201))
+    assert sum(len(row["detail"]["topics"]) for row in rows[1:-1]) == 100_000
+    assert writing.dropped == 0
+
+
+def test_the_log_says_routine_at_debug_alone_and_never_holds_the_topics(
+    clock: ManualClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    routine = [
+        topics_event({"orders": QUEUES}),
+        *(Event(kind=kind, broker=facts()) for kind in ("CHECKPOINT", "HEARTBEAT", "HEARTBEATS")),  # type: ignore[arg-type]
+    ]
+    with caplog.at_level(logging.DEBUG, logger="namesrv.history"):
+        recorder(clock, tmp_path).record([*routine, Event(kind=EventKind.GUARD_ON, group=GroupKey("c1", ""))])
+    said = {record.getMessage(): (record.levelname, record.facts) for record in caplog.records}  # type: ignore[attr-defined]
+
+    assert {message: level for message, (level, _) in said.items()} == {
+        "TOPICS": "DEBUG",
+        "CHECKPOINT": "DEBUG",
+        "HEARTBEAT": "DEBUG",
+        "HEARTBEATS": "DEBUG",
+        "GUARD_ON": "INFO",
     }
+    assert "orders" not in str(said["TOPICS"])
+    assert (said["TOPICS"][1]["topics"], said["GUARD_ON"][1]["cluster"]) == (1, "c1")
 
 
-def test_recent_events_are_bounded_by_broker_and_by_name(clock: ManualClock) -> None:
-    recent = RecentEvents(per_broker=2, brokers=2)
-    for seq, name in enumerate(["a", "b", "a", "a", "c"], 1):
-        recent.add(Record(event(name), clock.utc_now(), 0, seq))
-    assert [record.seq for record in recent.of("a")] == [3, 4]
-    assert recent.of("b") == []
-    assert [record.seq for record in recent.of("c")] == [5]
+def test_what_was_written_is_counted_and_each_sync_measured(clock: ManualClock, tmp_path: Path) -> None:
+    writing = recorder(clock, tmp_path)
+    writing.record([broker_event()] * 3)
+    writing.start()
+    until(lambda: sample(writing, "rows_total") == 3)
+    (file,) = tmp_path.rglob("*.jsonl")
+
+    assert sample(writing, "bytes_total") == file.stat().st_size
+    assert sample(writing, "fsync_seconds_count") == 1
+    assert (writing.complaints(), sample(writing, "queue_rows"), sample(writing, "queue_bytes")) == ([], 0, 0)
+    assert writing.stop(timeout=20)
 
 
-def test_recent_events_of_one_name_in_two_clusters_are_told_apart(clock: ManualClock) -> None:
-    recent = RecentEvents()
-    for seq, cluster in enumerate(["c2", "c1", "c2"], 1):
-        recent.add(Record(event(cluster=cluster), clock.utc_now(), 0, seq))
-    assert [record.seq for record in recent.of("a")] == [1, 2, 3]
-    assert [record.seq for record in recent.of("a", cluster="c1")] == [2]
+def test_a_folder_that_goes_and_comes_back_costs_no_row_and_is_complained_of_meanwhile(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    writing = recorder(clock, tmp_path)
+    writing.record([broker_event()])
+    (tmp_path / "raw").write_text("in the way")
+    with pytest.raises(FileExistsError):
+        writing.start()
+    (tmp_path / "raw").unlink()
+    writing.start()
+    until(lambda: sample(writing, "rows_total") == 1)
+    shutil.move(tmp_path / "raw", tmp_path / "before")
+    (tmp_path / "raw").write_text("in the way")
+    clock.now += 3_600
+    writing.record([broker_event()] * 2)
+    until(writing.complaints)
+
+    (complaint,) = writing.complaints()
+    assert complaint.startswith("the history cannot be written: ")
+    assert sample(writing, "failing") == 1
+    writing.record([broker_event()])
+    (tmp_path / "raw").unlink()
+    until(lambda: not writing.complaints())
+
+    assert sample(writing, "failing") == 0
+    assert writing.stop(timeout=20)
+    assert writing.dropped == 0
+    assert [row["seq"] for row in rows_in(tmp_path)] == [2, 3, 4]
+
+
+def test_a_disk_that_refuses_to_the_end_loses_what_waits_and_what_did_not_fit_and_says_so(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    writing = recorder(clock, tmp_path, queue_rows=5)
+    writing.start()
+    shutil.rmtree(tmp_path / "raw")
+    (tmp_path / "raw").write_text("in the way")
+    writing.record([broker_event()] * 3)
+    until(writing.complaints)
+    writing.record([broker_event()] * 4)
+
+    assert writing.dropped == 2
+    assert writing.complaints()[1] == "2 rows of the history were dropped since the start"
+    assert writing.stop(timeout=20)
+    assert writing.dropped == 7
+    assert sample(writing, "rows_dropped_total", cause="disk") == 7
+
+
+def test_a_row_that_is_no_json_is_lost_alone(clock: ManualClock, tmp_path: Path) -> None:
+    writing = recorder(clock, tmp_path)
+    writing.record([broker_event(), broker_event(detail={"bad": object()}), broker_event()])
+    write_all(writing)
+
+    assert [row["seq"] for row in rows_in(tmp_path)] == [1, 3]
+    assert (writing.dropped, sample(writing, "rows_dropped_total", cause="fault")) == (1, 1)
+
+
+def test_a_clock_that_runs_into_the_next_day_closes_the_file_between_two_rows_of_a_batch(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    writing = recorder(clock, tmp_path)
+    writing.record([broker_event()])
+    clock.now += 86_400
+    writing.record([broker_event()])
+    write_all(writing)
+
+    assert files_in(tmp_path) == ["dt=2026-01-01/n_1-b-1.jsonl.gz", "dt=2026-01-02/n_1-b-2.jsonl.gz"]
+
+
+def test_without_files_nothing_is_written_and_the_recent_events_are_kept(clock: ManualClock) -> None:
+    metrics = Metrics()
+    silent = Recorder(None, node="n", boot_id="b", clock=clock, metrics=metrics, queue_rows=1)
+    silent.start()
+    silent.record([broker_event()] * 3)
+
+    assert (len(silent.recent.of("a")), silent.dropped, silent.complaints()) == (3, 0, [])
+    assert silent.stop(timeout=1)

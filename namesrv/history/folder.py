@@ -1,0 +1,103 @@
+"""How the history lies on the disk: ``raw/dt=YYYY-MM-DD/<node>-<boot>-<n>.jsonl``, ``.gz`` behind it once closed."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+_DAY = re.compile(r"dt=(\d{4}-\d{2}-\d{2})")
+_NAME = re.compile(r"\.?(?P<node>[^-]*).*\.jsonl(?P<packed>\.gz)?")
+_CHUNK = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFile:
+    """A file of any node's history as it was when it was looked at."""
+
+    path: Path
+    day: date
+    """Of the folder."""
+    node: str
+    size: int
+    modified_at: datetime
+    packed: bool
+    """Gzipped, and whole: nobody writes it any more."""
+
+
+def file_node(node: str) -> str:
+    """A node's name as it stands in names of files."""
+    # No colon: Hadoop reads one in a path as the end of a scheme. No dash: it separates node, boot and number.
+    return re.sub(r"[^A-Za-z0-9._]", "_", node)
+
+
+def day_folder(raw: Path, day: date) -> Path:
+    """The folder of a day."""
+    return raw / f"dt={day:%Y-%m-%d}"
+
+
+def folder_day(folder: Path) -> date | None:
+    """The day of a folder; None if it is not ours."""
+    match = _DAY.fullmatch(folder.name)
+    try:
+        return date.fromisoformat(match[1]) if match else None
+    except ValueError:
+        return None
+
+
+def day_folders(raw: Path) -> list[tuple[date, Path]]:
+    """The folders of days, the oldest first. Raises OSError."""
+    found = [(folder_day(folder), folder) for folder in raw.iterdir()]
+    return sorted((day, folder) for day, folder in found if day is not None)
+
+
+def history_files(raw: Path) -> list[HistoryFile]:
+    """Every file of the history, the oldest first. Raises OSError when the folder cannot be read."""
+    return [file for day, folder in day_folders(raw) for file in _files_of(day, folder)]
+
+
+def _files_of(day: date, folder: Path) -> list[HistoryFile]:
+    return sorted(_in(day, folder), key=lambda file: (file.modified_at, file.path.name))
+
+
+def _in(day: date, folder: Path) -> Iterator[HistoryFile]:
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return  # another node has just removed it
+    for entry in entries:
+        match = _NAME.fullmatch(entry.name)
+        try:
+            if match is None or not entry.is_file(follow_symlinks=False):
+                continue
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        packed = match["packed"] is not None and not entry.name.startswith(".")
+        modified_at = datetime.fromtimestamp(status.st_mtime, UTC)
+        yield HistoryFile(Path(entry.path), day, match["node"], status.st_size, modified_at, packed)
+
+
+def pack(path: Path) -> None:
+    """Gzip a closed file by rename; the torn last line of a killed writer is left out. Raises OSError.
+
+    Whatever it meets, one whole file of the two is there.
+    """
+    # Hidden until it is whole: readers skip names that begin with a dot.
+    partial = path.with_name(f".{path.name}.gz")
+    try:
+        with path.open("rb") as plain, partial.open("wb") as raw:
+            with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
+                while lines := plain.readlines(_CHUNK):
+                    packed.write(b"".join(lines if lines[-1].endswith(b"\n") else lines[:-1]))
+            raw.flush()
+            os.fsync(raw.fileno())
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    partial.replace(path.with_name(f"{path.name}.gz"))
+    path.unlink()

@@ -1,0 +1,36 @@
+"""Events as the core would make them, for what comes after the core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from namesrv.core.events import BrokerFacts, Event, EventKind, Reason, TopicsPayload
+from namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig
+
+QUEUES = QueueConfig(4, 8, 6, 0)
+
+
+def facts(name: str = "a", cluster: str = "c1") -> BrokerFacts:
+    identity = BrokerIdentity(cluster, name, 0, "h:1")
+    return BrokerFacts(identity, 2**64 - 1, "r1", "z1", "h1", "5.3", DataVersion(1, 2, 3))
+
+
+def broker_event(
+    kind: EventKind = EventKind.REGISTERED,
+    name: str = "a",
+    *,
+    cluster: str = "c1",
+    reason: Reason | None = None,
+    detail: Mapping[str, object] | None = None,
+) -> Event:
+    return Event(
+        kind=kind, reason=reason, broker=facts(name, cluster), interval=1.2345, detail={"topics": 3, **(detail or {})}
+    )
+
+
+def topics_event(
+    topics: Mapping[str, QueueConfig] | int, *, removed: tuple[str, ...] = (), base: DataVersion | None = None
+) -> Event:
+    """A TOPICS event of these topics, or of so many."""
+    changed = {f"t{n}": QUEUES for n in range(topics)} if isinstance(topics, int) else topics
+    return Event(kind=EventKind.TOPICS, broker=facts(), topics=TopicsPayload(changed, removed, base))

@@ -1,0 +1,40 @@
+"""A process that records without end, for tests that kill it: ``python -m tests.fakes.history_writer FOLDER BOOT``.
+
+Prints a line each time that more rows are on the disk: how many in all.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+from namesrv.config import HistoryConfig
+from namesrv.history import assembly, files, recorder
+from namesrv.metrics import Metrics
+from pointsman.service.clock import SystemClock
+from tests.fakes.events import QUEUES, broker_event, topics_event
+
+files.MAX_FILE_BYTES = 50_000
+recorder.SYNC_SECONDS = 0.001
+
+
+def main(folder: Path, boot_id: str) -> None:
+    """Run until killed."""
+    metrics = Metrics()
+    config = HistoryConfig(directory=str(folder), queue_rows=200)
+    writing = assembly.recorder(config, node="n:1", boot_id=boot_id, clock=SystemClock(), metrics=metrics)
+    writing.start()
+    said = 0.0
+    while True:
+        if not writing._waiting.rows:
+            writing.record([broker_event(), topics_event({f"t{n}": QUEUES for n in range(600)}), broker_event()])
+        threading.Event().wait(0.0005)
+        written = metrics.registry.get_sample_value("namesrv_history_rows_total") or 0.0
+        if written > said:
+            said = written
+            print(int(said), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

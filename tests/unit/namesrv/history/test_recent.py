@@ -1,0 +1,66 @@
+"""Recent events: bounded, told apart by cluster, with what happened to the whole cluster, without the routine."""
+
+from __future__ import annotations
+
+import pytest
+
+from namesrv.core.events import Event, EventKind
+from namesrv.core.model import GroupKey
+from namesrv.history.recent import ROUTINE, RecentEvents
+from namesrv.history.row import Record
+from tests.fakes.events import broker_event, facts, topics_event
+from tests.fakes.manual_clock import ManualClock
+
+
+def remember(recent: RecentEvents, *events: Event) -> RecentEvents:
+    for seq, event in enumerate(events, 1):
+        recent.add(Record(event, ManualClock().utc_now(), 0, seq))
+    return recent
+
+
+def seqs(records: list[Record]) -> list[int]:
+    return [record.seq for record in records]
+
+
+def test_recent_events_are_bounded_by_broker_and_by_name() -> None:
+    recent = remember(RecentEvents(per_broker=2, brokers=2), *(broker_event(name=name) for name in "abaac"))
+
+    assert seqs(recent.of("a")) == [3, 4]
+    assert recent.of("b") == []
+    assert seqs(recent.of("c")) == [5]
+
+
+def test_recent_events_of_one_name_in_two_clusters_are_told_apart() -> None:
+    recent = remember(RecentEvents(), *(broker_event(cluster=cluster) for cluster in ("c2", "c1", "c2")))
+
+    assert seqs(recent.of("a")) == [1, 2, 3]
+    assert seqs(recent.of("a", cluster="c1")) == [2]
+
+
+def test_what_happened_to_the_name_and_to_its_cluster_stands_among_its_events() -> None:
+    recent = remember(
+        RecentEvents(),
+        broker_event(),
+        Event(kind=EventKind.PERM_CHANGED, group=GroupKey("c1", "a")),
+        Event(kind=EventKind.PERM_CHANGED, group=GroupKey("c1", "other")),
+        Event(kind=EventKind.GUARD_ON, group=GroupKey("c1", "")),
+        Event(kind=EventKind.GUARD_ON, group=GroupKey("c2", "")),
+        broker_event(EventKind.EXPIRED),
+    )
+
+    assert seqs(recent.of("a")) == seqs(recent.of("a", cluster="c1")) == [1, 2, 4, 6]
+    assert recent.of("a", cluster="c2") == recent.of("unknown") == []
+
+
+def test_events_about_no_broker_are_nobodys() -> None:
+    recent = remember(RecentEvents(), Event(kind=EventKind.NAMESRV_READY), Event(kind=EventKind.KV_CHANGED))
+
+    assert recent.of("") == []
+
+
+@pytest.mark.parametrize("kind", sorted(ROUTINE))
+def test_routine_neither_pushes_out_what_explains_nor_holds_topics_in_memory(kind: EventKind) -> None:
+    routine = topics_event(3) if kind is EventKind.TOPICS else Event(kind=kind, broker=facts())
+    recent = remember(RecentEvents(per_broker=2), broker_event(), *[routine] * 10)
+
+    assert seqs(recent.of("a")) == [1]
