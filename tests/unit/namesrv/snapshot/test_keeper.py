@@ -1,0 +1,238 @@
+"""The keeper: a round each interval, a last one at the stop, and serving that nothing of it holds up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from namesrv.core.kv import ORDER_TOPIC_NAMESPACE
+from namesrv.core.liveness import LivenessRules
+from namesrv.core.model import BrokerState, DataVersion, GroupKey, Registration
+from namesrv.core.name_server import BeatStatus, NameServer
+from namesrv.metrics import Metrics
+from namesrv.snapshot import keeper as module
+from namesrv.snapshot.files import StateDirectoryInUse
+from namesrv.snapshot.keeper import SnapshotKeeper
+from namesrv.snapshot.segment import broker_name_of
+from namesrv.snapshot.store import Snapshot, SnapshotStore
+from tests.fakes.held_brokers import held, store
+from tests.fakes.manual_clock import ManualClock
+
+INTERVAL = 5.0
+DEADLINE = 10.0
+
+
+def new_core(clock: ManualClock) -> NameServer:
+    return NameServer(rules=LivenessRules(), first_generation=500, started_at=clock.now)
+
+
+def new_keeper(
+    core: NameServer, clock: ManualClock, folder: Path, *, keeping: SnapshotStore | None = None
+) -> SnapshotKeeper:
+    return SnapshotKeeper(core, keeping or store(folder, clock), interval=INTERVAL, clock=clock, metrics=Metrics())
+
+
+@asynccontextmanager
+async def kept(keeper: SnapshotKeeper) -> AsyncIterator[None]:
+    """Run a keeper that has started for the length of the block; stop it at the end."""
+    running = asyncio.create_task(keeper.run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await keeper.stop(within=DEADLINE)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until the thread has done something."""
+    async with asyncio.timeout(DEADLINE):
+        while not condition():  # noqa: ASYNC110  # it happens in a thread
+            await asyncio.sleep(0.005)
+
+
+def registration(number: int) -> Registration:
+    return held(number)[0]
+
+
+def segment(folder: Path, number: int) -> Path:
+    return folder / broker_name_of(registration(number).identity.position)
+
+
+def segments(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.segment"))
+
+
+def value(keeper: SnapshotKeeper, name: str) -> float | None:
+    return keeper._metrics.registry.get_sample_value(name)
+
+
+async def test_a_round_is_written_each_interval(clock: ManualClock, tmp_path: Path) -> None:
+    core = new_core(clock)
+    keeper = new_keeper(core, clock, tmp_path)
+    keeper.warm_start()
+    async with kept(keeper):
+        core.register(registration(1), now=clock.now)
+        await clock.advance(INTERVAL - 0.1)
+        assert not segment(tmp_path, 1).exists()
+        await clock.advance(0.1)
+        await until(lambda: value(keeper, "namesrv_snapshot_segments") == 2)
+        assert segment(tmp_path, 1).exists()
+        assert value(keeper, "namesrv_snapshot_bytes") == sum(path.stat().st_size for path in segments(tmp_path))
+        assert value(keeper, "namesrv_snapshot_age_seconds") == 0.0
+        await clock.advance(1.0)
+        assert value(keeper, "namesrv_snapshot_age_seconds") == 1.0
+
+
+async def test_a_restarted_server_has_all_that_the_last_one_had(clock: ManualClock, tmp_path: Path) -> None:
+    first = new_core(clock)
+    keeper = new_keeper(first, clock, tmp_path)
+    keeper.warm_start()
+    generation = first.register(registration(1), now=clock.now).generation
+    first.kv.put(ORDER_TOPIC_NAMESPACE, "topic-0-1", "b1:4")
+    first.restore_overrides({GroupKey("c1", "b1"): "run-0"}, {GroupKey("c1", "b1"): {"topic-0-2": DataVersion()}})
+    first.maintenance.open(GroupKey("c1", "b1"), until=clock.now + 60.0, note="disk", by="ann")
+    assert await keeper.stop(within=DEADLINE)
+
+    clock.now += 20.0
+    second = new_core(clock)
+    keeper = new_keeper(second, clock, tmp_path)
+    loaded = keeper.warm_start()
+    assert (len(loaded.brokers), loaded.refused) == (1, 0)
+    ((_, replica),) = second.members()
+    assert (replica.state, replica.generation) == (BrokerState.PROVISIONAL, generation)
+    route = second.routes.route("topic-0-1")
+    assert route.order_topic_conf == "b1:4"
+    assert [queues.perm for _, queues in route.queues] == [4]
+    assert second.topic_names() == ["topic-0-0", "topic-0-1"]
+    (window,) = second.maintenance.windows()
+    assert (window.until - clock.now, window.note, window.by) == (40.0, "disk", "ann")
+    answer = second.beat(registration(1).identity, generation, data_version=registration(1).data_version, now=clock.now)
+    assert answer.status is BeatStatus.OK
+    assert replica.state is BrokerState.UP
+    second.check_invariants()
+    assert await keeper.stop(within=DEADLINE)
+
+
+async def test_a_disk_that_refuses_is_said_once_until_it_works_again(
+    clock: ManualClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    core = new_core(clock)
+    keeper = new_keeper(core, clock, tmp_path)
+    keeper.warm_start()
+    in_the_way = tmp_path / f"{segment(tmp_path, 1).name}.tmp"
+    in_the_way.mkdir()
+    async with kept(keeper):
+        core.register(registration(1), now=clock.now)
+        for errors in (1.0, 2.0, 3.0):
+            await clock.advance(INTERVAL)
+            await until(partial(_has_failed, keeper, errors))
+        assert keeper.complaints() == [
+            f"the snapshot on disk is 15 s old, for it cannot be written: [Errno 21] Is a directory: '{in_the_way}'"
+        ]
+        assert value(keeper, "namesrv_snapshot_age_seconds") == 15.0
+        in_the_way.rmdir()
+        await clock.advance(INTERVAL)
+        await until(lambda: not keeper.complaints())
+    said = [(record.levelname, record.message) for record in caplog.records]
+    assert said == [
+        ("INFO", "the snapshot is read"),
+        ("ERROR", "the snapshot cannot be written"),
+        ("INFO", "the snapshot is written again"),
+    ]
+
+
+def _has_failed(keeper: SnapshotKeeper, times: float) -> bool:
+    return value(keeper, "namesrv_snapshot_errors_total") == times
+
+
+async def test_a_fault_of_our_own_in_a_round_is_said_and_the_next_round_comes(
+    clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    core = new_core(clock)
+    keeping = store(tmp_path, clock)
+    keeper = new_keeper(core, clock, tmp_path, keeping=keeping)
+    keeper.warm_start()
+    async with kept(keeper):
+        with monkeypatch.context() as faulty:
+            faulty.setattr(keeping, "write", _fail)
+            await clock.advance(INTERVAL)
+            await until(keeper.complaints)
+        await clock.advance(INTERVAL)
+        await until(lambda: not keeper.complaints())
+    (said,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert said.exc_info is not None
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise ValueError("a fault of ours")
+
+
+class HangingStore(SnapshotStore):
+    """A disk that does not answer until the test lets it."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.answers = threading.Event()
+        self.asked = threading.Event()
+
+    def write(self, snapshot: Snapshot, **more: Any) -> Any:
+        self.asked.set()
+        assert self.answers.wait(DEADLINE)
+        return super().write(snapshot, **more)
+
+
+async def test_a_disk_that_hangs_holds_up_neither_the_loop_nor_the_stop(clock: ManualClock, tmp_path: Path) -> None:
+    usual = store(tmp_path, clock)
+    hanging = HangingStore(files=usual._files, bounds=usual._bounds, max_topics=10, clock=clock)
+    keeper = new_keeper(new_core(clock), clock, tmp_path, keeping=hanging)
+    keeper.warm_start()
+    running = asyncio.create_task(keeper.run())
+    await clock.advance(INTERVAL)
+    await until(hanging.asked.is_set)
+    await clock.advance(module.LATE_AFTER_SECONDS + 0.1)
+    assert keeper.complaints() == ["the snapshot on disk is 65 s old: the disk hardly answers"]
+    running.cancel()
+    await asyncio.wait([running])
+    assert not await keeper.stop(within=0.05)
+    hanging.answers.set()
+    await asyncio.to_thread(keeper._thread.join, DEADLINE)
+    # It gave up where it was: what it had not begun is not written.
+    assert not keeper._thread.is_alive()
+    assert segments(tmp_path) == []
+    hanging.close()
+
+
+async def test_a_start_that_failed_leaves_the_snapshot_as_it_was(clock: ManualClock, tmp_path: Path) -> None:
+    first = new_core(clock)
+    keeper = new_keeper(first, clock, tmp_path)
+    keeper.warm_start()
+    first.register(registration(1), now=clock.now)
+    second = new_keeper(new_core(clock), clock, tmp_path)
+    with pytest.raises(StateDirectoryInUse):
+        second.warm_start()
+    assert await second.stop(within=DEADLINE)
+    assert await keeper.stop(within=DEADLINE)
+    assert await keeper.stop(within=DEADLINE)
+    third = new_keeper(new_core(clock), clock, tmp_path)
+    assert len(third.warm_start().brokers) == 1
+    # A start that failed after it had read stops at once.
+    assert await third.stop(within=DEADLINE)
+    assert segment(tmp_path, 1).exists()
+
+
+async def test_stopping_lets_the_folder_go_at_once(clock: ManualClock, tmp_path: Path) -> None:
+    for _ in range(3):
+        keeper = new_keeper(new_core(clock), clock, tmp_path)
+        keeper.warm_start()
+        assert await keeper.stop(within=DEADLINE)
+    assert "lock" in os.listdir(tmp_path)
