@@ -14,8 +14,10 @@ from pathlib import Path
 from namesrv.app import NameServerApp
 from namesrv.config import NameServerConfig, load
 from pointsman.service import logs, process
+from pointsman.service.clock import SystemClock
 from pointsman.service.config import ConfigError, to_toml
 from pointsman.service.monitoring import CannotListen
+from pointsman.service.sd_notify import ServiceManager
 
 DESCRIPTION = """\
 The name server of a fleet of message brokers: brokers register and heartbeat here, clients ask here which broker
@@ -81,7 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def serve(config: NameServerConfig, stop: asyncio.Event) -> int:
     """Serve until told to stop; return the exit code."""
-    app = NameServerApp(config, version=version("pointsman"))
+    manager = ServiceManager(os.environ, clock=SystemClock())
+    app = NameServerApp(config, version=version("pointsman"), manager=manager)
     try:
         await app.run(stop)
     except (CannotListen, OSError) as error:

@@ -1,34 +1,42 @@
-"""The daemon: joins core and shells, runs the sweep, and knows how to start and stop."""
+"""The daemon: joins core and shells, and knows how to start and stop."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import secrets
 import socket
-from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from namesrv.config import NameServerConfig
 from namesrv.core.events import Event, EventKind
 from namesrv.core.model import NodeState
 from namesrv.core.name_server import NameServer
-from namesrv.history.files import HistoryFiles
-from namesrv.history.recorder import Recorder
+from namesrv.core.warm_up import WarmUp
+from namesrv.history import assembly
 from namesrv.metrics import Metrics
 from namesrv.rpc.admin import AdminServicer
 from namesrv.rpc.calls import Calls
+from namesrv.rpc.inspection import Node
 from namesrv.rpc.registration import RegistrationServicer
 from namesrv.rpc.route_answers import RouteAnswers
 from namesrv.rpc.routes import RouteServicer
 from namesrv.rpc.server import Server, Servicers
+from namesrv.rpc.watch_hub import WatchHub
+from namesrv.snapshot.files import SegmentFiles
+from namesrv.snapshot.keeper import SnapshotKeeper
+from namesrv.snapshot.store import SnapshotStore
+from namesrv.upkeep import Upkeep
 from pointsman.service.clock import Clock, SystemClock
 from pointsman.service.monitoring import MonitoringServer
+from pointsman.service.sd_notify import ServiceManager
 from pointsman.wire.names import join_addr, split_addr
 
-ALIVE_SECONDS = 60.0
-STEP_SECONDS = 0.5
 HISTORY_STOP_SECONDS = 10.0
+SNAPSHOT_STOP_SECONDS = 10.0
+STATUS_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +44,14 @@ log = logging.getLogger(__name__)
 class NameServerApp:
     """One name server. Nothing is opened before :meth:`run`."""
 
-    def __init__(self, config: NameServerConfig, *, version: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: NameServerConfig,
+        *,
+        version: str,
+        clock: Clock | None = None,
+        manager: ServiceManager | None = None,
+    ) -> None:
         self.config = config
         self.clock = clock or SystemClock()
         self.started = asyncio.Event()
@@ -44,112 +59,220 @@ class NameServerApp:
         self.addr = ""
         self.monitoring_port = 0
         self.metrics = Metrics()
+        self._started_at = self.clock.monotonic()
         self.core = NameServer(
-            rules=config.liveness.rules(), first_generation=secrets.randbits(64), started_at=self.clock.monotonic()
+            rules=config.liveness.rules(),
+            guard_rules=config.guard.rules(),
+            first_generation=secrets.randbits(64),
+            started_at=self._started_at,
+            max_brokers=config.routes.max_brokers,
+            every_heartbeat=config.history.every_heartbeat,
         )
-        boot = secrets.randbits(64)
+        self._boot = secrets.randbits(64)
         self.answers = RouteAnswers(
-            self.core.routes, boot=boot, max_bytes=config.routes.cache_bytes, metrics=self.metrics
+            self.core.routes, boot=self._boot, max_bytes=config.routes.cache_bytes, metrics=self.metrics
         )
         self._version = version
-        self._boot_id = f"{boot:016x}"
+        self._manager = manager or ServiceManager({}, clock=self.clock)
+        self.server = Server()
+        self._is_drained = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop`` is set, then drain.
 
-        Raises CannotListen or OSError when an address or the history's folder is not to be had.
+        Raises CannotListen or OSError when an address or a folder is not to be had.
         """
-        server = Server()
         host, _ = split_addr(self.config.server.listen)
-        port = server.bind(self.config.server.listen)
+        port = self.server.bind(self.config.server.listen)
         self.addr = join_addr(host, port)
-        node = self.config.server.node or f"{socket.gethostname()}:{port}"
-        self.recorder = self._recorder(node)
-        calls = Calls(clock=self.clock, metrics=self.metrics, record=self.recorder.record)
-        monitoring = self._monitoring(calls, node)
+        self._node = self.config.server.node or f"{socket.gethostname()}:{port}"
+        self.recorder = assembly.recorder(
+            self.config.history,
+            node=self._node,
+            boot_id=f"{self._boot:016x}",
+            clock=self.clock,
+            metrics=self.metrics,
+        )
+        self.calls = Calls(clock=self.clock, metrics=self.metrics, record=self.record)
+        self._keeper = self._snapshot_keeper()
+        monitoring = self._monitoring()
         try:
             self.recorder.start()
+            self._start_warm()
             monitoring.start()
-            self.recorder.record([Event(kind=EventKind.NAMESRV_STARTED, detail={"version": self._version})])
-            await server.start(self._servicers(node), calls)
-            self.recorder.record([Event(kind=EventKind.NAMESRV_READY)])
-            self.metrics.ready.set(1)
-            log.info("serving", extra={"facts": {"addr": self.addr, "node": node, "metrics": self.monitoring_port}})
+            self.record([Event(kind=EventKind.NAMESRV_STARTED, detail={"version": self._version})])
+            self.hub = self._watch_hub()
+            await self.server.start(self._servicers(), self.calls)
+            if self.calls.state is NodeState.READY:
+                self._tell_ready()
+            facts = {"addr": self.addr, "node": self._node, "metrics": self.monitoring_port, "state": self.calls.state}
+            log.info("serving", extra={"facts": facts})
+            self._manager.ready()
             self.started.set()
-            await self._until(stop, calls)
+            await self._until(stop)
         finally:
             self.metrics.ready.set(0)
-            await server.stop(self.config.server.stop_grace_seconds)
-            self.recorder.record([Event(kind=EventKind.NAMESRV_STOPPED)])
+            self._manager.stopping()
+            await self.server.stop(self.config.server.stop_grace_seconds)
+            if self._keeper is not None and not await self._keeper.stop(within=SNAPSHOT_STOP_SECONDS):
+                log.error("the snapshot could not be brought up to date")
+            self.record([Event(kind=EventKind.NAMESRV_STOPPED)])
             if not await asyncio.to_thread(self.recorder.stop, timeout=HISTORY_STOP_SECONDS):
                 log.error("the history could not be written to its end")
             await asyncio.to_thread(monitoring.stop)
             log.info("stopped", extra={"facts": {"addr": self.addr}})
 
-    def _recorder(self, node: str) -> Recorder:
-        history = self.config.history
-        files = HistoryFiles(Path(history.directory), node=node, boot_id=self._boot_id) if history.enabled else None
-        return Recorder(
-            files,
-            node=node,
-            boot_id=self._boot_id,
+    def record(self, events: Iterable[Event]) -> None:
+        """Hand on what happened: to the history, its counters, and the live penalties."""
+        happened = tuple(events)
+        self.recorder.record(happened)
+        now = self.clock.monotonic()
+        for event in happened:
+            self.core.penalties.take(event, now=now)
+
+    # --- start ------------------------------------------------------------------------------------------------
+
+    def _start_warm(self) -> None:
+        loaded = self._keeper.warm_start() if self._keeper is not None else None
+        gc.freeze()  # what was loaded stays: the collector need not walk it
+        self._warm_up = WarmUp(
+            started_at=self._started_at,
+            warm_up_seconds=self.config.server.warm_up_seconds,
+            restored=len(loaded.brokers) if loaded is not None else 0,
+            complete=loaded is not None and not loaded.refused,
+        )
+        now = self.clock.monotonic()
+        if not self._warm_up.is_over(now=now, still_provisional=self.core.provisional_count()):
+            self.calls.state = NodeState.WARMING
+
+    def _snapshot_keeper(self) -> SnapshotKeeper | None:
+        snapshot = self.config.snapshot
+        if not snapshot.enabled:
+            return None
+        store = SnapshotStore(
+            SegmentFiles(Path(snapshot.directory)),
+            bounds=self.config.liveness.bounds(),
+            max_topics=self.config.routes.max_topics_per_broker,
+            clock=self.clock,
+        )
+        return SnapshotKeeper(
+            self.core, store, interval=snapshot.interval_seconds, clock=self.clock, metrics=self.metrics
+        )
+
+    def _watch_hub(self) -> WatchHub:
+        routes = self.config.routes
+        return WatchHub(
+            self.core.routes,
+            self.answers,
+            state=self._state,
             clock=self.clock,
             metrics=self.metrics,
-            queue_rows=history.queue_rows,
+            node=self._node,
+            coalesce_seconds=routes.watch_coalesce_seconds,
+            max_watchers=routes.max_watchers,
+            max_topics=routes.max_topics_per_watch,
         )
 
-    def _servicers(self, node: str) -> Servicers:
+    def _servicers(self) -> Servicers:
+        node = Node(
+            name=self._node,
+            version=self._version,
+            boot=self._boot,
+            started_at=self._started_at,
+            config=self.config,
+            state=self._state,
+            sizes=self._sizes,
+            complaints=self._complaints,
+        )
+        self._registration = RegistrationServicer(
+            self.core,
+            clock=self.clock,
+            bounds=self.config.liveness.bounds(),
+            max_topics=self.config.routes.max_topics_per_broker,
+            record=self.record,
+            metrics=self.metrics,
+        )
         return Servicers(
-            RegistrationServicer(
+            self._registration,
+            RouteServicer(self.core, self.answers, self.hub, state=self._state, clock=self.clock, metrics=self.metrics),
+            AdminServicer(
                 self.core,
+                self.recorder.recent,
+                self.hub,
+                record=self.record,
+                drain=self._drain,
                 clock=self.clock,
-                bounds=self.config.liveness.bounds(),
-                max_topics=self.config.routes.max_topics_per_broker,
-                record=self.recorder.record,
-                metrics=self.metrics,
+                node=node,
             ),
-            RouteServicer(self.core, self.answers),
-            AdminServicer(self.core, self.recorder, clock=self.clock, node=node),
         )
 
-    def _monitoring(self, calls: Calls, node: str) -> MonitoringServer:
+    def _monitoring(self) -> MonitoringServer:
         self.metrics.build.info({"version": self._version})
 
         def health() -> tuple[bool, dict[str, object]]:
-            return self.started.is_set() and calls.state is NodeState.READY, {"state": calls.state, "node": node}
+            state = self.calls.state
+            return self.started.is_set() and state is NodeState.READY, {"state": state, "node": self._node}
 
         monitoring = MonitoringServer(self.config.monitoring.listen, registry=self.metrics.registry, health=health)
         self.monitoring_port = monitoring.port
         return monitoring
 
-    async def _until(self, stop: asyncio.Event, calls: Calls) -> None:
+    # --- while it serves --------------------------------------------------------------------------------------
+
+    async def _until(self, stop: asyncio.Event) -> None:
+        upkeep = Upkeep(
+            self.core,
+            self.recorder,
+            record=self.record,
+            warm_up=self._warm_up,
+            state=self._state,
+            ready=self._become_ready,
+            clock=self.clock,
+            metrics=self.metrics,
+        )
         async with asyncio.TaskGroup() as tasks:
-            loops = [tasks.create_task(self._sweep()), tasks.create_task(self._tell_alive(calls))]
+            work = [upkeep.run(), self.hub.run(), self._manager.feed_watchdog(), self._tell_manager()]
+            if self._keeper is not None:
+                work.append(self._keeper.run())
+            running = [tasks.create_task(task) for task in work]
             await stop.wait()
-            for loop in loops:
-                loop.cancel()
+            for task in running:
+                task.cancel()
 
-    async def _sweep(self) -> None:
-        swept_at = self.clock.monotonic()
-        while True:
-            # In steps, for whoever registers meanwhile may have declared a shorter expiry.
-            due = swept_at + self.core.sweep_interval() - self.clock.monotonic()
-            if due > 0:
-                await self.clock.sleep(min(due, STEP_SECONDS))
-                continue
-            started = swept_at = self.clock.monotonic()
-            self.recorder.record(self.core.sweep(now=started))
-            self.metrics.sweep_seconds.observe(self.clock.monotonic() - started)
-            self.metrics.show_brokers(self.core.members())
-            self.metrics.topics.set(len(self.core.routes.topics))
+    def _state(self) -> NodeState:
+        return self.calls.state
 
-    async def _tell_alive(self, calls: Calls) -> None:
+    def _become_ready(self) -> None:
+        self.server.show(NodeState.READY)
+        self._tell_ready()
+
+    def _tell_ready(self) -> None:
+        self.metrics.ready.set(1)
+        self.record([Event(kind=EventKind.NAMESRV_READY)])
+
+    def _drain(self, wanted: bool) -> NodeState:
+        """Send clients elsewhere, or take them again; brokers are served all the while."""
+        if wanted is not (self.calls.state is NodeState.DRAINING):
+            now, provisional = self.clock.monotonic(), self.core.provisional_count()
+            is_warm = self._warm_up.is_over(now=now, still_provisional=provisional)
+            back = NodeState.READY if is_warm else NodeState.WARMING
+            self.server.show(NodeState.DRAINING if wanted else back)
+            self.metrics.ready.set(self.calls.state is NodeState.READY)
+        return self.calls.state
+
+    async def _tell_manager(self) -> None:
         while True:
-            await self.clock.sleep(ALIVE_SECONDS)
-            states = Counter(replica.state.value for _, replica in self.core.members())
-            detail: dict[str, object] = {
-                "state": calls.state.value,
-                "brokers": dict(states),
-                "rows_dropped": self.recorder.dropped,
-            }
-            self.recorder.record([Event(kind=EventKind.NAMESRV_ALIVE, detail=detail)])
+            brokers = sum(1 for _ in self.core.members())
+            heard = f"{brokers - self.core.provisional_count()}/{brokers} brokers heard"
+            self._manager.status(f"{self.calls.state}, {heard}, {self.hub.count} watchers")
+            await self.clock.sleep(STATUS_SECONDS)
+
+    def _sizes(self) -> dict[str, int]:
+        return {
+            "watchers": self.hub.count,
+            "keep_alive_streams": self._registration.stream_count,
+            "route_cache_bytes": self.answers.bytes,
+        }
+
+    def _complaints(self) -> list[str]:
+        return [*self.recorder.complaints(), *(self._keeper.complaints() if self._keeper is not None else ())]

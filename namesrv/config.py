@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from namesrv.core.guard import GuardRules
 from namesrv.core.liveness import LivenessRules
 from namesrv.core.validation import IntervalBounds
 from pointsman.service import config, logs, process
@@ -27,6 +28,8 @@ class ServerConfig:
     """Event loop: uvloop or asyncio."""
     stop_grace_seconds: float = 5.0
     """How long running calls may take after SIGTERM."""
+    warm_up_seconds: float = 45.0
+    """How long after the start, at most, an unknown topic is "not yet" and not "not found"; 0: from the start."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
@@ -34,6 +37,7 @@ class ServerConfig:
         yield from fault("node", self.node, text_problem(self.node, longest=100))
         yield from not_one_of("loop", self.loop, process.LOOPS)
         yield from outside("stop_grace_seconds", self.stop_grace_seconds, 0.0, 300.0)
+        yield from outside("warm_up_seconds", self.warm_up_seconds, 0.0, 3_600.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +87,51 @@ class LivenessConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardConfig:
+    """When many brokers of a cluster are lost at once, nobody is removed."""
+
+    enabled: bool = True
+    share: float = 0.5
+    """Share of a cluster above which its guard turns on."""
+    at_least: int = 3
+    """Lost brokers below which it never does."""
+    limit_seconds: float = 600.0
+    """After which it says louder that it is on."""
+
+    def problems(self) -> Iterator[str]:
+        """Rules of this section."""
+        yield from outside("share", self.share, 0.0, 1.0)
+        yield from outside("at_least", self.at_least, 1, 1_000_000)
+        yield from outside("limit_seconds", self.limit_seconds, 1.0, 86_400.0)
+
+    def rules(self) -> GuardRules:
+        """As the core reads them."""
+        return GuardRules(enabled=self.enabled, share=self.share, at_least=self.at_least, limit=self.limit_seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class RoutesConfig:
     """Bounds on what is held and answered."""
 
     cache_bytes: int = 64 * 1024 * 1024
     """Most bytes of ready route answers."""
+    max_brokers: int = 20_000
+    """Most registered brokers (replicas)."""
     max_topics_per_broker: int = 200_000
+    watch_coalesce_seconds: float = 0.05
+    """How often watched routes are looked at: changes within one such time reach a watcher as one."""
+    max_watchers: int = 20_000
+    """Most open watches; each takes 25 to 40 kB."""
+    max_topics_per_watch: int = 1_000
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
         yield from outside("cache_bytes", self.cache_bytes, 0, 2**36)
+        yield from outside("max_brokers", self.max_brokers, 1, 1_000_000)
         yield from outside("max_topics_per_broker", self.max_topics_per_broker, 1, 10_000_000)
+        yield from outside("watch_coalesce_seconds", self.watch_coalesce_seconds, 0.0, 5.0)
+        yield from outside("max_watchers", self.max_watchers, 0, 1_000_000)
+        yield from outside("max_topics_per_watch", self.max_topics_per_watch, 1, 100_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +143,18 @@ class HistoryConfig:
     """Folder of the history; relative to where the server is started."""
     queue_rows: int = 100_000
     """Rows that may wait for the disk; more are dropped and counted."""
+    queue_bytes: int = 64 * 1024 * 1024
+    """Memory that they may hold, estimated."""
+    every_heartbeat: bool = False
+    """Write a row for each beat: about 3 million a day for 1,000 brokers."""
+    retain_days: int = 400
+    """Days that are kept; 0: for ever."""
+    retain_bytes: int = 20 * 1024**3
+    """Bytes on the disk above which the oldest closed files are removed; 0: no bound."""
+    ship: tuple[str, ...] = ()
+    """Command for each closed file, without a shell; {file} stands for it, else it comes last. Empty: none."""
+    ship_timeout_seconds: float = 300.0
+    """How long the command may take for one file."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
@@ -112,6 +162,33 @@ class HistoryConfig:
             "directory", self.directory, text_problem(self.directory) if self.directory else "must not be empty"
         )
         yield from outside("queue_rows", self.queue_rows, 1, 10_000_000)
+        yield from outside("queue_bytes", self.queue_bytes, 1024 * 1024, 2**36)
+        yield from outside("retain_days", self.retain_days, 0, 36_500)
+        yield from outside("retain_bytes", self.retain_bytes, 0, 2**60)
+        for word in self.ship:
+            yield from fault("ship", word, text_problem(word, longest=4_096))
+        if self.ship:
+            program = self.ship[0]
+            yield from fault("ship", program, None if program.strip() else "names no program")
+        yield from outside("ship_timeout_seconds", self.ship_timeout_seconds, 0.1, 86_400.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotConfig:
+    """What is kept on this machine's disk to start warm."""
+
+    enabled: bool = True
+    directory: str = "state"
+    """Folder of the snapshot, for one name server alone; relative to where the server is started."""
+    interval_seconds: float = 5.0
+    """How often it is brought up to date; what a SIGKILL may cost."""
+
+    def problems(self) -> Iterator[str]:
+        """Rules of this section."""
+        yield from fault(
+            "directory", self.directory, text_problem(self.directory) if self.directory else "must not be empty"
+        )
+        yield from outside("interval_seconds", self.interval_seconds, 0.1, 3_600.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +209,10 @@ class NameServerConfig:
     server: ServerConfig = field(default_factory=ServerConfig)
     monitoring: MonitoringConfig = field(default_factory=MonitoringConfig)
     liveness: LivenessConfig = field(default_factory=LivenessConfig)
+    guard: GuardConfig = field(default_factory=GuardConfig)
     routes: RoutesConfig = field(default_factory=RoutesConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
+    snapshot: SnapshotConfig = field(default_factory=SnapshotConfig)
     log: LogConfig = field(default_factory=LogConfig)
 
 

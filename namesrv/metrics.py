@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -20,6 +20,11 @@ from namesrv.core.events import Event
 from namesrv.core.group import Group, Replica
 
 RPC_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+WATCH_LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+DISK_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0, 60.0)
 
 
 class Metrics:
@@ -59,6 +64,49 @@ class Metrics:
         self.route_cache_bytes = Gauge(
             "namesrv_route_cache_bytes", "Bytes of cached route answers", registry=self.registry
         )
+        self.route_queries = Counter(
+            "namesrv_route_queries",
+            "Topics asked for, by answer: ok, unchanged, not_found, not_ready",
+            ["result"],
+            registry=self.registry,
+        )
+        self.limits_exceeded = Counter(
+            "namesrv_limits_exceeded", "Calls refused at a bound of this server", ["limit"], registry=self.registry
+        )
+        self.watchers = Gauge("namesrv_watchers", "Open route watches", registry=self.registry)
+        self.watch_lag = Histogram(
+            "namesrv_watch_lag_seconds",
+            "From finding a change to having written it to a watcher; a sample when there are many",
+            buckets=WATCH_LAG_BUCKETS,
+            registry=self.registry,
+        )
+        self.watch_coalesced = Counter(
+            "namesrv_watch_coalesced", "News that replaced news that a watcher had not read", registry=self.registry
+        )
+        self.heartbeat_age = Gauge(
+            "namesrv_heartbeat_age_seconds",
+            "Time since the last sign of life: median, 99th percentile and longest of all brokers; set at each sweep",
+            ["quantile"],
+            registry=self.registry,
+        )
+        self.guard_active = Gauge(
+            "namesrv_expiry_guard_active",
+            "1 while the guard of a cluster keeps brokers in the routes, 2 when for longer than its limit",
+            ["cluster"],
+            registry=self.registry,
+        )
+        self._guarded: set[str] = set()
+        self.loop_lag = Histogram(
+            "namesrv_event_loop_lag_seconds",
+            "How late the event loop was, looked at twice a second",
+            buckets=LAG_BUCKETS,
+            registry=self.registry,
+        )
+        self.paused = Counter(
+            "namesrv_paused_seconds",
+            "Time in which this process stood still and that was credited to all brokers",
+            registry=self.registry,
+        )
         self.sweep_seconds = Histogram(
             "namesrv_sweep_duration_seconds",
             "Time of one sweep for silent brokers",
@@ -68,15 +116,80 @@ class Metrics:
         self.history_rows = Counter("namesrv_history_rows", "Rows written to the history", registry=self.registry)
         self.history_dropped = Counter(
             "namesrv_history_rows_dropped",
-            "Rows lost because the queue was full or the disk refused",
+            "Rows lost: queue_full (the disk is too slow), disk (it refuses), fault (they are no JSON)",
+            ["cause"],
             registry=self.registry,
         )
+        for cause in ("queue_full", "disk", "fault"):
+            self.history_dropped.labels(cause)
+        self.history_bytes = Counter(
+            "namesrv_history_bytes", "Bytes written to the history, before they are packed", registry=self.registry
+        )
+        self.history_fsync = Histogram(
+            "namesrv_history_fsync_seconds",
+            "Time to bring what was appended to the disk",
+            buckets=DISK_BUCKETS,
+            registry=self.registry,
+        )
+        self.history_failing = Gauge(
+            "namesrv_history_failing", "1 while the history cannot be written", registry=self.registry
+        )
+        self.history_removed = Counter(
+            "namesrv_history_files_removed",
+            "Files removed to keep retain_days (days) or retain_bytes (bytes; unshipped: it still waited for ship)",
+            ["cause"],
+            registry=self.registry,
+        )
+        self.history_shipped = Counter(
+            "namesrv_history_shipped",
+            "Runs of the ship command by result (shipped, failed, timeout), and files given up",
+            ["result"],
+            registry=self.registry,
+        )
+        self.history_unshipped = Gauge(
+            "namesrv_history_unshipped_files", "Closed files that wait for the ship command", registry=self.registry
+        )
         self.history_queue = Gauge("namesrv_history_queue_rows", "Rows waiting to be written", registry=self.registry)
+        self.history_queue_bytes = Gauge(
+            "namesrv_history_queue_bytes", "Memory held by them, estimated", registry=self.registry
+        )
+        self.snapshot_age = Gauge(
+            "namesrv_snapshot_age_seconds",
+            "Time since the last moment that the snapshot on disk holds in full; 0 without one",
+            registry=self.registry,
+        )
+        self.snapshot_segments = Gauge(
+            "namesrv_snapshot_segments",
+            "Files of the snapshot: one a broker, and one of what operators set",
+            registry=self.registry,
+        )
+        self.snapshot_bytes = Gauge("namesrv_snapshot_bytes", "Bytes of those files", registry=self.registry)
+        self.snapshot_errors = Counter(
+            "namesrv_snapshot_errors",
+            "Rounds in which something of the snapshot could not be written",
+            registry=self.registry,
+        )
+        self.snapshot_refused = Counter(
+            "namesrv_snapshot_refused_segments",
+            "Files of the snapshot that were damaged or foreign at the start",
+            registry=self.registry,
+        )
 
     def count_events(self, events: Iterable[Event]) -> None:
         """Count what happened."""
         for event in events:
             self.events.labels(event.kind, event.reason or "").inc()
+
+    def show_ages(self, ages: Sequence[float]) -> None:
+        """Set the ages of the last signs of life, seconds, sorted."""
+        for quantile, share in (("0.5", 0.5), ("0.99", 0.99), ("1", 1.0)):
+            self.heartbeat_age.labels(quantile).set(ages[min(len(ages) - 1, int(share * len(ages)))] if ages else 0.0)
+
+    def show_guard(self, active: Collection[str], overdue: Collection[str]) -> None:
+        """Set the guard's gauges: the clusters in which it is on, and those in which for too long."""
+        for cluster in self._guarded | set(active):
+            self.guard_active.labels(cluster).set((cluster in active) + (cluster in overdue))
+        self._guarded |= set(active)
 
     def show_brokers(self, members: Iterable[tuple[Group, Replica]]) -> None:
         """Set the broker gauges to what is now."""

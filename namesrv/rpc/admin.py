@@ -1,81 +1,171 @@
-"""AdminService: what operators ask one node."""
+"""AdminService: what operators ask one node, and what they change on it."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
 
-from namesrv.core.errors import InvalidRequest
-from namesrv.core.model import BrokerIdentity
+from namesrv.core.administration import Administration
+from namesrv.core.events import Event, EventKind, Reason
+from namesrv.core.kv import entry_violations
+from namesrv.core.model import GroupKey, NodeState
 from namesrv.core.name_server import NameServer
-from namesrv.core.validation import name_violations, shown
-from namesrv.history.recorder import Recorder
-from namesrv.rpc import codec
+from namesrv.core.validation import name_violations, text_violations
+from namesrv.history.recent import RecentEvents
+from namesrv.rpc import admin_codec, codec
+from namesrv.rpc.calls import RecordEvents
+from namesrv.rpc.inspection import Inspection, Node
+from namesrv.rpc.watch_hub import WatchHub
 from pointsman.service.clock import Clock
 from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.wire.violation import FieldViolation
 
-DEFAULT_PAGE_SIZE = 500
-MAX_PAGE_SIZE = 1_000
-MAX_PAGE_BYTES = 2 * 1024 * 1024
-"""One broker more is below gRPC's 4 MiB, whatever labels it has."""
+LONGEST_GUARD_SECONDS = 86_400.0
+LONGEST_MAINTENANCE_SECONDS = 7 * 86_400.0
+
+Drain = Callable[[bool], NodeState]
 
 
-class AdminServicer:
-    """Answers from the core's tables and the recorder's recent events."""
+class AdminServicer(Inspection):
+    """Every call of the service: the changes here, the rest is :class:`Inspection`.
 
-    def __init__(self, core: NameServer, recorder: Recorder, *, clock: Clock, node: str) -> None:
-        self._core = core
-        self._recorder = recorder
-        self._clock = clock
-        self._node = node
+    ``drain`` sends this node's clients elsewhere (True) or takes them again, and says what the node may be asked then.
+    """
 
-    def list_brokers(self, request: wire.ListBrokersRequest) -> wire.ListBrokersResponse:
-        """One page of replicas with their liveness."""
-        codec.refuse_if_any(_optional_names(cluster=request.cluster, broker_name=request.broker_name))
-        if request.page_size > MAX_PAGE_SIZE:
-            problem = f"must be from 0 to {MAX_PAGE_SIZE}, not {request.page_size}"
-            raise InvalidRequest([FieldViolation("page_size", problem)])
-        now, utc_now = self._clock.monotonic(), self._clock.utc_now()
-        members = self._core.replicas(cluster=request.cluster, broker_name=request.broker_name)
-        rest = itertools.dropwhile(lambda member: not _comes_after(request.page_token, member[1].identity), members)
-        answer, size = wire.ListBrokersResponse(node=self._node), 0
-        for group, replica in rest:
-            if len(answer.brokers) == (request.page_size or DEFAULT_PAGE_SIZE) or size > MAX_PAGE_BYTES:
-                last = answer.brokers[-1].identity
-                answer.next_page_token = f"{last.cluster}/{last.broker_name}/{last.broker_id}"
-                break
-            status = codec.broker_status(group, replica, now=now, utc_now=utc_now)
-            size += status.ByteSize()
-            answer.brokers.append(status)
-        return answer
+    def __init__(
+        self,
+        core: NameServer,
+        recent: RecentEvents,
+        hub: WatchHub,
+        *,
+        record: RecordEvents,
+        drain: Drain,
+        clock: Clock,
+        node: Node,
+    ) -> None:
+        super().__init__(core, recent, hub, clock=clock, node=node)
+        self._administration = Administration(core)
+        self._record = record
+        self._drain = drain
 
-    def list_broker_events(self, request: wire.ListBrokerEventsRequest) -> wire.ListBrokerEventsResponse:
-        """The last events of a broker name."""
-        codec.refuse_if_any(_optional_names(cluster=request.cluster))
-        codec.refuse_if_any(name_violations("broker_name", request.broker_name))
-        records = self._recorder.recent.of(request.broker_name, cluster=request.cluster)
-        return wire.ListBrokerEventsResponse(
-            events=[
-                codec.broker_event(record.event, event_at=record.event_at, seq=record.seq)
-                for record in records[-request.limit :]
-            ],
-            node=self._node,
+    def set_write_perm(self, request: wire.SetWritePermRequest) -> wire.SetWritePermResponse:
+        """Wipe or give back the write permission of a broker name."""
+        codec.refuse_if_any(chain(_group_violations(request), admin_codec.by_violations(request.by)))
+        key = GroupKey(request.cluster, request.broker_name)
+        done = self._administration.set_write_perm(key, writable=request.writable, by=request.by)
+        self._record(done.events)
+        return wire.SetWritePermResponse(topic_count=done.topic_count, changed=done.changed)
+
+    def delete_topic(self, request: wire.DeleteTopicRequest) -> wire.DeleteTopicResponse:
+        """Delete a topic."""
+        codec.refuse_if_any(
+            chain(
+                name_violations("topic", request.topic),
+                admin_codec.optional_names(cluster=request.cluster),
+                admin_codec.by_violations(request.by),
+            )
         )
+        done = self._administration.delete_topic(
+            request.topic, cluster=request.cluster, force=request.force, by=request.by
+        )
+        self._record(done.events)
+        return wire.DeleteTopicResponse(hidden_on=[f"{key.cluster}/{key.broker_name}" for key in done.hidden_on])
+
+    def put_kv(self, request: wire.PutKvRequest) -> wire.PutKvResponse:
+        """Set one key."""
+        codec.refuse_if_any(
+            chain(
+                entry_violations(request.namespace, request.key, request.value), admin_codec.by_violations(request.by)
+            )
+        )
+        done = self._administration.put_kv(request.namespace, request.key, request.value, by=request.by)
+        self._record(done.events)
+        return wire.PutKvResponse(changed=done.changed)
+
+    def delete_kv(self, request: wire.DeleteKvRequest) -> wire.DeleteKvResponse:
+        """Remove one key."""
+        codec.refuse_if_any(
+            chain(
+                name_violations("namespace", request.namespace),
+                name_violations("key", request.key),
+                admin_codec.by_violations(request.by),
+            )
+        )
+        done = self._administration.delete_kv(request.namespace, request.key, by=request.by)
+        self._record(done.events)
+        return wire.DeleteKvResponse()
+
+    def set_guard(self, request: wire.SetGuardRequest) -> wire.SetGuardResponse:
+        """Set how the guard of a cluster works."""
+        lasts = request.HasField("duration")
+        codec.refuse_if_any(
+            chain(
+                name_violations("cluster", request.cluster),
+                admin_codec.guard_mode_violations(request.mode),
+                admin_codec.duration_violations(request.duration, longest=LONGEST_GUARD_SECONDS) if lasts else (),
+                admin_codec.by_violations(request.by),
+            )
+        )
+        now = self._clock.monotonic()
+        done = self._administration.set_guard(
+            request.cluster,
+            admin_codec.guard_mode(request.mode),
+            seconds=admin_codec.seconds(request.duration) if lasts else None,
+            by=request.by,
+            now=now,
+        )
+        self._record(done.events)
+        return wire.SetGuardResponse(guard=admin_codec.guard_status(done.guard, now=now))
+
+    def set_maintenance(self, request: wire.SetMaintenanceRequest) -> wire.SetMaintenanceResponse:
+        """Announce an absence, or end it."""
+        lasts = request.HasField("duration")
+        longest = LONGEST_MAINTENANCE_SECONDS
+        codec.refuse_if_any(
+            chain(
+                name_violations("cluster", request.cluster),
+                admin_codec.optional_names(broker_name=request.broker_name),
+                admin_codec.duration_violations(request.duration, longest=longest) if lasts else (),
+                text_violations("note", request.note),
+                admin_codec.by_violations(request.by),
+            )
+        )
+        done = self._administration.set_maintenance(
+            GroupKey(request.cluster, request.broker_name),
+            seconds=admin_codec.seconds(request.duration) if lasts else None,
+            note=request.note,
+            by=request.by,
+            now=self._clock.monotonic(),
+        )
+        self._record(done.events)
+        return wire.SetMaintenanceResponse(changed=done.changed)
+
+    def set_drain(self, request: wire.SetDrainRequest) -> wire.SetDrainResponse:
+        """Send this node's clients elsewhere, or take them again."""
+        codec.refuse_if_any(admin_codec.by_violations(request.by))
+        before = self._node.state()
+        state = self._drain(request.draining)
+        if (before is NodeState.DRAINING) is not (state is NodeState.DRAINING):
+            detail: dict[str, object] = {"draining": request.draining, "by": request.by}
+            self._record((Event(kind=EventKind.NAMESRV_DRAINING, reason=Reason.ADMIN, detail=detail),))
+        return wire.SetDrainResponse(state=codec.node_state(state))
+
+    def evict_broker(self, request: wire.EvictBrokerRequest) -> wire.EvictBrokerResponse:
+        """Remove one registration."""
+        codec.refuse_if_any(
+            chain(
+                _group_violations(request),
+                admin_codec.broker_id_violations(request.broker_id),
+                admin_codec.by_violations(request.by),
+            )
+        )
+        done = self._administration.evict(
+            request.cluster, request.broker_name, request.broker_id, by=request.by, now=self._clock.monotonic()
+        )
+        self._record(done.events)
+        return wire.EvictBrokerResponse(identity=codec.to_identity(done.identity))
 
 
-def _comes_after(token: str, identity: BrokerIdentity) -> bool:
-    """Whether a broker stands after the one that ended the last page. Raises InvalidRequest for a token of no page."""
-    if not token:
-        return True
-    cluster, slash, rest = token.partition("/")
-    name, second_slash, broker_id = rest.partition("/")
-    if not (slash and second_slash and broker_id.isascii() and broker_id.isdigit() and len(broker_id) <= 10):
-        raise InvalidRequest([FieldViolation("page_token", f"is no token of a page: {shown(token)}")])
-    return identity[:3] > (cluster, name, int(broker_id))
-
-
-def _optional_names(**names: str) -> Iterator[FieldViolation]:
-    for field, name in names.items():
-        if name:
-            yield from name_violations(field, name)
+def _group_violations(request: wire.SetWritePermRequest | wire.EvictBrokerRequest) -> Iterator[FieldViolation]:
+    yield from name_violations("cluster", request.cluster)
+    yield from name_violations("broker_name", request.broker_name)

@@ -1,4 +1,4 @@
-"""What every call has in common: decode, refuse when not READY, map errors, count, encode.
+"""What every call has in common: decode, refuse what this node does not serve now, map errors, count, encode.
 
 One table of bytes handlers a service, made from its descriptor and a servicer object with a method of each call's
 name. grpc.aio ignores a generic handler beside a generated servicer of the same service, so every service is built
@@ -11,7 +11,8 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
@@ -20,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
-from namesrv.core.errors import NameServerError
+from namesrv.core.errors import ClusterNotFound, LimitExceeded, NameServerError, TopicNotFound
 from namesrv.core.events import Event
 from namesrv.core.model import NodeState
 from namesrv.metrics import Metrics
@@ -29,43 +30,99 @@ from pointsman.service.clock import Clock
 
 COLLECT_SECONDS = 60.0
 """How long a client may take to send a whole stream; what it had sent is then forgotten."""
+ENDING_SECONDS = 1.0
+"""How long a stream that we end may take to tell its client why: one that does not read would hold us up for ever."""
 
 log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 RecordEvents = Callable[[tuple[Event, ...]], None]
+Write = Callable[[bytes], Awaitable[None]]
+
+_Request = TypeVar("_Request")
+_Answer = TypeVar("_Answer")
 
 
 class Calls:
-    """Wraps servicers. ``state`` is READY from the start and turns to DRAINING once."""
+    """Wraps servicers, and refuses for them what this node does not serve in its state.
+
+    WARMING serves everything, but of a topic or cluster that it does not know it says UNAVAILABLE. DRAINING refuses
+    the services that ``drains`` names. A node that stops refuses all.
+    """
 
     def __init__(self, *, clock: Clock, metrics: Metrics, record: RecordEvents) -> None:
         self.state = NodeState.READY
+        self.stopping = False
+        self._running = 0
+        self._quiet = asyncio.Event()
         self._clock = clock
         self._metrics = metrics
         self._record = record
 
+    def stop(self) -> None:
+        """Refuse every call from now on."""
+        self.state, self.stopping = NodeState.DRAINING, True
+
+    async def until_quiet(self) -> None:
+        """Wait until no call is running, after :meth:`stop`."""
+        if self._running:
+            await self._quiet.wait()
+
     def service(
-        self, descriptor: ServiceDescriptor, servicer: object, *, raw: frozenset[str] = frozenset()
+        self,
+        descriptor: ServiceDescriptor,
+        servicer: object,
+        *,
+        raw: frozenset[str] = frozenset(),
+        drains: bool = False,
     ) -> grpc.GenericRpcHandler:
-        """Build the handler of a service. Calls named in ``raw``, and streams both ways, are bytes to the servicer."""
+        """Build the handler of a service; ``drains``: it is refused while this node is DRAINING.
+
+        Calls named in ``raw``, and requests that stream, are bytes to the servicer.
+        """
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for method in descriptor.methods:
             behaviour = getattr(servicer, _snake_case(method.name), None)
             if behaviour is None:
                 continue
-            if method.name in raw:
-                handlers[method.name] = grpc.unary_unary_rpc_method_handler(self._raw(method, behaviour))
-            elif method.client_streaming and method.server_streaming:
-                handlers[method.name] = grpc.stream_stream_rpc_method_handler(self._streaming(method, behaviour))
+            if method.client_streaming and method.server_streaming:
+                streaming = self._counted(self._streaming(method, behaviour), method, drains=drains)
+                handlers[method.name] = grpc.stream_stream_rpc_method_handler(streaming)
             elif method.client_streaming:
-                handlers[method.name] = grpc.stream_unary_rpc_method_handler(self._collecting(method, behaviour))
+                collecting = self._counted(self._collecting(method, behaviour), method, drains=drains)
+                handlers[method.name] = grpc.stream_unary_rpc_method_handler(collecting)
+            elif method.server_streaming:
+                watching = self._counted(self._watching(method, behaviour), method, drains=drains)
+                handlers[method.name] = grpc.unary_stream_rpc_method_handler(watching)
             else:
-                handlers[method.name] = grpc.unary_unary_rpc_method_handler(self._unary(method, behaviour))
+                answer = self._raw(method, behaviour) if method.name in raw else self._unary(method, behaviour)
+                handlers[method.name] = grpc.unary_unary_rpc_method_handler(
+                    self._counted(answer, method, drains=drains)
+                )
         return grpc.method_handlers_generic_handler(descriptor.full_name, handlers)
 
+    def _counted(
+        self,
+        handler: Callable[[_Request, Context], Awaitable[_Answer]],
+        method: MethodDescriptor,
+        *,
+        drains: bool,
+    ) -> Callable[[_Request, Context], Awaitable[_Answer]]:
+        async def call(request: _Request, context: Context) -> _Answer:
+            if self.stopping or (drains and self.state is NodeState.DRAINING):
+                await self._fail(context, method, status.not_serving(self.state))
+            self._running += 1
+            try:
+                return await handler(request, context)
+            finally:
+                self._running -= 1
+                if self.stopping and not self._running:
+                    self._quiet.set()
+
+        return call
+
     def _raw(
-        self, method: MethodDescriptor, answer: Callable[[bytes], bytes]
+        self, method: MethodDescriptor, answer: Callable[[bytes], bytes | Awaitable[bytes]]
     ) -> Callable[[bytes, Context], Awaitable[bytes]]:
         observe = self._metrics.rpc_seconds.labels(method.name).observe
         succeeded = self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc
@@ -73,10 +130,10 @@ class Calls:
 
         async def call(request: bytes, context: Context) -> bytes:
             started = monotonic()
-            if self.state is not NodeState.READY:
-                await self._fail(context, method, status.not_serving(self.state))
             try:
                 response = answer(request)
+                if not isinstance(response, bytes):
+                    response = await response
             except Exception as error:  # noqa: BLE001  # the border: every fault becomes a status
                 await self._fail(context, method, self._status_of(error, method))
             succeeded()
@@ -92,16 +149,12 @@ class Calls:
         return self._raw(method, lambda request: behaviour(decode(request)).SerializeToString())
 
     def _collecting(
-        self, method: MethodDescriptor, behaviour: Callable[[AsyncIterator[Message]], Awaitable[Message]]
+        self, method: MethodDescriptor, behaviour: Callable[[AsyncIterator[bytes]], Awaitable[Message]]
     ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
-        decode = GetMessageClass(method.input_type).FromString
-
         async def call(requests: AsyncIterator[bytes], context: Context) -> bytes:
-            if self.state is not NodeState.READY:
-                await self._fail(context, method, status.not_serving(self.state))
             try:
                 async with asyncio.timeout(COLLECT_SECONDS):
-                    response = await behaviour(decode(request) async for request in requests)
+                    response = await behaviour(requests)
             except TimeoutError:
                 await self._fail(context, method, status.too_slow(COLLECT_SECONDS))
             except asyncio.CancelledError:
@@ -115,29 +168,50 @@ class Calls:
         return call
 
     def _streaming(
-        self,
-        method: MethodDescriptor,
-        behaviour: Callable[[AsyncIterator[bytes], Callable[[bytes], Awaitable[None]]], Awaitable[None]],
+        self, method: MethodDescriptor, behaviour: Callable[[AsyncIterator[bytes], Write], Awaitable[None]]
     ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
         async def call(requests: AsyncIterator[bytes], context: Context) -> None:
-            if self.state is NodeState.READY:
-                try:
-                    await behaviour(requests, context.write)
-                except asyncio.CancelledError:
-                    self._metrics.rpcs.labels(method.name, grpc.StatusCode.CANCELLED.name).inc()
-                    raise
-                except Exception as error:  # noqa: BLE001  # as above
-                    await self._fail(context, method, self._status_of(error, method))
-            if self.state is not NodeState.READY:
-                await self._fail(context, method, status.not_serving(self.state))
+            await self._stream(context, method, behaviour(requests, context.write))
+            if self.stopping:
+                await self._end(context, method)
             self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc()
 
         return call
+
+    def _watching(
+        self, method: MethodDescriptor, behaviour: Callable[[bytes, Write, str], Awaitable[None]]
+    ) -> Callable[[bytes, Context], Awaitable[None]]:
+        async def call(request: bytes, context: Context) -> None:
+            await self._stream(context, method, behaviour(request, context.write, _readable(context.peer())))
+            await self._end(context, method)
+
+        return call
+
+    async def _stream(self, context: Context, method: MethodDescriptor, running: Awaitable[None]) -> None:
+        try:
+            await running
+        except asyncio.CancelledError:
+            self._metrics.rpcs.labels(method.name, grpc.StatusCode.CANCELLED.name).inc()
+            raise
+        except Exception as error:  # noqa: BLE001  # as above
+            await self._fail(context, method, self._status_of(error, method))
+
+    async def _end(self, context: Context, method: MethodDescriptor) -> NoReturn:
+        """Tell a client that its stream is over here. One that does not read will find that out when it does."""
+        try:
+            async with asyncio.timeout(ENDING_SECONDS):
+                await self._fail(context, method, status.not_serving(NodeState.DRAINING))
+        except TimeoutError:
+            raise asyncio.CancelledError from None
 
     def _status_of(self, error: Exception, method: MethodDescriptor) -> status_pb2.Status:
         if isinstance(error, NameServerError):
             if error.event is not None:
                 self._record((error.event,))
+            if isinstance(error, LimitExceeded):
+                self._metrics.limits_exceeded.labels(error.limit).inc()
+            if self.state is NodeState.WARMING and isinstance(error, TopicNotFound | ClusterNotFound):
+                return status.not_known_yet(error)
             return status.refusal(error)
         if isinstance(error, DecodeError):
             return status.unreadable(f"the request is no {method.input_type.full_name}")
@@ -152,6 +226,11 @@ class Calls:
         self._metrics.rpcs.labels(method.name, failed.code.name).inc()
         await context.abort_with_status(failed)
         raise AssertionError("abort returned")
+
+
+def _readable(peer: str) -> str:
+    """The address of a gRPC peer as people write it: host:port."""
+    return unquote(peer.partition(":")[2] or peer)
 
 
 def _snake_case(name: str) -> str:

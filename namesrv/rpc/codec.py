@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -22,11 +22,11 @@ from namesrv.core.model import (
     BrokerState,
     DataVersion,
     Health,
+    NodeState,
     ProbeVerdict,
     QueueConfig,
     Registration,
 )
-from namesrv.core.route_table import Route
 from namesrv.core.validation import (
     IntervalBounds,
     bounded,
@@ -37,7 +37,8 @@ from namesrv.core.validation import (
     text_violations,
     topic_violations,
 )
-from pointsman.v1 import admin_service_pb2, broker_pb2, registration_service_pb2, route_service_pb2
+from pointsman.v1 import admin_service_pb2, broker_pb2, registration_service_pb2
+from pointsman.wire.names import name_problem
 from pointsman.wire.violation import FieldViolation
 
 DEFAULT_HEARTBEAT_INTERVAL = 30.0
@@ -55,6 +56,11 @@ _STATES = {
     BrokerState.PROVISIONAL: broker_pb2.BROKER_STATE_PROVISIONAL,
     BrokerState.PROTECTED: broker_pb2.BROKER_STATE_PROTECTED,
     BrokerState.PROBE_FAILED: broker_pb2.BROKER_STATE_PROBE_FAILED,
+}
+_NODE_STATES = {
+    NodeState.WARMING: broker_pb2.NODE_STATE_WARMING,
+    NodeState.READY: broker_pb2.NODE_STATE_READY,
+    NodeState.DRAINING: broker_pb2.NODE_STATE_DRAINING,
 }
 _BEAT_STATUSES = {
     name_server.BeatStatus.OK: registration_service_pb2.BEAT_STATUS_OK,
@@ -170,23 +176,32 @@ def registration(message: registration_service_pb2.BrokerRegistration, *, bounds
     return decoded
 
 
-def add_topics(
-    topics: dict[str, QueueConfig], messages: Iterable[broker_pb2.TopicConfig], *, path: str, offset: int = 0
-) -> None:
-    """Decode and check one chunk into ``topics``. Raises InvalidRequest, and has then added nothing that is used."""
-    refuse_if_any(_adding(topics, messages, path=path, offset=offset))
+def topics(
+    messages: Iterable[broker_pb2.TopicConfig], *, path: str, before: Collection[str] = ()
+) -> dict[str, QueueConfig]:
+    """Decode and check topics that follow those of ``before``. Raises InvalidRequest.
 
+    On the way of registrations with 100,000 topics: equal queues are checked once, and share one tuple.
+    """
+    read: dict[str, QueueConfig] = {}
+    checked: dict[QueueConfig, QueueConfig] = {}
 
-def _adding(
-    topics: dict[str, QueueConfig], messages: Iterable[broker_pb2.TopicConfig], *, path: str, offset: int
-) -> Iterator[FieldViolation]:
-    seen: dict[QueueConfig, QueueConfig] = {}
-    for i, message in enumerate(messages, offset):
-        queues = QueueConfig(message.read_queue_nums, message.write_queue_nums, message.perm, message.topic_sys_flag)
-        if message.topic in topics:
-            yield duplicate_topic(message.topic, path=f"{path}[{i}]")
-        yield from topic_violations(message.topic, queues, path=f"{path}[{i}]")
-        topics[message.topic] = seen.setdefault(queues, queues)
+    def violations() -> Iterator[FieldViolation]:
+        for i, message in enumerate(messages, len(before)):
+            name = message.topic
+            of_topic = QueueConfig(
+                message.read_queue_nums, message.write_queue_nums, message.perm, message.topic_sys_flag
+            )
+            queues = checked.get(of_topic)
+            if queues is None or name_problem(name) is not None:
+                yield from topic_violations(name, of_topic, path=f"{path}[{i}]")
+                queues = checked[of_topic] = of_topic
+            if name in read or name in before:
+                yield duplicate_topic(name, path=f"{path}[{i}]")
+            read[sys.intern(name)] = queues
+
+    refuse_if_any(violations())
+    return read
 
 
 def removed_topics(names: Iterable[str], changed: Mapping[str, QueueConfig]) -> list[str]:
@@ -232,6 +247,11 @@ def timestamp(at: datetime) -> Timestamp:
     encoded = Timestamp()
     encoded.FromDatetime(at)
     return encoded
+
+
+def node_state(state: NodeState) -> broker_pb2.NodeState.ValueType:
+    """Encode what this node may be asked."""
+    return _NODE_STATES[state]
 
 
 def group_view(view: MemberView) -> broker_pb2.GroupView:
@@ -298,31 +318,6 @@ def broker_data(group: Group) -> broker_pb2.BrokerData:
     )
 
 
-def route_answer(route: Route, *, boot: int) -> bytes:
-    """Encode a route with its revision, ready to send."""
-    encoded = route_service_pb2.TopicRoute(
-        topic=route.topic,
-        queue_datas=[
-            route_service_pb2.QueueData(
-                cluster=key.cluster,
-                broker_name=key.broker_name,
-                read_queue_nums=queues.read_queue_nums,
-                write_queue_nums=queues.write_queue_nums,
-                perm=queues.perm,
-                topic_sys_flag=queues.topic_sys_flag,
-            )
-            for key, queues in route.queues
-        ],
-        broker_datas=[broker_data(group) for group in route.groups],
-    )
-    # No map fields, and everything sorted: the same route has the same bytes on every node.
-    digest = hashlib.sha256(encoded.SerializeToString(deterministic=True)).digest()[:8]
-    encoded.revision.boot = boot
-    encoded.revision.counter = route.counter
-    encoded.revision.digest = digest
-    return route_service_pb2.GetTopicRouteResponse(route=encoded).SerializeToString()
-
-
 def broker_status(group: Group, replica: Replica, *, now: float, utc_now: datetime) -> broker_pb2.BrokerStatus:
     """Encode a replica with all that is known of it."""
     registration = replica.registration
@@ -360,6 +355,8 @@ def broker_event(event: Event, *, event_at: datetime, seq: int) -> admin_service
         encoded.identity.CopyFrom(to_identity(event.broker.identity))
         encoded.generation = event.broker.generation
         encoded.incarnation = event.broker.incarnation
+    elif event.group is not None:
+        encoded.identity.cluster, encoded.identity.broker_name = event.group
     if event.interval is not None:
         encoded.interval.CopyFrom(duration(event.interval))
     encoded.detail.CopyFrom(ParseDict(dict(event.detail), Struct()))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 
 from namesrv.core.errors import InvalidRequest
-from namesrv.core.model import BrokerIdentity, QueueConfig, Registration
+from namesrv.core.model import BrokerIdentity
 from namesrv.core.name_server import BeatAnswer, BeatStatus, NameServer
 from namesrv.core.validation import IntervalBounds
 from namesrv.metrics import Metrics
 from namesrv.rpc import codec
 from namesrv.rpc.calls import RecordEvents
+from namesrv.rpc.register_call import RegisterCalls
 from pointsman.service.clock import Clock
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.names import MAX_CHUNK_TOPICS
@@ -38,7 +38,6 @@ class RegistrationServicer:
     ) -> None:
         self._core = core
         self._clock = clock
-        self._bounds = bounds
         self._max_topics = max_topics
         self._record = record
         self._metrics = metrics
@@ -46,50 +45,8 @@ class RegistrationServicer:
         self._stream_ids = itertools.count(1)
         self._streams: set[asyncio.Task[None]] = set()
         self._draining = False
-
-    async def register_broker(self, requests: AsyncIterator[wire.RegisterBrokerRequest]) -> wire.RegisterBrokerResponse:
-        """Collect the chunks; apply them at a commit that matches, else leave everything as it was."""
-        registration: Registration | None = None
-        topics: dict[str, QueueConfig] = {}
-        chunks = 0
-        async for request in requests:
-            chunks += 1
-            if registration is None:
-                registration = self._first_chunk(request)
-            elif request.HasField("broker"):
-                raise InvalidRequest(
-                    [FieldViolation("broker", f"stands again in chunk {chunks}; it belongs in the first")]
-                )
-            self._add_chunk(topics, request)
-            if request.HasField("commit"):
-                _check_commit(request.commit, topics=len(topics), chunks=chunks)
-                return self._register(replace(registration, topics=topics))
-        raise InvalidRequest([FieldViolation("commit", f"is missing: the stream ended after {chunks} chunks")])
-
-    def _first_chunk(self, request: wire.RegisterBrokerRequest) -> Registration:
-        if not request.HasField("broker"):
-            raise InvalidRequest([FieldViolation("broker", "is missing in the first chunk")])
-        return codec.registration(request.broker, bounds=self._bounds)
-
-    def _add_chunk(self, topics: dict[str, QueueConfig], request: wire.RegisterBrokerRequest) -> None:
-        count = len(request.topics)
-        if count > MAX_CHUNK_TOPICS:
-            raise InvalidRequest(
-                [FieldViolation("topics", f"may hold at most {MAX_CHUNK_TOPICS} a chunk, not {count}")]
-            )
-        if len(topics) + count > self._max_topics:
-            raise InvalidRequest([FieldViolation("topics", f"may hold at most {self._max_topics} in all")])
-        codec.add_topics(topics, request.topics, path="topics", offset=len(topics))
-
-    def _register(self, registration: Registration) -> wire.RegisterBrokerResponse:
-        registered = self._core.register(registration, now=self._clock.monotonic())
-        self._record(registered.events)
-        return wire.RegisterBrokerResponse(
-            generation=registered.generation,
-            group=codec.group_view(registered.view),
-            heartbeat_interval=codec.duration(registration.heartbeat_interval),
-            expiry=codec.duration(registration.expiry),
-        )
+        calls = RegisterCalls(core, clock=clock, bounds=bounds, max_topics=max_topics, record=record)
+        self.register_broker = calls.register_broker
 
     def update_topics(self, request: wire.UpdateTopicsRequest) -> wire.UpdateTopicsResponse:
         """Apply a delta on a known base."""
@@ -98,10 +55,9 @@ class RegistrationServicer:
             problem = f"and removed may hold at most {MAX_CHUNK_TOPICS} topics together, not {count}"
             raise InvalidRequest([FieldViolation("changed", problem)])
         identity = codec.checked_identity(request.identity, path="identity")
-        changed: dict[str, QueueConfig] = {}
-        codec.add_topics(changed, request.changed, path="changed")
+        changed = codec.topics(request.changed, path="changed")
         removed = codec.removed_topics(request.removed, changed)
-        count = self._core.update_topics(
+        updated = self._core.update_topics(
             identity,
             request.generation,
             base=codec.data_version(request.base_data_version),
@@ -110,7 +66,8 @@ class RegistrationServicer:
             removed=removed,
             max_topics=self._max_topics,
         )
-        return wire.UpdateTopicsResponse(topic_count=count)
+        self._record(updated.events)
+        return wire.UpdateTopicsResponse(topic_count=updated.topic_count)
 
     def heartbeat(self, request: wire.HeartbeatRequest) -> wire.HeartbeatResponse:
         """Take one beat."""
@@ -155,6 +112,11 @@ class RegistrationServicer:
             for identity, generation in held.items():
                 self._record(self._core.end_stream(identity, generation, stream=stream, now=now, by_us=by_us))
 
+    @property
+    def stream_count(self) -> int:
+        """Open KeepAlive streams."""
+        return len(self._streams)
+
     def drain(self) -> None:
         """End every stream ourselves: that says nothing of the brokers behind them."""
         self._draining = True
@@ -184,15 +146,3 @@ class RegistrationServicer:
         if answer.events:
             self._record(answer.events)
         return answer
-
-
-def _check_commit(commit: wire.RegistrationCommit, *, topics: int, chunks: int) -> None:
-    violations = [
-        FieldViolation(f"commit.{field}", f"says {said}, received were {received}")
-        for field, said, received in (
-            ("topic_count", commit.topic_count, topics),
-            ("chunk_count", commit.chunk_count, chunks),
-        )
-        if said != received
-    ]
-    codec.refuse_if_any(violations)

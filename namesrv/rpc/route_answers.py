@@ -1,7 +1,7 @@
-"""The hot path: from the bytes of a route query to the bytes of its answer, in one call.
+"""The answers to route queries, built once a change and not once a call.
 
-An answer is built once a change, not once a call. An entry is good while no change has happened since it was last
-looked at; after a change it is compared by the revision counter of its topic and rebuilt only if that moved.
+An answer is good while no change has happened since it was last looked at; after a change it is compared by the
+revision counter of its topic and rebuilt only if that moved.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from namesrv.core.errors import TopicNotFound
 from namesrv.core.route_table import RouteTable
 from namesrv.core.validation import name_violations, text_violations
 from namesrv.metrics import Metrics
-from namesrv.rpc.codec import refuse_if_any, route_answer
-from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
+from namesrv.rpc.codec import refuse_if_any
+from namesrv.rpc.route_codec import Answer, route_answer
 
-ENTRY_OVERHEAD_BYTES = 300
-"""Entry, key tuple and dictionary slot, about (sys.getsizeof)."""
+ENTRY_OVERHEAD_BYTES = 450
+"""Entry, answer, digest, key tuple and dictionary slot, about (sys.getsizeof)."""
 
 _Key = tuple[str, str, str]
 
 
 @dataclass(slots=True)
 class _Entry:
-    answer: bytes
+    answer: Answer
     counter: int
     good_at_change: int
     size: int
@@ -35,8 +35,9 @@ class RouteAnswers:
     """Answers by (topic, cluster, zone), the least recently used ones dropped above ``max_bytes``."""
 
     def __init__(self, routes: RouteTable, *, boot: int, max_bytes: int, metrics: Metrics) -> None:
+        self.boot = boot
+        """This process in every revision; random."""
         self._routes = routes
-        self._boot = boot
         self._max_bytes = max_bytes
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._bytes = 0
@@ -44,15 +45,16 @@ class RouteAnswers:
         self._builds = metrics.route_answers.labels("built")
         self._size = metrics.route_cache_bytes
 
-    def answer(self, request: bytes) -> bytes:
-        """Answer a ``GetTopicRouteRequest``.
+    @property
+    def bytes(self) -> int:
+        """Memory of the kept answers, about."""
+        return self._bytes
 
-        Raises DecodeError for bytes that are none, InvalidRequest for names outside the grammar, TopicNotFound.
-        """
-        query = GetTopicRouteRequest.FromString(request)
-        key = (query.topic, query.cluster, query.zone)
+    def current(self, topic: str, cluster: str = "", zone: str = "") -> Answer:
+        """Return the answer as it is now. Raises InvalidRequest for names outside the grammar, TopicNotFound."""
+        key = (topic, cluster, zone)
         entry = self._entries.get(key)
-        if entry is not None and self._is_good(entry, query.topic):
+        if entry is not None and self._is_good(entry, topic):
             self._entries.move_to_end(key)
             self._hits.inc()
             return entry.answer
@@ -67,7 +69,7 @@ class RouteAnswers:
         entry.good_at_change = change
         return True
 
-    def _build(self, key: _Key) -> bytes:
+    def _build(self, key: _Key) -> Answer:
         topic, cluster, zone = key
         self._drop(key)
         refuse_if_any(name_violations("topic", topic))
@@ -75,12 +77,11 @@ class RouteAnswers:
             refuse_if_any(name_violations("cluster", cluster))
         refuse_if_any(text_violations("zone", zone))
         route = self._routes.route(topic, cluster=cluster, zone=zone)
-        answer = route_answer(route, boot=self._boot)
-        size = len(answer) + sum(map(sys.getsizeof, key)) + ENTRY_OVERHEAD_BYTES
-        entry = _Entry(answer, route.counter, self._routes.change, size)
+        answer = route_answer(route, boot=self.boot)
+        size = len(answer.route) + len(answer.unchanged) + sum(map(sys.getsizeof, key)) + ENTRY_OVERHEAD_BYTES
         self._builds.inc()
-        self._keep(key, entry)
-        return entry.answer
+        self._keep(key, _Entry(answer, route.counter, self._routes.change, size))
+        return answer
 
     def _keep(self, key: _Key, entry: _Entry) -> None:
         self._entries[key] = entry
@@ -105,4 +106,4 @@ class RouteAnswers:
                     fresh = self._routes.route(key[0], cluster=key[1], zone=key[2])
                 except TopicNotFound:
                     raise AssertionError(f"{key} is kept, but the topic is gone") from None
-                assert entry.answer == route_answer(fresh, boot=self._boot)  # noqa: S101
+                assert entry.answer == route_answer(fresh, boot=self.boot)  # noqa: S101

@@ -2,27 +2,117 @@
 
 from __future__ import annotations
 
-from namesrv.core.errors import InvalidRequest
+from collections.abc import Callable, Iterator
+
+from namesrv.core.errors import InvalidRequest, TopicNotFound
+from namesrv.core.model import NodeState
 from namesrv.core.name_server import NameServer
-from namesrv.core.validation import name_violations
+from namesrv.core.validation import duplicate_topic, name_violations, text_violations
+from namesrv.metrics import Metrics
 from namesrv.rpc import codec
 from namesrv.rpc.route_answers import RouteAnswers
+from namesrv.rpc.watch_hub import WatchHub, Write
+from pointsman.service.clock import Clock
 from pointsman.v1 import route_service_pb2 as wire
 from pointsman.wire.violation import FieldViolation
 
-RAW_METHODS = frozenset({"GetTopicRoute"})
+RAW_METHODS = frozenset({"GetTopicRoute", "GetTopicRoutes", "WatchTopicRoutes"})
 """Served from bytes to bytes."""
 
 DEFAULT_PAGE_SIZE = 1_000
 MAX_PAGE_SIZE = 10_000
+MAX_TOPICS = 1_000
+"""Topics of one GetTopicRoutes."""
+MAX_ANSWER_BYTES = 2 * 1024 * 1024
+"""Routes of one GetTopicRoutes: with the names beside them it stays below gRPC's 4 MiB. One route always goes in."""
+SLICE_SECONDS = 0.003
+"""How long the loop is held at once."""
 
 
 class RouteServicer:
-    """Answers from the core's tables."""
+    """Answers from the core's tables; ``state`` says what this node may be asked."""
 
-    def __init__(self, core: NameServer, answers: RouteAnswers) -> None:
+    def __init__(
+        self,
+        core: NameServer,
+        answers: RouteAnswers,
+        hub: WatchHub,
+        *,
+        state: Callable[[], NodeState],
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self.hub = hub
         self._core = core
-        self.get_topic_route = answers.answer
+        self._answers = answers
+        self._state = state
+        self._clock = clock
+        self._ok, self._unchanged, self._not_found, self._not_ready = (
+            metrics.route_queries.labels(result).inc for result in ("ok", "unchanged", "not_found", "not_ready")
+        )
+
+    def get_topic_route(self, request: bytes) -> bytes:
+        """One route, or that the known one is still good: the hot path, ready bytes but for the first after a change.
+
+        Raises DecodeError for bytes that are no query, InvalidRequest for names outside the grammar, TopicNotFound.
+        """
+        query = wire.GetTopicRouteRequest.FromString(request)
+        try:
+            answer = self._answers.current(query.topic, query.cluster, query.zone)
+        except TopicNotFound:
+            (self._not_ready if self._is_warming() else self._not_found)()
+            raise
+        if query.known_digest == answer.digest:
+            self._unchanged()
+            return answer.unchanged
+        self._ok()
+        return answer.route
+
+    async def get_topic_routes(self, request: bytes) -> bytes:
+        """Many routes, those that differ from the known ones. Raises DecodeError, InvalidRequest."""
+        query = wire.GetTopicRoutesRequest.FromString(request)
+        if len(query.topics) > MAX_TOPICS:
+            raise InvalidRequest([FieldViolation("topics", f"may hold at most {MAX_TOPICS}, not {len(query.topics)}")])
+        codec.refuse_if_any(_query_violations(query))
+        rest, routes, room = wire.GetTopicRoutesResponse(), list[bytes](), MAX_ANSWER_BYTES
+        rested_at = self._clock.monotonic()
+        for known in query.topics:
+            if room <= 0:
+                rest.left_out.append(known.topic)
+                continue
+            try:
+                answer = self._answers.current(known.topic, query.cluster, query.zone)
+            except TopicNotFound:
+                (rest.left_out if self._is_warming() else rest.not_found).append(known.topic)
+                continue
+            if known.revision.digest == answer.digest:
+                rest.unchanged.append(known.topic)
+            elif routes and len(answer.route) > room:
+                room = 0
+                rest.left_out.append(known.topic)
+            else:
+                room -= len(answer.route)
+                routes.append(answer.route)
+            if self._clock.monotonic() - rested_at > SLICE_SECONDS:
+                await self._clock.sleep(0)
+                rested_at = self._clock.monotonic()
+        self._ok(len(routes))
+        self._unchanged(len(rest.unchanged))
+        self._not_found(len(rest.not_found))
+        return b"".join([*routes, rest.SerializeToString()])
+
+    async def watch_topic_routes(self, request: bytes, write: Write, peer: str) -> None:
+        """First the state, then each change, until the client goes or this node drains.
+
+        Raises DecodeError, InvalidRequest, LimitExceeded.
+        """
+        query = wire.WatchTopicRoutesRequest.FromString(request)
+        # Before the names are read: a bound is cheap to hold, whatever was sent.
+        self.hub.refuse_beyond_bounds(len(query.topics))
+        if not query.topics:
+            raise InvalidRequest([FieldViolation("topics", "must not be empty")])
+        codec.refuse_if_any(_query_violations(query))
+        await self.hub.watch(query, write, peer=peer)
 
     def list_topics(self, request: wire.ListTopicsRequest) -> wire.ListTopicsResponse:
         """One page of topic names."""
@@ -34,7 +124,7 @@ class RouteServicer:
             )
         names = self._core.topic_names(request.cluster)
         topics, token = codec.page(names, size=request.page_size or DEFAULT_PAGE_SIZE, token=request.page_token)
-        return wire.ListTopicsResponse(topics=topics, next_page_token=token)
+        return wire.ListTopicsResponse(topics=topics, next_page_token=token, node_state=codec.node_state(self._state()))
 
     def get_cluster_info(self, request: wire.GetClusterInfoRequest) -> wire.GetClusterInfoResponse:
         """Clusters and their groups."""
@@ -44,5 +134,22 @@ class RouteServicer:
             clusters=[
                 wire.ClusterData(cluster=cluster, broker_datas=[codec.broker_data(group) for group in groups])
                 for cluster, groups in self._core.clusters(request.cluster)
-            ]
+            ],
+            node_state=codec.node_state(self._state()),
         )
+
+    def _is_warming(self) -> bool:
+        return self._state() is NodeState.WARMING
+
+
+def _query_violations(query: wire.GetTopicRoutesRequest | wire.WatchTopicRoutesRequest) -> Iterator[FieldViolation]:
+    """Check the names of a query for many topics, each of which may stand once."""
+    if query.cluster:
+        yield from name_violations("cluster", query.cluster)
+    yield from text_violations("zone", query.zone)
+    seen: set[str] = set()
+    for i, known in enumerate(query.topics):
+        yield from name_violations(f"topics[{i}].topic", known.topic)
+        if known.topic in seen:
+            yield duplicate_topic(known.topic, path=f"topics[{i}]")
+        seen.add(known.topic)

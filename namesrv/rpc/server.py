@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 
@@ -21,9 +22,14 @@ REGISTRATION = registration_service_pb2.DESCRIPTOR.services_by_name["Registratio
 ROUTE = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"]
 ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
 SERVICES = tuple(service.full_name for service in (REGISTRATION, ROUTE, ADMIN))
+LIVE = "live"
+"""Health of the process: SERVING until it stops, whatever its state. For a probe that would restart it."""
+LAST_WORDS_SECONDS = 0.2
+"""How long statuses that were sent may take to leave."""
 
 SERVER_OPTIONS = (
     # With the defaults, 517 of 3,000 clients that reconnect at once are refused; with these none (design, section 9).
+    # Calls that are accepted do not wait there, so these bound a herd and not the open watches.
     ("grpc.server.max_pending_requests", 20_000),
     ("grpc.server.max_pending_requests_hard_limit", 30_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
@@ -55,6 +61,7 @@ class Server:
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         self._health = health.aio.HealthServicer()
         self._serving: tuple[Servicers, Calls] | None = None
+        self._showing: set[asyncio.Task[None]] = set()
 
     def bind(self, listen: str) -> int:
         """Take host:port (port 0: a free one) and return the port. Raises CannotListen."""
@@ -64,30 +71,59 @@ class Server:
             raise CannotListen(f"cannot listen on {listen}: is it this machine's address, and free?") from error
 
     async def start(self, servicers: Servicers, calls: Calls) -> None:
-        """Serve."""
+        """Serve, in the state that ``calls`` is in."""
         self._serving = (servicers, calls)
         self._server.add_generic_rpc_handlers(
             (
                 calls.service(REGISTRATION, servicers.registration),
-                calls.service(ROUTE, servicers.route, raw=RAW_METHODS),
+                calls.service(ROUTE, servicers.route, raw=RAW_METHODS, drains=True),
                 calls.service(ADMIN, servicers.admin),
             )
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         await self._server.start()
-        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        await self._show_health(calls)
+
+    def show(self, state: NodeState) -> None:
+        """Be in this state from now on, after :meth:`start`; DRAINING ends the watches, health follows at once."""
+        if self._serving is None:
+            raise RuntimeError("show() before start()")
+        servicers, calls = self._serving
+        calls.state = state
+        showing = asyncio.create_task(self._show(servicers, calls))
+        self._showing.add(showing)
+        showing.add_done_callback(self._showing.discard)
+
+    async def _show(self, servicers: Servicers, calls: Calls) -> None:
+        await self._show_health(calls)
+        if calls.state is NodeState.DRAINING:
+            await servicers.route.hub.drain()
 
     async def stop(self, grace: float) -> None:
         """Refuse new work, end the streams ourselves, let running calls finish within ``grace`` seconds."""
         if self._serving is None:
             return
         servicers, calls = self._serving
-        calls.state = NodeState.DRAINING
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        calls.stop()
+        await self._show_health(calls)
         servicers.registration.drain()
-        await self._server.stop(grace)
+        await servicers.route.hub.drain()
+        stopping = asyncio.create_task(self._server.stop(grace))
+        quiet = asyncio.create_task(calls.until_quiet())
+        await asyncio.wait({stopping, quiet}, return_when=asyncio.FIRST_COMPLETED)
+        quiet.cancel()
+        # What is open now is a client that does not read, or one that watches health or reflection.
+        await self._server.stop(min(grace, LAST_WORDS_SECONDS))
+        await asyncio.gather(stopping, *self._showing)
 
-    async def _set_health(self, serving: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for name in ("", *SERVICES):
-            await self._health.set(name, serving)
+    async def _show_health(self, calls: Calls) -> None:
+        whole = calls.state is NodeState.READY and not calls.stopping
+        for name in ("", ROUTE.full_name):
+            await self._health.set(name, _serving(whole))
+        for name in (REGISTRATION.full_name, ADMIN.full_name, LIVE):
+            await self._health.set(name, _serving(not calls.stopping))
+
+
+def _serving(serves: bool) -> health_pb2.HealthCheckResponse.ServingStatus:
+    return health_pb2.HealthCheckResponse.SERVING if serves else health_pb2.HealthCheckResponse.NOT_SERVING

@@ -6,11 +6,18 @@ import grpc
 from google.rpc import status_pb2
 
 from namesrv.core import errors
+from namesrv.core.model import NodeState
 from pointsman.wire.errors import build_status
+
+NOT_READY = "NOT_READY"
+"""Another server, or the same one later, may well answer."""
 
 STATUS_CODES: dict[type[errors.NameServerError], grpc.StatusCode] = {
     errors.InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.LimitExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.TopicNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.TopicHeld: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.KvNotFound: grpc.StatusCode.NOT_FOUND,
     errors.ClusterNotFound: grpc.StatusCode.NOT_FOUND,
     errors.BrokerUnknown: grpc.StatusCode.NOT_FOUND,
     errors.IdentityHeld: grpc.StatusCode.ALREADY_EXISTS,
@@ -33,9 +40,18 @@ def unreadable(message: str) -> status_pb2.Status:
 
 
 def not_serving(node_state: str) -> status_pb2.Status:
-    """The status of a call to a server that is not READY."""
+    """The status of a call that this server does not serve in its state."""
     message = f"this name server is {node_state}; ask another"
-    return build_status(grpc.StatusCode.UNAVAILABLE, message, code="NOT_READY", facts={"node_state": node_state})
+    return build_status(grpc.StatusCode.UNAVAILABLE, message, code=NOT_READY, facts={"node_state": node_state})
+
+
+def not_known_yet(error: errors.NameServerError) -> status_pb2.Status:
+    """The status of a question for what a WARMING server may only not have heard of yet."""
+    state = NodeState.WARMING
+    message = f"{error}, as far as this name server has heard: it is {state}; ask again in a few seconds, or another"
+    return build_status(
+        grpc.StatusCode.UNAVAILABLE, message, code=NOT_READY, facts={"node_state": state, "not_yet": error.code}
+    )
 
 
 def too_slow(seconds: float) -> status_pb2.Status:

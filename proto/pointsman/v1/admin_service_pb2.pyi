@@ -448,7 +448,7 @@ class ListRouteDigestsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Digests a page, 1 to 10,000; 0: 5,000."""
+    """Digests a page, 1 to 10,000; 0: 5,000. A page may hold fewer, so that it does not hold up the server."""
     page_token: _builtins.str
     """Where the last page ended; empty: the first page."""
     def __init__(

@@ -180,7 +180,8 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutKv(self, request, context):
-        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG.
+        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. RESOURCE_EXHAUSTED
+        above 10,000 keys or 3 MiB: the whole is one answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -201,7 +202,7 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetGuard(self, request, context):
-        """Sets how the guard of a cluster works.
+        """Sets how the guard of a cluster works. NOT_FOUND: no such cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -209,6 +210,7 @@ class AdminServiceServicer:
 
     def SetMaintenance(self, request, context):
         """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them.
+        RESOURCE_EXHAUSTED above 500 windows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -229,7 +231,7 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def EvictBroker(self, request, context):
-        """Removes one registration at once. An agent that lives registers again with its next beat.
+        """Removes one registration at once. An agent that lives registers again with its next beat. NOT_FOUND: nobody has it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -54,21 +54,25 @@ class AdminServiceStub:
     hidden (a tombstone) until each of them brings another version of its topics.
     """
     PutKv: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.PutKvRequest, _admin_service_pb2.PutKvResponse]
-    """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG."""
+    """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. RESOURCE_EXHAUSTED
+    above 10,000 keys or 3 MiB: the whole is one answer.
+    """
     DeleteKv: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteKvRequest, _admin_service_pb2.DeleteKvResponse]
     """Removes one key. NOT_FOUND when there is none."""
     ListKv: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListKvRequest, _admin_service_pb2.ListKvResponse]
     """The KV configuration, sorted."""
     SetGuard: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetGuardRequest, _admin_service_pb2.SetGuardResponse]
-    """Sets how the guard of a cluster works."""
+    """Sets how the guard of a cluster works. NOT_FOUND: no such cluster."""
     SetMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetMaintenanceRequest, _admin_service_pb2.SetMaintenanceResponse]
-    """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them."""
+    """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them.
+    RESOURCE_EXHAUSTED above 500 windows.
+    """
     ListMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListMaintenanceRequest, _admin_service_pb2.ListMaintenanceResponse]
     """The maintenance windows that are open."""
     SetDrain: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetDrainRequest, _admin_service_pb2.SetDrainResponse]
     """Sends this node's clients to other nodes, or takes them again. Brokers go on registering and beating here."""
     EvictBroker: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.EvictBrokerRequest, _admin_service_pb2.EvictBrokerResponse]
-    """Removes one registration at once. An agent that lives registers again with its next beat."""
+    """Removes one registration at once. An agent that lives registers again with its next beat. NOT_FOUND: nobody has it."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -96,21 +100,25 @@ class AdminServiceAsyncStub(AdminServiceStub):
     hidden (a tombstone) until each of them brings another version of its topics.
     """
     PutKv: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.PutKvRequest, _admin_service_pb2.PutKvResponse]  # type: ignore[assignment]
-    """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG."""
+    """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. RESOURCE_EXHAUSTED
+    above 10,000 keys or 3 MiB: the whole is one answer.
+    """
     DeleteKv: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteKvRequest, _admin_service_pb2.DeleteKvResponse]  # type: ignore[assignment]
     """Removes one key. NOT_FOUND when there is none."""
     ListKv: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListKvRequest, _admin_service_pb2.ListKvResponse]  # type: ignore[assignment]
     """The KV configuration, sorted."""
     SetGuard: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetGuardRequest, _admin_service_pb2.SetGuardResponse]  # type: ignore[assignment]
-    """Sets how the guard of a cluster works."""
+    """Sets how the guard of a cluster works. NOT_FOUND: no such cluster."""
     SetMaintenance: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetMaintenanceRequest, _admin_service_pb2.SetMaintenanceResponse]  # type: ignore[assignment]
-    """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them."""
+    """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them.
+    RESOURCE_EXHAUSTED above 500 windows.
+    """
     ListMaintenance: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListMaintenanceRequest, _admin_service_pb2.ListMaintenanceResponse]  # type: ignore[assignment]
     """The maintenance windows that are open."""
     SetDrain: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetDrainRequest, _admin_service_pb2.SetDrainResponse]  # type: ignore[assignment]
     """Sends this node's clients to other nodes, or takes them again. Brokers go on registering and beating here."""
     EvictBroker: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.EvictBrokerRequest, _admin_service_pb2.EvictBrokerResponse]  # type: ignore[assignment]
-    """Removes one registration at once. An agent that lives registers again with its next beat."""
+    """Removes one registration at once. An agent that lives registers again with its next beat. NOT_FOUND: nobody has it."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """The view of an operator. Nodes share nothing: ask each."""
@@ -189,7 +197,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.PutKvRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.PutKvResponse, _abc.Awaitable[_admin_service_pb2.PutKvResponse]]:
-        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG."""
+        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. RESOURCE_EXHAUSTED
+        above 10,000 keys or 3 MiB: the whole is one answer.
+        """
 
     @_abc_1.abstractmethod
     def DeleteKv(
@@ -213,7 +223,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.SetGuardRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.SetGuardResponse, _abc.Awaitable[_admin_service_pb2.SetGuardResponse]]:
-        """Sets how the guard of a cluster works."""
+        """Sets how the guard of a cluster works. NOT_FOUND: no such cluster."""
 
     @_abc_1.abstractmethod
     def SetMaintenance(
@@ -221,7 +231,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.SetMaintenanceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.SetMaintenanceResponse, _abc.Awaitable[_admin_service_pb2.SetMaintenanceResponse]]:
-        """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them."""
+        """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them.
+        RESOURCE_EXHAUSTED above 500 windows.
+        """
 
     @_abc_1.abstractmethod
     def ListMaintenance(
@@ -245,6 +257,6 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.EvictBrokerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.EvictBrokerResponse, _abc.Awaitable[_admin_service_pb2.EvictBrokerResponse]]:
-        """Removes one registration at once. An agent that lives registers again with its next beat."""
+        """Removes one registration at once. An agent that lives registers again with its next beat. NOT_FOUND: nobody has it."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

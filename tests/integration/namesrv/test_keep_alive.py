@@ -89,7 +89,7 @@ async def test_a_broken_stream_marks_the_broker_and_removes_it_after_the_grace(
     await stream.beat()
     await stream.end()
     await until(lambda: states(server) == ["SUSPECT"])
-    assert "orders" in server.core.routes.topics
+    assert "orders" in server.core.routes.topic_names()
 
     await clock.advance(9)
     assert states(server) == ["SUSPECT"]

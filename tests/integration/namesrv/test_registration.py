@@ -60,7 +60,7 @@ async def test_a_slave_is_told_its_masters_address_and_ha_address(peer: Peer) ->
 async def test_twenty_thousand_topics_in_chunks_are_all_there(server: NameServerApp, peer: Peer) -> None:
     await peer.registration.RegisterBroker(wire.registration(*BIG))
 
-    assert len(server.core.routes.topics) == len(BIG)
+    assert len(server.core.routes.topic_names()) == len(BIG)
 
 
 async def test_a_commit_with_wrong_counts_changes_nothing(server: NameServerApp, peer: Peer) -> None:
@@ -81,7 +81,7 @@ async def test_a_stream_that_ends_without_a_commit_changes_nothing(server: NameS
 
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert server.core.replicas() == []
-    assert server.core.routes.topics == {}
+    assert server.core.routes.topic_names() == []
 
 
 @pytest.mark.parametrize("how", ["cancel", "close"])
@@ -107,7 +107,7 @@ async def test_a_registration_that_breaks_after_15_000_topics_changes_nothing(
     await peer.registration.RegisterBroker(wire.registration(wire.topic("other"), who=wire.identity(name="b")))
 
     assert [replica.identity.broker_name for _, replica in server.core.replicas()] == ["b"]
-    assert set(server.core.routes.topics) == {"other"}
+    assert set(server.core.routes.topic_names()) == {"other"}
 
 
 async def test_a_registration_that_never_ends_is_given_up_and_changes_nothing(
@@ -152,7 +152,7 @@ async def test_a_registration_whose_agent_is_killed_changes_nothing(server: Name
     await peer.registration.RegisterBroker(wire.registration(wire.topic("other"), who=wire.identity(name="b")))
 
     assert [replica.identity.broker_name for _, replica in server.core.replicas()] == ["b"]
-    assert set(server.core.routes.topics) == {"other"}
+    assert set(server.core.routes.topic_names()) == {"other"}
 
 
 def _bad(**fields: object) -> list[RegisterBrokerRequest]:
@@ -214,7 +214,7 @@ async def test_bad_input_is_answered_with_field_and_value_and_changes_nothing(
     assert violation.field == field
     assert value in violation.description
     assert server.core.routes.change == change
-    assert set(server.core.routes.topics) == {"kept"}
+    assert set(server.core.routes.topic_names()) == {"kept"}
 
 
 async def test_every_fault_of_a_request_is_named_at_once(peer: Peer) -> None:
@@ -225,15 +225,15 @@ async def test_every_fault_of_a_request_is_named_at_once(peer: Peer) -> None:
     assert fields == ["broker.identity.broker_name", "broker.identity.addr"]
 
 
-async def test_thousands_of_faults_are_answered_with_as_many_as_an_answer_can_carry(peer: Peer) -> None:
-    bad = [wire.topic(f"bad topic {i}", queues=70_000) for i in range(5_000)]
+async def test_a_thousand_faults_are_answered_with_as_many_as_an_answer_can_carry(peer: Peer) -> None:
+    bad = [wire.topic(f"bad topic {i}", queues=70_000) for i in range(1_000)]
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await peer.registration.RegisterBroker(wire.registration(*bad))
 
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     violations = (await refusal(refused.value)).violations
     assert violations[0].field == "topics[0].topic"
-    assert violations[-1].description == f"and {3 * 5_000 - len(violations) + 1} more faults"
+    assert violations[-1].description == f"and {3 * 1_000 - len(violations) + 1} more faults"
 
 
 async def test_a_delta_of_too_many_topics_is_refused(server: NameServerApp, peer: Peer) -> None:
@@ -250,7 +250,7 @@ async def test_a_delta_of_too_many_topics_is_refused(server: NameServerApp, peer
         await peer.registration.UpdateTopics(delta)
     (violation,) = (await refusal(refused.value)).violations
     assert (violation.field, "5001" in violation.description) == ("changed", True)
-    assert set(server.core.routes.topics) == {"a"}
+    assert set(server.core.routes.topic_names()) == {"a"}
 
 
 async def test_a_delta_moves_the_revision_of_the_topics_it_names_and_of_no_other(peer: Peer) -> None:
@@ -361,7 +361,7 @@ async def test_a_failing_probe_takes_the_broker_out_and_a_passing_one_brings_it_
         answer = await stream.read()
         assert isinstance(answer, messages.KeepAliveResponse)
         assert answer.answer.status == messages.BEAT_STATUS_OK
-        assert ("orders" in server.core.routes.topics) is routed
+        assert ("orders" in server.core.routes.topic_names()) is routed
     stream.cancel()
     kinds = [(r.event.kind, r.event.reason) for r in server.recorder.recent.of("a")]
     assert kinds == [("REGISTERED", None), ("PROBE_FAILED", "PROBE"), ("RECOVERED", "PROBE")]

@@ -14,7 +14,7 @@ from namesrv.core.model import BrokerIdentity, QueueConfig, Registration
 from namesrv.core.name_server import NameServer
 from namesrv.metrics import Metrics
 from namesrv.rpc.route_answers import RouteAnswers
-from pointsman.v1.route_service_pb2 import GetTopicRouteRequest, GetTopicRouteResponse
+from pointsman.v1.route_service_pb2 import GetTopicRouteResponse
 
 TOPICS = [f"t{i}" for i in range(6)]
 
@@ -29,8 +29,7 @@ def register(core: NameServer, topics: dict[str, int], *, name: str = "a") -> No
 
 
 def ask(cache: RouteAnswers, topic: str, zone: str = "") -> list[Any]:
-    answer = cache.answer(GetTopicRouteRequest(topic=topic, zone=zone).SerializeToString())
-    route = GetTopicRouteResponse.FromString(answer).route
+    route = GetTopicRouteResponse.FromString(cache.current(topic, "", zone).route).route
     return [(queues.broker_name, queues.read_queue_nums) for queues in route.queue_datas]
 
 

@@ -1,0 +1,225 @@
+"""RegisterBroker: a whole registration in chunks, applied at a commit that matches, else not at all.
+
+No step holds the loop for long: topics are read and compared with what is held in slices, of all registrations that
+come in together one slice a turn; accepting the whole is one swap, and the index of a large one follows in slices as
+well. A registration of the same bytes as the last one is known by them, and nothing of it is read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+from namesrv.core.errors import InvalidRequest, LimitExceeded
+from namesrv.core.model import Registration
+from namesrv.core.name_server import NameServer, Registered
+from namesrv.core.staging import StagedTopics, Staging
+from namesrv.core.validation import IntervalBounds
+from namesrv.rpc import codec
+from namesrv.rpc.calls import RecordEvents
+from pointsman.service.clock import Clock
+from pointsman.v1 import registration_service_pb2 as wire
+from pointsman.wire.names import MAX_CHUNK_TOPICS
+from pointsman.wire.violation import FieldViolation
+
+SLICE_TOPICS = 1_000
+"""Topics that are read and compared in one turn of the loop; about 3 ms."""
+LARGE = 5_000
+"""Topics from which a registration is kept out of the garbage collector's rounds: with a million topics one of those
+took 70 ms, and plain tables of names and numbers have no cycles to find."""
+MAX_AT_ONCE = 256
+"""Registrations that may be coming in at the same time; each holds what it has sent so far."""
+WORTH_REMEMBERING_BYTES = 4_096
+REMEMBERED_BYTES = 128 * 1024 * 1024
+IDENTITY_BYTES = 640
+"""The identity comes first in a registration, and is shorter than this: those bytes tell brokers apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """The last registration of a broker and the bytes it came in."""
+
+    chunks: tuple[bytes, ...]
+    registration: Registration
+    size: int
+
+
+class RegisterCalls:
+    """Takes registrations; ``max_topics`` bounds those of one broker."""
+
+    def __init__(
+        self, core: NameServer, *, clock: Clock, bounds: IntervalBounds, max_topics: int, record: RecordEvents
+    ) -> None:
+        self._core = core
+        self._clock = clock
+        self._bounds = bounds
+        self._max_topics = max_topics
+        self._record = record
+        self._coming_in = 0
+        self._turn = asyncio.Lock()
+        self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
+        self._remembered_bytes = 0
+
+    async def register_broker(self, requests: AsyncIterator[bytes]) -> wire.RegisterBrokerResponse:
+        """Collect the chunks and apply them at their commit."""
+        if self._coming_in >= MAX_AT_ONCE:
+            raise LimitExceeded("registrations_at_once", MAX_AT_ONCE)
+        self._coming_in += 1
+        try:
+            registered, registration = await self._collect(requests)
+        finally:
+            self._coming_in -= 1
+        is_lagging = True
+        while is_lagging:
+            async with self._turn:
+                is_lagging = self._core.routes.settle(SLICE_TOPICS)
+                await asyncio.sleep(0)
+        return self._answer(registered, registration)
+
+    async def _collect(self, requests: AsyncIterator[bytes]) -> tuple[Registered, Registration]:
+        chunks: list[bytes] = []
+        incoming: _Incoming | None = None
+        known: _Remembered | None = None
+        async for request in requests:
+            if not chunks:
+                known = self._recall(request)
+            chunks.append(request)
+            if known is not None and _continues(known, chunks):
+                if len(chunks) == len(known.chunks):
+                    return self._renew(known.registration), known.registration
+                continue
+            if incoming is None:
+                incoming = _Incoming(self._core, self._bounds, self._max_topics)
+                for earlier in chunks[:-1]:
+                    await self._read(incoming, earlier)
+                known = None
+            if await self._read(incoming, request):
+                return self._accept(incoming, chunks)
+        raise InvalidRequest([FieldViolation("commit", f"is missing: the stream ended after {len(chunks)} chunks")])
+
+    async def _read(self, incoming: _Incoming, chunk: bytes) -> bool:
+        """Read one chunk, a slice a turn; return whether it is the last."""
+        request = incoming.open(chunk)
+        for start in range(0, len(request.topics), SLICE_TOPICS):
+            async with self._turn:
+                incoming.add(request, start)
+                await asyncio.sleep(0)
+        return incoming.close(request)
+
+    def _accept(self, incoming: _Incoming, chunks: list[bytes]) -> tuple[Registered, Registration]:
+        registration, topics = incoming.finish()
+        registered = self._core.register(registration, now=self._clock.monotonic(), topics=topics)
+        self._record(registered.events)
+        self._remember(chunks, self._core.registration_of(registration.identity))
+        if len(registration.topics) >= LARGE:
+            gc.freeze()
+        return registered, registration
+
+    def _renew(self, registration: Registration) -> Registered:
+        unchanged = StagedTopics(registration.topics, registration.topics)
+        registered = self._core.register(registration, now=self._clock.monotonic(), topics=unchanged)
+        if registered.events:
+            self._record(registered.events)
+        return registered
+
+    def _answer(self, registered: Registered, registration: Registration) -> wire.RegisterBrokerResponse:
+        orders = self._core.kv.order_topics()
+        return wire.RegisterBrokerResponse(
+            generation=registered.generation,
+            group=codec.group_view(registered.view),
+            order_topic_configuration={topic: conf for topic, conf in orders.items() if topic in registration.topics},
+            heartbeat_interval=codec.duration(registration.heartbeat_interval),
+            expiry=codec.duration(registration.expiry),
+        )
+
+    # --- what is remembered -----------------------------------------------------------------------------------
+
+    def _recall(self, first_chunk: bytes) -> _Remembered | None:
+        known = self._remembered.get(first_chunk[:IDENTITY_BYTES])
+        if known is None or self._core.registration_of(known.registration.identity) is not known.registration:
+            return None
+        self._remembered.move_to_end(first_chunk[:IDENTITY_BYTES])
+        return known
+
+    def _remember(self, chunks: list[bytes], registration: Registration | None) -> None:
+        key, size = chunks[0][:IDENTITY_BYTES], sum(map(len, chunks))
+        before = self._remembered.pop(key, None)
+        if before is not None:
+            self._remembered_bytes -= before.size
+        if registration is None or size < WORTH_REMEMBERING_BYTES:
+            return
+        self._remembered[key] = _Remembered(tuple(chunks), registration, size)
+        self._remembered_bytes += size
+        while self._remembered_bytes > REMEMBERED_BYTES:
+            _, dropped = self._remembered.popitem(last=False)
+            self._remembered_bytes -= dropped.size
+
+
+class _Incoming:
+    """One registration that has to be read."""
+
+    def __init__(self, core: NameServer, bounds: IntervalBounds, max_topics: int) -> None:
+        self._core = core
+        self._bounds = bounds
+        self._max_topics = max_topics
+        self._chunks = 0
+        self._registration: Registration | None = None
+        self._staging = Staging({})
+
+    def open(self, chunk: bytes) -> wire.RegisterBrokerRequest:
+        """Read the next chunk, but for its topics. Raises InvalidRequest, LimitExceeded, DecodeError."""
+        request = wire.RegisterBrokerRequest.FromString(chunk)
+        self._chunks += 1
+        if self._registration is None:
+            if not request.HasField("broker"):
+                raise InvalidRequest([FieldViolation("broker", "is missing in the first chunk")])
+            self._registration = codec.registration(request.broker, bounds=self._bounds)
+            self._staging = Staging(self._core.held_topics(self._registration.identity))
+        elif request.HasField("broker"):
+            problem = f"stands again in chunk {self._chunks}; it belongs in the first"
+            raise InvalidRequest([FieldViolation("broker", problem)])
+        count = len(request.topics)
+        if count > MAX_CHUNK_TOPICS:
+            raise InvalidRequest(
+                [FieldViolation("topics", f"may hold at most {MAX_CHUNK_TOPICS} a chunk, not {count}")]
+            )
+        if len(self._staging.topics) + count > self._max_topics:
+            raise LimitExceeded("topics_per_broker", self._max_topics)
+        return request
+
+    def add(self, request: wire.RegisterBrokerRequest, start: int) -> None:
+        """Read and compare one slice of a chunk's topics. Raises InvalidRequest."""
+        part = request.topics[start : start + SLICE_TOPICS]
+        self._staging.add(codec.topics(part, path="topics", before=self._staging.topics))
+
+    def close(self, request: wire.RegisterBrokerRequest) -> bool:
+        """Whether a chunk that was read is the last. Raises InvalidRequest for a commit that does not match."""
+        if not request.HasField("commit"):
+            return False
+        _check_commit(request.commit, topics=len(self._staging.topics), chunks=self._chunks)
+        return True
+
+    def finish(self) -> tuple[Registration, StagedTopics]:
+        """What came in, whole."""
+        assert self._registration is not None, "a commit stands in a chunk"  # noqa: S101
+        topics = self._staging.finish()
+        return replace(self._registration, topics=topics.topics), topics
+
+
+def _continues(known: _Remembered, chunks: list[bytes]) -> bool:
+    return len(chunks) <= len(known.chunks) and chunks[-1] == known.chunks[len(chunks) - 1]
+
+
+def _check_commit(commit: wire.RegistrationCommit, *, topics: int, chunks: int) -> None:
+    violations = [
+        FieldViolation(f"commit.{field}", f"says {said}, received were {received}")
+        for field, said, received in (
+            ("topic_count", commit.topic_count, topics),
+            ("chunk_count", commit.chunk_count, chunks),
+        )
+        if said != received
+    ]
+    codec.refuse_if_any(violations)

@@ -1,0 +1,67 @@
+"""Routes as bytes ready to send: what the cache keeps and the watch hub hands to every watcher alike."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from namesrv.core.route_table import Route
+from namesrv.rpc.codec import broker_data
+from pointsman.v1 import route_service_pb2 as wire
+
+GONE_DIGEST = b""
+"""The digest of a topic that has no route."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The state of one route."""
+
+    route: bytes
+    """A GetTopicRouteResponse with the route. GetTopicRoutesResponse and WatchTopicRoutesResponse have it under the
+    same field number, so these bytes are a piece of the one and a message of the other."""
+    unchanged: bytes
+    """The GetTopicRouteResponse for whoever knows the digest."""
+    counter: int
+    digest: bytes
+
+
+def route_answer(route: Route, *, boot: int) -> Answer:
+    """Encode a route with its revision."""
+    encoded = wire.TopicRoute(
+        topic=route.topic,
+        queue_datas=[
+            wire.QueueData(
+                cluster=key.cluster,
+                broker_name=key.broker_name,
+                read_queue_nums=queues.read_queue_nums,
+                write_queue_nums=queues.write_queue_nums,
+                perm=queues.perm,
+                topic_sys_flag=queues.topic_sys_flag,
+            )
+            for key, queues in route.queues
+        ],
+        broker_datas=[broker_data(group) for group in route.groups],
+        order_topic_conf=route.order_topic_conf,
+    )
+    # No map fields, and everything sorted: the same route has the same bytes on every node.
+    digest = hashlib.sha256(encoded.SerializeToString(deterministic=True)).digest()[:8]
+    revision = wire.Revision(boot=boot, counter=route.counter, digest=digest)
+    encoded.revision.CopyFrom(revision)
+    return Answer(
+        wire.GetTopicRouteResponse(route=encoded).SerializeToString(),
+        wire.GetTopicRouteResponse(unchanged=revision).SerializeToString(),
+        route.counter,
+        digest,
+    )
+
+
+def gone(topic: str, *, boot: int, counter: int) -> bytes:
+    """Encode the news that nobody has a topic."""
+    revision = wire.Revision(boot=boot, counter=counter, digest=GONE_DIGEST)
+    return wire.WatchTopicRoutesResponse(gone=wire.TopicGone(topic=topic, revision=revision)).SerializeToString()
+
+
+def synced(*, node: str, unchanged: int) -> bytes:
+    """Encode the end of a watch's first state."""
+    return wire.WatchTopicRoutesResponse(synced=wire.WatchSynced(node=node, unchanged=unchanged)).SerializeToString()

@@ -1,0 +1,138 @@
+"""What time does to a name server: sweeps, own pauses, the end of its warm-up, what it tells each minute and day."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from namesrv.core.broker_events import checkpoint_events
+from namesrv.core.events import Event, EventKind, Reason
+from namesrv.core.model import NodeState
+from namesrv.core.name_server import NameServer
+from namesrv.core.warm_up import WarmUp
+from namesrv.history.recorder import Recorder
+from namesrv.metrics import Metrics
+from pointsman.service.clock import Clock
+from pointsman.service.lateness import LoopLateness
+
+ALIVE_SECONDS = 60.0
+STEP_SECONDS = 0.5
+CREDITED_SECONDS = 0.1
+"""The event loop is late all the time by less than this."""
+CHECKPOINTS_AT_ONCE = 20
+SETTLED_AT_ONCE = 1_000
+PATIENCE_STEPS = 20
+
+Record = Callable[[Sequence[Event]], None]
+
+
+class Upkeep:
+    """The background work of one name server, in the tasks that :meth:`run` owns."""
+
+    def __init__(
+        self,
+        core: NameServer,
+        recorder: Recorder,
+        *,
+        record: Record,
+        warm_up: WarmUp,
+        state: Callable[[], NodeState],
+        ready: Callable[[], None],
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._core = core
+        self._recorder = recorder
+        self._record = record
+        self._warm_up = warm_up
+        self._state = state
+        self._ready = ready
+        self._clock = clock
+        self._metrics = metrics
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._sweep())
+            tasks.create_task(self._settle())
+            tasks.create_task(self._tell_alive())
+            tasks.create_task(self._tell_day())
+
+    async def _sweep(self) -> None:
+        """Whoever removes brokers measures how late it is itself, so that a pause is credited before it is judged."""
+        lateness = LoopLateness(self._clock)
+        swept_at = lateness.woken_at
+        while True:
+            due = swept_at + self._core.sweep_interval()
+            # In steps, for whoever registers meanwhile may have declared a shorter expiry.
+            late = await lateness.sleep(min(max(0.0, due - lateness.woken_at), STEP_SECONDS))
+            now = lateness.woken_at
+            self._metrics.loop_lag.observe(late)
+            if late > CREDITED_SECONDS:
+                self._metrics.paused.inc(late)
+                self._record(self._core.excuse(late, now=now))
+            if self._state() is NodeState.WARMING:
+                self._end_warm_up(now)
+            if now >= due:
+                swept_at = now
+                self._sweep_once(now)
+
+    def _end_warm_up(self, now: float) -> None:
+        if self._warm_up.is_over(now=now, still_provisional=self._core.provisional_count()):
+            self._ready()
+
+    def _sweep_once(self, now: float) -> None:
+        core, metrics = self._core, self._metrics
+        self._record(core.sweep(now=now))
+        metrics.sweep_seconds.observe(self._clock.monotonic() - now)
+        metrics.show_brokers(core.members())
+        metrics.show_ages(sorted(now - replica.pulse.last_seen for _, replica in core.members()))
+        active = [cluster for cluster in core.guard.clusters() if core.guard.status(cluster).active]
+        metrics.show_guard(active, core.guard.overdue())
+        metrics.topics.set(core.routes.topic_count())
+
+    async def _settle(self) -> None:
+        """Let the index follow the end of a large broker, which no call of its own waits for."""
+        while True:
+            await self._clock.sleep(0 if self._core.routes.settle(SETTLED_AT_ONCE) else STEP_SECONDS)
+
+    async def _tell_alive(self) -> None:
+        while True:
+            await self._clock.sleep(ALIVE_SECONDS)
+            states = Counter(replica.state.value for _, replica in self._core.members())
+            detail: dict[str, object] = {
+                "state": self._state().value,
+                "brokers": dict(states),
+                "rows_dropped": self._recorder.dropped,
+            }
+            self._record([Event(kind=EventKind.NAMESRV_ALIVE, detail=detail)])
+
+    async def _tell_day(self) -> None:
+        """Begin each UTC day with all there is, so that it can be read alone."""
+        if self._core.provisional_count():
+            await self._tell_checkpoint(Reason.START)
+        day = self._clock.utc_now().date()
+        while True:
+            await self._clock.sleep(STEP_SECONDS)
+            today = self._clock.utc_now().date()
+            if today != day:
+                day = today
+                await self._tell_checkpoint(Reason.DAY)
+
+    async def _tell_checkpoint(self, reason: Reason) -> None:
+        for number, (group, replica) in enumerate(self._core.replicas(), 1):
+            if group.replicas.get(replica.identity.broker_id) is replica:
+                writable = group.key not in self._core.overrides.wipes
+                now = self._clock.monotonic()
+                self._record(checkpoint_events(group, replica, reason, writable=writable, now=now))
+            if number % CHECKPOINTS_AT_ONCE == 0:
+                await self._let_history_breathe()
+
+    async def _let_history_breathe(self) -> None:
+        """A checkpoint is the largest thing ever told: it waits for a disk that is slow, not for one that fails."""
+        await self._clock.sleep(0)
+        for _ in range(PATIENCE_STEPS):
+            if not self._recorder.is_pressed:
+                break
+            await self._clock.sleep(STEP_SECONDS)

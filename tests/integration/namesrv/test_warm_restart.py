@@ -1,0 +1,187 @@
+"""A restarted server: it answers what the snapshot tells at once, and says "not there" only when it can know."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+
+from namesrv.app import NameServerApp
+from pointsman.v1.broker_pb2 import BROKER_STATE_PROVISIONAL, BROKER_STATE_UP, BrokerIdentity
+from pointsman.v1.registration_service_pb2 import BEAT_STATUS_OK, HeartbeatRequest
+from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
+from tests.fakes import wire
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.name_server import running_name_server
+from tests.fakes.name_server_process import daemon
+from tests.integration.namesrv.conftest import Peer
+
+BROKERS = [wire.identity(name, addr=f"10.0.0.{i}:10911") for i, name in enumerate("abc", 1)]
+DEADLINE = 20.0
+
+
+async def register_all(peer: Peer) -> dict[str, int]:
+    """Register three brokers of topic ``orders``; return the generation of each."""
+    generations = {}
+    for who in BROKERS:
+        answer = await peer.registration.RegisterBroker(wire.registration(wire.topic("orders"), who=who))
+        generations[who.broker_name] = answer.generation
+    return generations
+
+
+async def beat(peer: Peer, who: BrokerIdentity, generation: int) -> int:
+    answer = await peer.registration.Heartbeat(HeartbeatRequest(beat=wire.beat(generation, who=who)))
+    return answer.answer.status
+
+
+async def states(peer: Peer) -> dict[str, int]:
+    """How each broker of topic ``orders`` is seen."""
+    route = (await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders"))).route
+    return {data.broker_name: replica.state for data in route.broker_datas for replica in data.replicas}
+
+
+async def code_of_unknown(peer: Peer) -> grpc.StatusCode:
+    """What the server says of a topic that it does not know."""
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="unknown"))
+    return refused.value.code()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until another thread or process has done something."""
+    async with asyncio.timeout(DEADLINE):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def segments(state: Path) -> int:
+    return sum(1 for _ in state.glob("*.segment"))
+
+
+async def state_after_a_kill(app: NameServerApp, clock: ManualClock, state: Path) -> Path:
+    """A copy of the folder when all three brokers are in it, as a kill at this moment leaves it."""
+    await clock.advance(app.config.snapshot.interval_seconds)
+    await until(lambda: segments(state) == len(BROKERS) + 1)
+    return Path(shutil.copytree(state, state.with_name("left")))
+
+
+async def test_after_a_kill_every_route_is_there_at_once_and_no_agent_needs_to_register(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    async with (
+        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
+        grpc.aio.insecure_channel(app.addr) as channel,
+    ):
+        generations = await register_all(Peer(channel))
+        left = await state_after_a_kill(app, clock, tmp_path / "state")
+    async with (
+        running_name_server(clock=clock, snapshot=left, warm_up_seconds=45.0) as app,
+        grpc.aio.insecure_channel(app.addr) as channel,
+    ):
+        peer = Peer(channel)
+        assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_PROVISIONAL)
+        assert await code_of_unknown(peer) is grpc.StatusCode.UNAVAILABLE
+        for who in BROKERS:
+            assert await beat(peer, who, generations[who.broker_name]) == BEAT_STATUS_OK
+        assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_UP)
+        # All are heard, but one that registered after the last round may just be reconnecting.
+        await clock.advance(4.0)
+        assert await code_of_unknown(peer) is grpc.StatusCode.UNAVAILABLE
+        await clock.advance(2.0)
+        assert await code_of_unknown(peer) is grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_broker_of_the_snapshot_that_is_not_heard_is_waited_for_at_most_the_warm_up(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    async with (
+        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
+        grpc.aio.insecure_channel(app.addr) as channel,
+    ):
+        generations = await register_all(Peer(channel))
+        left = await state_after_a_kill(app, clock, tmp_path / "state")
+    async with (
+        running_name_server(clock=clock, snapshot=left, warm_up_seconds=45.0) as app,
+        grpc.aio.insecure_channel(app.addr) as channel,
+    ):
+        peer = Peer(channel)
+        for who in BROKERS[:2]:
+            await beat(peer, who, generations[who.broker_name])
+        await clock.advance(44.0)
+        assert await code_of_unknown(peer) is grpc.StatusCode.UNAVAILABLE
+        await clock.advance(2.0)
+        assert await code_of_unknown(peer) is grpc.StatusCode.NOT_FOUND
+        # It is still routed, until an expiry after the restart.
+        assert (await states(peer))["c"] == BROKER_STATE_PROVISIONAL
+        for _ in range(4):
+            for who in BROKERS[:2]:
+                await beat(peer, who, generations[who.broker_name])
+            await clock.advance(20.0)
+        assert (await states(peer)).keys() == {"a", "b"}
+
+
+async def test_without_a_snapshot_an_unknown_topic_is_not_yet_until_the_warm_up_is_over(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    async with (
+        running_name_server(clock=clock, snapshot=tmp_path / "state", warm_up_seconds=45.0) as app,
+        grpc.aio.insecure_channel(app.addr) as channel,
+    ):
+        peer = Peer(channel)
+        await register_all(peer)
+        assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_UP)
+        await clock.advance(44.0)
+        assert await code_of_unknown(peer) is grpc.StatusCode.UNAVAILABLE
+        await clock.advance(2.0)
+        assert await code_of_unknown(peer) is grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_polite_stop_writes_what_the_last_round_had_not(clock: ManualClock, tmp_path: Path) -> None:
+    async with (
+        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
+        grpc.aio.insecure_channel(app.addr) as channel,
+    ):
+        await register_all(Peer(channel))
+    async with (
+        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
+        grpc.aio.insecure_channel(app.addr) as channel,
+    ):
+        assert await states(Peer(channel)) == dict.fromkeys("abc", BROKER_STATE_PROVISIONAL)
+
+
+@pytest.mark.e2e
+async def test_a_killed_process_comes_back_with_all_its_routes(tmp_path: Path) -> None:
+    async with daemon(tmp_path) as first:
+        addr = (await first.until("serving"))["addr"]
+        async with grpc.aio.insecure_channel(addr) as channel:
+            generations = await register_all(Peer(channel))
+        await until(lambda: segments(tmp_path / "state") == len(BROKERS) + 1)
+        first.process.kill()
+        await first.end()
+    async with daemon(tmp_path, listen=addr, warm_up_seconds=60.0) as second:
+        await second.until("serving")
+        async with grpc.aio.insecure_channel(addr) as channel:
+            peer = Peer(channel)
+            assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_PROVISIONAL)
+            assert await code_of_unknown(peer) is grpc.StatusCode.UNAVAILABLE
+            for who in BROKERS:
+                assert await beat(peer, who, generations[who.broker_name]) == BEAT_STATUS_OK
+            assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_UP)
+            async with asyncio.timeout(DEADLINE):
+                while await code_of_unknown(peer) is not grpc.StatusCode.NOT_FOUND:
+                    await asyncio.sleep(0.1)
+
+
+@pytest.mark.e2e
+async def test_a_state_directory_in_use_is_one_clear_line_and_exit_1(tmp_path: Path) -> None:
+    async with daemon(tmp_path) as first:
+        await first.until("serving")
+        async with daemon(tmp_path) as second:
+            taken = f"the state directory {tmp_path / 'state'} is used by another pointsman-namesrv"
+            said = await second.until(f"cannot start: {taken}")
+            assert said["level"] == "ERROR"
+            assert await second.end() == 1

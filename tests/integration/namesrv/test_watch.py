@@ -1,0 +1,543 @@
+"""WatchTopicRoutes over real channels: first state, changes, slow readers, bounds, ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_status import rpc_status
+
+from namesrv.app import NameServerApp
+from namesrv.core.model import NodeState
+from namesrv.rpc import server as rpc_server
+from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT, TopicConfig
+from pointsman.v1.registration_service_pb2 import UpdateTopicsRequest
+from pointsman.v1.route_service_pb2 import (
+    GetTopicRouteRequest,
+    KnownRoute,
+    Revision,
+    TopicRoute,
+    WatchTopicRoutesRequest,
+)
+from pointsman.wire.errors import ErrorDetails, read_status
+from tests.fakes import wire
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.name_server import running_name_server
+from tests.fakes.watching import Watch, watching
+from tests.integration.namesrv.conftest import Peer
+
+STEP = 0.05
+"""The default ``watch_coalesce_seconds``."""
+OTHER = wire.identity(name="b", addr="10.0.0.9:10911")
+BIG = 300
+"""Brokers of a route of some 25 kB."""
+
+
+@pytest.fixture(autouse=True)
+async def nothing_left_behind(server: NameServerApp) -> AsyncIterator[None]:
+    """Whatever a test does, its watches are forgotten when their clients are gone."""
+    yield
+    server.hub.check_invariants()
+    await until(lambda: server.hub.count == 0)
+    server.hub.check_invariants()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let real sockets deliver; fails after five seconds."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110  # what it waits for is another peer's socket
+            await asyncio.sleep(0.005)
+
+
+async def register(peer: Peer, *topics: TopicConfig, **more: object) -> int:
+    return (await peer.registration.RegisterBroker(wire.registration(*topics, **more))).generation  # type: ignore[arg-type]  # as the fake takes them
+
+
+async def register_big(peer: Peer, *, queues: int = 4) -> None:
+    """A route so large that a few of its versions fill what gRPC buffers for a client that does not read."""
+    for number in range(BIG):
+        who = wire.identity(name=f"{'n' * 60}{number}", addr=f"10.1.{number // 250}.{number % 250}:10911")
+        await register(peer, wire.topic("big", queues), who=who)
+
+
+async def refused(peer: Peer, request: WatchTopicRoutesRequest) -> tuple[grpc.StatusCode, ErrorDetails, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        async for _ in peer.route.WatchTopicRoutes(request):
+            pass
+    return error.value.code(), read_status(rpc_status.from_call(error.value)), error.value.details() or ""
+
+
+def value(server: NameServerApp, name: str, **labels: str) -> float:
+    return server.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def brokers(route: TopicRoute) -> list[str]:
+    return [data.broker_name for data in route.broker_datas]
+
+
+# --- the first state ------------------------------------------------------------------------------------------
+
+
+async def test_a_watch_begins_with_the_state_of_each_topic_in_the_order_asked_for(
+    server: NameServerApp, peer: Peer
+) -> None:
+    await register(peer, wire.topic("orders"), wire.topic("pay"))
+    async with watching(peer.channel, "pay", "nowhere", "orders") as watch:
+        pay, nowhere, orders, synced = (
+            await watch.route(),
+            await watch.gone(),
+            await watch.route(),
+            await watch.synced(),
+        )
+        assert server.hub.count == 1
+    assert (pay.topic, nowhere.topic, orders.topic) == ("pay", "nowhere", "orders")
+    assert orders == (await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders"))).route
+    assert (nowhere.revision.boot, nowhere.revision.digest) == (orders.revision.boot, b"")
+    assert (synced.unchanged, bool(synced.node)) == (0, True)
+
+
+async def test_what_the_client_knows_is_not_sent_again_unless_it_is_another_boots(peer: Peer) -> None:
+    await register(peer, wire.topic("orders"), wire.topic("pay"))
+    async with watching(peer.channel, "orders", "nowhere") as watch:
+        orders, nowhere = (await watch.route()).revision, (await watch.gone()).revision
+    foreign = Revision(boot=orders.boot ^ 1, counter=orders.counter + 9, digest=orders.digest)
+    outdated = Revision(boot=orders.boot, counter=orders.counter, digest=b"another")
+
+    async with watching(peer.channel, known=[("orders", orders), ("nowhere", nowhere)]) as watch:
+        assert (await watch.synced()).unchanged == 2
+    for revision in (foreign, outdated, Revision()):
+        async with watching(peer.channel, known=[("orders", revision)]) as watch:
+            assert (await watch.route()).revision == orders
+            assert (await watch.synced()).unchanged == 0
+
+
+async def test_cluster_and_zone_narrow_what_is_watched(peer: Peer, clock: ManualClock) -> None:
+    near = wire.identity(cluster="c1")
+    await register(peer, wire.topic("orders"), who=near, zone="z1")
+    await register(peer, wire.topic("orders"), who=wire.identity(cluster="c2"), zone="z2")
+    async with (
+        watching(peer.channel, "orders", cluster="c2") as of_cluster,
+        watching(peer.channel, "orders", zone="Z1") as of_zone,
+    ):
+        assert [data.cluster for data in (await of_cluster.route()).broker_datas] == ["c2"]
+        assert [data.cluster for data in (await of_zone.route()).broker_datas] == ["c1"]
+        await of_cluster.synced()
+        await of_zone.synced()
+
+        await register(peer, wire.topic("orders", 8), who=near, zone="z1")
+        await clock.advance(STEP)
+        assert (await of_zone.route()).queue_datas[0].read_queue_nums == 8
+        await register(peer, who=wire.identity(cluster="c2"), zone="z2")
+        await clock.advance(STEP)
+        # The next it hears: what happened in the other cluster was no news to it.
+        assert (await of_cluster.gone()).topic == "orders"
+
+
+# --- changes --------------------------------------------------------------------------------------------------
+
+
+async def test_each_kind_of_change_reaches_the_watcher(server: NameServerApp, peer: Peer, clock: ManualClock) -> None:
+    generation = await register(peer, wire.topic("orders"))
+    seen = []
+    async with watching(peer.channel, "orders") as watch:
+        seen.append((await watch.route()).revision)
+        await watch.synced()
+
+        delta = UpdateTopicsRequest(
+            identity=wire.identity(),
+            generation=generation,
+            base_data_version=wire.data_version((0, 0, 1)),
+            data_version=wire.data_version((0, 0, 2)),
+            changed=[wire.topic("orders", 7)],
+        )
+        await peer.registration.UpdateTopics(delta)
+        await clock.advance(STEP)
+        changed = await watch.route()
+        assert changed.queue_datas[0].read_queue_nums == 7
+        seen.append(changed.revision)
+
+        await register(peer, wire.topic("orders"), who=OTHER)
+        await clock.advance(STEP)
+        joined = await watch.route()
+        assert brokers(joined) == ["a", "b"]
+        seen.append(joined.revision)
+
+        await clock.advance(80)
+        silent = await watch.route()
+        assert {replica.state for data in silent.broker_datas for replica in data.replicas} == {BROKER_STATE_SUSPECT}
+        seen.append(silent.revision)
+
+        await clock.advance(50)
+        seen.append((await watch.gone()).revision)
+    assert [revision.counter for revision in seen] == sorted({revision.counter for revision in seen})
+    assert {revision.boot for revision in seen} == {server.answers.boot}
+
+
+async def test_a_topic_that_comes_back_has_a_higher_counter_than_its_end(peer: Peer, clock: ManualClock) -> None:
+    counters = []
+    async with watching(peer.channel, "orders") as watch:
+        counters.append((await watch.gone()).revision.counter)
+        await watch.synced()
+        for _ in range(3):
+            await register(peer, wire.topic("orders"))
+            await clock.advance(STEP)
+            counters.append((await watch.route()).revision.counter)
+            await register(peer)
+            await clock.advance(STEP)
+            counters.append((await watch.gone()).revision.counter)
+    assert counters == sorted(set(counters))
+
+
+async def test_changes_within_one_step_arrive_as_one(peer: Peer, clock: ManualClock) -> None:
+    await register(peer, wire.topic("orders", 1))
+    async with watching(peer.channel, "orders") as watch:
+        await watch.route()
+        await watch.synced()
+        for queues in range(2, 12):
+            await register(peer, wire.topic("orders", queues))
+        await clock.advance(STEP)
+        assert (await watch.route()).queue_datas[0].read_queue_nums == 11
+        await register(peer, wire.topic("orders", 12))
+        await clock.advance(STEP)
+        assert (await watch.route()).queue_datas[0].read_queue_nums == 12
+
+
+async def test_a_route_that_is_again_what_it_was_is_no_news(peer: Peer, clock: ManualClock) -> None:
+    await register(peer, wire.topic("orders", 1))
+    async with watching(peer.channel, "orders") as watch:
+        before = await watch.route()
+        await watch.synced()
+        for queues in (2, 1):
+            await register(peer, wire.topic("orders", queues))
+        await clock.advance(STEP)
+        async with watching(peer.channel, "orders") as later:
+            again = await later.route()
+        assert again.revision.digest == before.revision.digest
+        assert again.revision.counter > before.revision.counter
+        await register(peer, wire.topic("orders", 3))
+        await clock.advance(STEP)
+        assert (await watch.route()).queue_datas[0].read_queue_nums == 3
+
+
+async def test_a_new_watch_gets_what_the_others_are_yet_to_hear_and_gets_it_once(
+    peer: Peer, clock: ManualClock
+) -> None:
+    await register(peer, wire.topic("orders", 1))
+    async with watching(peer.channel, "orders") as early:
+        await early.route()
+        await early.synced()
+        await register(peer, wire.topic("orders", 2))
+        async with watching(peer.channel, "orders") as late:
+            newest = await late.route()
+            assert newest.queue_datas[0].read_queue_nums == 2
+            await late.synced()
+            await clock.advance(STEP)
+            assert await early.route() == newest
+            await register(peer, wire.topic("orders", 3))
+            await clock.advance(STEP)
+            for watch in (early, late):
+                assert (await watch.route()).queue_datas[0].read_queue_nums == 3
+
+
+async def test_a_topic_that_came_and_went_unseen_is_gone_at_a_later_revision_for_who_asks_again(peer: Peer) -> None:
+    async with watching(peer.channel, "orders") as first:
+        await first.gone()
+        await first.synced()
+        await register(peer, wire.topic("orders"))
+        polled = (await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders"))).route.revision
+        await register(peer)
+        async with watching(peer.channel, known=[("orders", polled)]) as second:
+            assert (await second.gone()).revision.counter > polled.counter
+
+
+async def test_hundreds_of_watchers_all_hear_the_same_bytes(server: NameServerApp, clock: ManualClock) -> None:
+    async with AsyncExitStack() as stack:
+        channels = [
+            await stack.enter_async_context(
+                grpc.aio.insecure_channel(server.addr, options=[("grpc.use_local_subchannel_pool", 1)])
+            )
+            for _ in range(4)
+        ]
+        peer = Peer(channels[0])
+        await register(peer, wire.topic("orders", 1))
+        watches = [await stack.enter_async_context(watching(channels[i % 4], "orders")) for i in range(200)]
+
+        async def hear(watch: Watch) -> bytes:
+            return (await watch.route()).SerializeToString()
+
+        first = await asyncio.gather(*map(hear, watches))
+        await asyncio.gather(*(watch.synced() for watch in watches))
+        assert server.hub.count == value(server, "namesrv_watchers") == 200
+        await register(peer, wire.topic("orders", 2))
+        await clock.advance(STEP)
+        second = await asyncio.gather(*map(hear, watches))
+        assert (len(set(first)), len(set(second))) == (1, 1)
+        assert first[0] != second[0]
+        assert value(server, "namesrv_route_answers_total", source="built") == 2
+        await until(lambda: value(server, "namesrv_watch_lag_seconds_count") == 200)
+    await until(lambda: value(server, "namesrv_watchers") == 0)
+
+
+# --- a slow reader --------------------------------------------------------------------------------------------
+
+
+async def test_a_reader_that_does_not_read_holds_up_nobody_and_gets_the_latest_at_last(
+    server: NameServerApp, peer: Peer, clock: ManualClock
+) -> None:
+    await register_big(peer)
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
+    async with (
+        grpc.aio.insecure_channel(server.addr, options=options) as slow_channel,
+        watching(peer.channel, "big") as quick,
+        watching(slow_channel, "big") as slow,
+    ):
+        await slow.route()
+        first = await quick.route()
+        await quick.synced()
+        started = clock.now
+        sizes = [first.ByteSize()]
+        for queues in range(5, 45):
+            await register(
+                peer, wire.topic("big", queues), who=wire.identity(name="n" * 60 + "0", addr="10.1.0.0:10911")
+            )
+            await clock.advance(1)
+            latest = await quick.route()
+            sizes.append(latest.ByteSize())
+        assert min(sizes) > 20_000
+        (facts, total) = server.hub.watchers("big")
+        assert total == 2
+        keeping_up, stuck = sorted(facts, key=lambda each: each.pending)
+        assert (keeping_up.pending, keeping_up.waiting_since) == (0, None)
+        assert 1 <= stuck.pending <= 2
+        assert stuck.waiting_since is not None
+        assert started < stuck.waiting_since < clock.now
+        assert value(server, "namesrv_watch_coalesced_total") > 10
+        read = [(await slow.news()).WhichOneof("news")]
+        counters = []
+        while not counters or counters[-1] != latest.revision.counter:
+            counters.append((await slow.route()).revision.counter)
+        assert read == ["synced"]
+        assert counters == sorted(set(counters))
+        assert len(counters) < 40
+
+
+# --- what may not be known yet --------------------------------------------------------------------------------
+
+
+async def test_a_warming_node_says_nothing_of_a_topic_it_does_not_know_until_it_is_ready(
+    server: NameServerApp, peer: Peer, clock: ManualClock
+) -> None:
+    server.server.show(NodeState.WARMING)
+    await register(peer, wire.topic("orders"))
+    async with watching(peer.channel, "late", "orders", "never") as watch:
+        assert (await watch.route()).topic == "orders"
+        await watch.synced()
+        await register(peer, wire.topic("late"), who=OTHER)
+        await clock.advance(STEP)
+        assert (await watch.route()).topic == "late"
+        server.server.show(NodeState.READY)
+        await clock.advance(STEP)
+        assert (await watch.gone()).topic == "never"
+
+
+async def test_a_route_that_ends_while_warming_is_said_gone_when_the_node_is_ready(
+    server: NameServerApp, peer: Peer, clock: ManualClock
+) -> None:
+    server.server.show(NodeState.WARMING)
+    await register(peer, wire.topic("orders"), wire.topic("pay"))
+    async with watching(peer.channel, "orders", "pay") as watch:
+        orders, pay = await watch.route(), await watch.route()
+        await watch.synced()
+        await register(peer)
+        await clock.advance(STEP)
+        async with watching(peer.channel, "orders") as other:
+            assert (await other.synced()).unchanged == 0
+            await register(peer, wire.topic("orders"))
+            await clock.advance(STEP)
+            for each in (watch, other):
+                again = await each.route()
+                assert again.revision.digest == orders.revision.digest
+                assert again.revision.counter > orders.revision.counter
+        server.server.show(NodeState.READY)
+        await clock.advance(STEP)
+        ended = await watch.gone()
+        assert (ended.topic, ended.revision.counter > pay.revision.counter) == ("pay", True)
+
+
+# --- the end --------------------------------------------------------------------------------------------------
+
+
+async def test_a_draining_node_ends_its_watches_and_refuses_route_queries_alone(
+    server: NameServerApp, peer: Peer
+) -> None:
+    await register(peer, wire.topic("orders"))
+    async with watching(peer.channel, "orders") as watch:
+        await watch.route()
+        await watch.synced()
+        server.server.show(NodeState.DRAINING)
+        assert await watch.ending() == (grpc.StatusCode.UNAVAILABLE, "NOT_READY")
+    assert server.hub.count == 0
+    code, details, said = await refused(peer, WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
+    assert (code, details.code) == (grpc.StatusCode.UNAVAILABLE, "NOT_READY")
+    assert (details.facts["node_state"], said) == ("DRAINING", "this name server is DRAINING; ask another")
+    await register(peer, wire.topic("pay"), who=OTHER)
+
+    server.server.show(NodeState.READY)
+    async with watching(peer.channel, "pay") as watch:
+        assert (await watch.route()).topic == "pay"
+
+
+async def test_stopping_ends_idle_and_stuck_watches_well_within_the_grace(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("namesrv.rpc.calls.ENDING_SECONDS", 0.2)
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
+    async with AsyncExitStack() as stack:
+        async with running_name_server(clock=clock) as server:
+            stop = server.server.stop
+            stuck_channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.addr, options=options))
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.addr, options=options[:1]))
+            peer = Peer(channel)
+            await register_big(peer)
+            stuck = await stack.enter_async_context(watching(stuck_channel, "big"))
+            idle = await stack.enter_async_context(watching(channel, "big", "nowhere"))
+            await stuck.route()
+            await idle.route()
+            for queues in range(5, 25):
+                await register(
+                    peer, wire.topic("big", queues), who=wire.identity(name="n" * 60 + "0", addr="10.1.0.0:10911")
+                )
+                await clock.advance(STEP)
+            await until(lambda: any(facts.pending for facts in server.hub.watchers("big")[0]))
+            started = time.monotonic()
+            ending = asyncio.create_task(idle.ending())
+            await stop(60.0)
+            assert time.monotonic() - started < 10
+            assert server.hub.count == 0
+            assert await ending == (grpc.StatusCode.UNAVAILABLE, "NOT_READY")
+        assert (await stuck.ending())[0] is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_watches_of_clients_that_vanish_are_forgotten(server: NameServerApp) -> None:
+    async with grpc.aio.insecure_channel(server.addr, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        await register(Peer(channel), wire.topic("orders"))
+        async with AsyncExitStack() as stack:
+            for _ in range(20):
+                watch = await stack.enter_async_context(watching(channel, "orders", "nowhere"))
+                await watch.route()
+            assert server.hub.count == 20
+        await until(lambda: server.hub.count == 0)
+        watch = Watch(
+            Peer(channel).route.WatchTopicRoutes(WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
+        )
+        await watch.route()
+        assert server.hub.count == 1
+    await until(lambda: server.hub.count == 0)
+
+
+# --- bounds and bad input -------------------------------------------------------------------------------------
+
+
+async def test_a_watch_of_too_many_topics_is_refused_with_the_bound_and_counted(
+    server: NameServerApp, peer: Peer
+) -> None:
+    request = WatchTopicRoutesRequest(topics=[KnownRoute(topic=f"t{i}") for i in range(10_000)])
+    code, details, said = await refused(peer, request)
+    assert (code, details.code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+    assert details.facts == {"limit": "topics_per_watch", "bound": "1000"}
+    assert said == "topics: this name server allows at most 1000 topics_per_watch, not 10000"
+    assert value(server, "namesrv_limits_exceeded_total", limit="topics_per_watch") == 1
+
+
+async def test_more_watchers_than_allowed_are_refused_and_one_that_goes_makes_room(
+    server: NameServerApp, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.hub, "_max_watchers", 1)
+    async with watching(peer.channel, "orders") as watch:
+        await watch.gone()
+        code, details, _ = await refused(peer, WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
+        assert (code, details.code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+        assert details.facts == {"limit": "watchers", "bound": "1"}
+    await until(lambda: server.hub.count == 0)
+    async with watching(peer.channel, "orders") as watch:
+        await watch.gone()
+
+
+@pytest.mark.parametrize(
+    ("topics", "more", "field"),
+    [
+        ([], {}, "topics"),
+        (["a", "a b"], {}, "topics[1].topic"),
+        ([""], {}, "topics[0].topic"),
+        (["a", "b", "a"], {}, "topics[2].topic"),
+        (["a"], {"cluster": "c/1"}, "cluster"),
+        (["a"], {"zone": "\n"}, "zone"),
+    ],
+)
+async def test_a_bad_watch_is_refused_with_the_field(
+    peer: Peer, topics: Iterable[str], more: dict[str, str], field: str
+) -> None:
+    request = WatchTopicRoutesRequest(topics=[KnownRoute(topic=topic) for topic in topics], **more)
+    code, details, _ = await refused(peer, request)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert [violation.field for violation in details.violations] == [field]
+
+
+async def test_bytes_that_are_no_watch_are_an_invalid_argument(peer: Peer) -> None:
+    call: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = peer.channel.unary_stream(
+        "/pointsman.v1.RouteService/WatchTopicRoutes"
+    )
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        async for _ in call(b"\xff\xff\xff\xff"):
+            pass
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+# --- what operators see ---------------------------------------------------------------------------------------
+
+
+async def test_the_watchers_of_a_topic_are_shown_the_oldest_first(
+    server: NameServerApp, peer: Peer, clock: ManualClock
+) -> None:
+    async with watching(peer.channel, "orders", "pay") as first:
+        await first.gone()
+        await clock.advance(10)
+        async with watching(peer.channel, "orders", zone="z") as second:
+            await second.gone()
+            await second.synced()
+            facts, total = server.hub.watchers("orders")
+            assert total == 2
+            assert [(each.topics, clock.now - each.opened_at) for each in facts] == [(2, 10), (1, 0)]
+            assert all(each.peer.startswith("127.0.0.1:") for each in facts)
+            assert (len(server.hub.watchers("pay")[0]), server.hub.watchers("nowhere")) == (1, ([], 0))
+
+
+async def test_health_follows_the_state(server: NameServerApp, peer: Peer) -> None:
+    stub = health_pb2_grpc.HealthStub(peer.channel)
+    names = {
+        "whole": "",
+        "route": "pointsman.v1.RouteService",
+        "registration": "pointsman.v1.RegistrationService",
+        "admin": "pointsman.v1.AdminService",
+        "live": rpc_server.LIVE,
+    }
+
+    async def serving() -> set[str]:
+        return {
+            word
+            for word, name in names.items()
+            if (await stub.Check(health_pb2.HealthCheckRequest(service=name))).status
+            == health_pb2.HealthCheckResponse.SERVING
+        }
+
+    assert await serving() == set(names)
+    for state in (NodeState.WARMING, NodeState.DRAINING):
+        server.server.show(state)
+        assert await serving() == {"registration", "admin", "live"}
+    server.server.show(NodeState.READY)
+    assert await serving() == set(names)

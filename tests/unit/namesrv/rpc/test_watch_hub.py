@@ -1,0 +1,270 @@
+"""The watch hub without sockets: whatever happens in whatever order, what its watchers see keeps every promise."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from namesrv.core.errors import LimitExceeded
+from namesrv.core.liveness import LivenessRules
+from namesrv.core.model import BrokerIdentity, NodeState, QueueConfig, Registration
+from namesrv.core.name_server import NameServer
+from namesrv.metrics import Metrics
+from namesrv.rpc import watch_hub
+from namesrv.rpc.route_answers import RouteAnswers
+from namesrv.rpc.watch_hub import WatchHub
+from pointsman.v1.route_service_pb2 import KnownRoute, Revision, WatchTopicRoutesRequest, WatchTopicRoutesResponse
+from tests.chaos.watch_history import GONE, Opened, Record, Seen, Synced, faults
+from tests.fakes.manual_clock import ManualClock
+
+BOOT = 5
+TOPICS = ("t0", "t1", "t2")
+STEP = 0.05
+
+
+class World:
+    """A core, a hub over it, and clients that read when the test lets them."""
+
+    def __init__(self, *, max_watchers: int = 100, coalesce: float = STEP) -> None:
+        self.clock = ManualClock()
+        self.metrics = Metrics()
+        self.core = NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0)
+        self.answers = RouteAnswers(self.core.routes, boot=BOOT, max_bytes=2_000, metrics=self.metrics)
+        self.state = NodeState.READY
+        self.records: list[Record] = []
+        self.clients: dict[str, Client] = {}
+        self.hub = WatchHub(
+            self.core.routes,
+            self.answers,
+            state=lambda: self.state,
+            clock=self.clock,
+            metrics=self.metrics,
+            node="n",
+            coalesce_seconds=coalesce,
+            max_watchers=max_watchers,
+            max_topics=10,
+        )
+        self.running = asyncio.create_task(self.hub.run())
+
+    def register(self, name: str, topics: dict[str, int], cluster: str = "c1") -> None:
+        queues = {topic: QueueConfig(count, count, 6) for topic, count in topics.items()}
+        identity = BrokerIdentity(cluster, name, 0, f"{name}:1")
+        self.core.register(Registration(identity=identity, topics=queues), now=self.clock.now)
+
+    def client(self, name: str) -> Client:
+        return self.clients.setdefault(name, Client(name, self))
+
+    def truth(self) -> dict[int, dict[str, str]]:
+        held = set(self.core.routes.topic_names())
+        return {BOOT: {t: self.answers.current(t).digest.hex() if t in held else GONE for t in TOPICS}}
+
+    async def close(self) -> None:
+        for client in self.clients.values():
+            await client.close()
+        self.running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.running
+
+
+class Client:
+    """Connects again with what it knows; ``may_read`` blocks the server's writes to it, as flow control does."""
+
+    def __init__(self, name: str, world: World) -> None:
+        self.name = name
+        self.world = world
+        self.connection = 0
+        self.latest: dict[str, Revision] = {}
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+        self.task: asyncio.Task[None] | None = None
+
+    async def open(self, topics: tuple[str, ...]) -> None:
+        await self.close()
+        self.connection += 1
+        known = [topic for topic in topics if topic in self.latest]
+        self.world.records.append(
+            Opened(self.name, self.connection, topics, tuple(known), self.world.state is NodeState.READY)
+        )
+        request = WatchTopicRoutesRequest(
+            topics=[KnownRoute(topic=topic, revision=self.latest.get(topic)) for topic in topics]
+        )
+        self.task = asyncio.create_task(self.world.hub.watch(request, self.write, peer=self.name))
+        await self.world.clock.advance(0)
+
+    async def write(self, message: bytes) -> None:
+        # As on a socket: what is being written when the reader stops is what it reads first.
+        await self.may_read.wait()
+        await asyncio.sleep(0)
+        news = WatchTopicRoutesResponse.FromString(message)
+        match news.WhichOneof("news"):
+            case "synced":
+                self.world.records.append(Synced(self.name, self.connection, news.synced.unchanged))
+            case "route":
+                self._saw(news.route.topic, news.route.revision)
+            case "gone":
+                self._saw(news.gone.topic, news.gone.revision)
+            case other:
+                raise AssertionError(f"an empty message: {other}")
+
+    def poll(self) -> None:
+        """Ask for every topic, as clients do that do not watch, and forget what the answers are but not when."""
+        for topic in self.world.core.routes.topic_names():
+            answer = self.world.answers.current(topic)
+            self.latest[topic] = Revision(boot=BOOT, counter=answer.counter, digest=b"polled")
+
+    def _saw(self, topic: str, revision: Revision) -> None:
+        known = self.latest.get(topic)
+        assert known is None or revision.counter >= known.counter, f"{topic} went back to {revision} from {known}"
+        self.latest[topic] = revision
+        digest = revision.digest.hex()
+        self.world.records.append(Seen(self.name, self.connection, revision.boot, topic, revision.counter, digest))
+
+    async def close(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.task
+            self.task = None
+
+
+brokers = st.tuples(
+    st.just("register"), st.sampled_from("ab"), st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 2))
+)
+clients = st.tuples(st.just("open"), st.sampled_from("xyz"), st.lists(st.sampled_from(TOPICS), min_size=1, unique=True))
+words = st.tuples(st.sampled_from(["close", "poll", "block", "read"]), st.sampled_from("xyz"), st.none())
+times = st.tuples(st.sampled_from(["step", "warming", "ready"]), st.none(), st.none())
+
+
+async def play(steps: list[tuple[str, Any, Any]]) -> None:
+    world = World()
+    try:
+        for word, who, what in steps:
+            match word:
+                case "register":
+                    world.register(who, what)
+                case "open":
+                    await world.client(who).open(tuple(what))
+                case "close":
+                    await world.client(who).close()
+                case "poll":
+                    await world.client(who).close()
+                    world.client(who).poll()
+                case "block":
+                    world.client(who).may_read.clear()
+                case "read":
+                    world.client(who).may_read.set()
+                case "step":
+                    await world.clock.advance(STEP)
+                case "warming" | "ready":
+                    world.state = NodeState(word.upper())
+            world.hub.check_invariants()
+        world.state = NodeState.READY
+        for client in world.clients.values():
+            client.may_read.set()
+            if client.task is None:
+                await client.open(TOPICS)
+        await world.clock.advance(2 * STEP)
+        assert faults(world.records, world.truth()) == []
+    finally:
+        await world.close()
+    assert world.hub.count == 0
+    world.hub.check_invariants()
+
+
+@given(st.lists(st.one_of(brokers, clients, words, times), min_size=3, max_size=40))
+def test_every_history_of_watches_keeps_the_promises(steps: list[tuple[str, Any, Any]]) -> None:
+    asyncio.run(play(steps))
+
+
+@pytest.fixture
+async def world() -> Any:
+    """A world that is closed at the end."""
+    made = World(max_watchers=2)
+    yield made
+    await made.close()
+
+
+async def test_a_blocked_reader_holds_a_slot_a_topic_and_what_is_being_written_and_gets_the_latest(world: World) -> None:
+    world.register("a", {"t0": 1, "t1": 1})
+    reader = world.client("x")
+    await reader.open(("t0", "t1"))
+    reader.may_read.clear()
+    for queues in range(2, 30):
+        world.register("a", {"t0": queues, "t1": queues})
+        await world.clock.advance(STEP)
+    ((facts,), _) = world.hub.watchers("t0")
+    assert (facts.pending, facts.waiting_since) == (3, pytest.approx(world.clock.now - 27 * STEP))
+    reader.may_read.set()
+    await world.clock.advance(STEP)
+    assert faults(world.records, {BOOT: world.truth()[BOOT]}) == []
+    seen = [record for record in world.records if isinstance(record, Seen)]
+    assert len(seen) == 5, "the first state, what was being written, and the latest"
+
+
+async def test_nothing_is_looked_at_while_nobody_watches(world: World) -> None:
+    world.register("a", {"t0": 1})
+    reader = world.client("x")
+    await reader.open(("t0",))
+    await reader.close()
+    await world.clock.advance(2 * STEP)
+    assert world.clock._sleepers == []
+
+
+async def test_a_watcher_too_many_is_refused_and_leaves_nothing(world: World) -> None:
+    for name in "xy":
+        await world.client(name).open(("t0",))
+    await world.client("z").open(("t0",))
+    refused = world.client("z").task
+    assert refused is not None
+    with pytest.raises(LimitExceeded, match="at most 2 watchers"):
+        await refused
+    world.client("z").task = None
+    assert world.hub.count == 2
+    world.hub.check_invariants()
+
+
+async def test_a_write_that_fails_ends_that_watch_alone(world: World) -> None:
+    world.register("a", {"t0": 1})
+    await world.client("x").open(("t0",))
+
+    async def fail(message: bytes) -> None:
+        raise OSError(message)
+
+    request = WatchTopicRoutesRequest(topics=[KnownRoute(topic="t0")])
+    with pytest.raises(OSError, match="t0"):
+        await world.hub.watch(request, fail, peer="y")
+    assert world.hub.count == 1
+    world.hub.check_invariants()
+
+
+async def test_a_walk_over_very_much_yields_and_then_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_hub, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(watch_hub, "WAKES_AT_ONCE", 1)
+    world = World()
+    world.register("a", dict.fromkeys(TOPICS, 1))
+    for name in "xyz":
+        await world.client(name).open(TOPICS)
+    world.register("a", dict.fromkeys(TOPICS, 2))
+    await world.clock.advance(STEP)
+    await world.clock.advance(STEP)
+    assert faults(world.records, world.truth()) == []
+    await world.close()
+
+
+async def test_drain_ends_readers_that_wait_and_readers_that_are_stuck(world: World) -> None:
+    world.register("a", {"t0": 1})
+    waiting, stuck = world.client("x"), world.client("y")
+    await waiting.open(("t0",))
+    stuck.may_read.clear()
+    await stuck.open(("t0",))
+    await world.hub.drain()
+    for client in (waiting, stuck):
+        assert client.task is not None
+        await client.task
+        client.task = None
+    assert world.hub.count == 0
