@@ -51,6 +51,12 @@ class ManualClock:
         self.now = target
         await self._settle()
 
+    async def pause(self, seconds: float) -> None:
+        """Let time pass as while the process is stopped: whoever was due meanwhile wakes late, at the end of it."""
+        await self._settle()
+        self.now += seconds
+        await self.advance(0)
+
     async def _settle(self) -> None:
         for _ in range(SETTLE_ROUNDS):
             await asyncio.sleep(0)

@@ -14,6 +14,7 @@ from namesrv.config import (
     MonitoringConfig,
     NameServerConfig,
     ServerConfig,
+    SnapshotConfig,
 )
 from pointsman.service.clock import Clock
 
@@ -25,13 +26,16 @@ async def running_name_server(
     history: Path | None = None,
     listen: str = "127.0.0.1:0",
     liveness: LivenessConfig | None = None,
+    snapshot: Path | None = None,
+    warm_up_seconds: float = 0.0,
 ) -> AsyncIterator[NameServerApp]:
     """Serve for the length of the block; ``addr`` says where. Invariants are checked at the end."""
     config = NameServerConfig(
-        server=ServerConfig(listen=listen, stop_grace_seconds=1.0),
+        server=ServerConfig(listen=listen, stop_grace_seconds=1.0, warm_up_seconds=warm_up_seconds),
         monitoring=MonitoringConfig(listen="127.0.0.1:0"),
         liveness=liveness or LivenessConfig(),
         history=HistoryConfig(enabled=history is not None, directory=str(history or "unused")),
+        snapshot=SnapshotConfig(enabled=snapshot is not None, directory=str(snapshot or "unused")),
     )
     app = NameServerApp(config, version="0.0.0-test", clock=clock)
     stop = asyncio.Event()

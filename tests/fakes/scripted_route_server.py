@@ -13,13 +13,7 @@ import grpc
 import grpc.aio
 from grpc_status import rpc_status
 
-from pointsman.v1 import (
-    admin_service_pb2,
-    admin_service_pb2_grpc,
-    broker_pb2,
-    route_service_pb2,
-    route_service_pb2_grpc,
-)
+from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2, route_service_pb2_grpc
 from pointsman.wire.errors import build_status
 from pointsman.wire.violation import FieldViolation
 
@@ -88,8 +82,8 @@ def with_digest(
     return route
 
 
-class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer, admin_service_pb2_grpc.AdminServiceServicer):
-    """State is plain attributes; change them while it runs."""
+class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
+    """State is plain attributes; change them while it runs. Of AdminService it has what lists brokers."""
 
     def __init__(self) -> None:
         self.addr = ""
@@ -135,6 +129,35 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer, admin_ser
         if route is None:
             await self._abort(context, grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
         return route_service_pb2.GetTopicRouteResponse(route=route)
+
+    async def GetTopicRoutes(  # noqa: N802
+        self, request: route_service_pb2.GetTopicRoutesRequest, context: Context
+    ) -> route_service_pb2.GetTopicRoutesResponse:
+        await self._enter("GetTopicRoutes", context)
+        answer = route_service_pb2.GetTopicRoutesResponse()
+        for known in request.topics:
+            route = self.routes.get(known.topic)
+            if route is None:
+                answer.not_found.append(known.topic)
+            elif route.revision.digest == known.revision.digest:
+                answer.unchanged.append(known.topic)
+            else:
+                answer.routes.append(route)
+        return answer
+
+    async def WatchTopicRoutes(  # noqa: N802
+        self, request: route_service_pb2.WatchTopicRoutesRequest, context: Context
+    ) -> AsyncIterator[route_service_pb2.WatchTopicRoutesResponse]:
+        """Send the state, and then nothing until the client goes or the server ends."""
+        await self._enter("WatchTopicRoutes", context)
+        for known in request.topics:
+            if known.topic in self.routes:
+                yield route_service_pb2.WatchTopicRoutesResponse(route=self.routes[known.topic])
+            else:
+                gone = route_service_pb2.TopicGone(topic=known.topic)
+                yield route_service_pb2.WatchTopicRoutesResponse(gone=gone)
+        yield route_service_pb2.WatchTopicRoutesResponse(synced=route_service_pb2.WatchSynced(node=self.addr))
+        await asyncio.Event().wait()
 
     async def ListTopics(  # noqa: N802
         self, request: route_service_pb2.ListTopicsRequest, context: Context
@@ -191,13 +214,32 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer, admin_ser
         await context.abort_with_status(rpc_status.to_status(rich))
 
 
+def _admin_handlers(servicer: ScriptedRouteServer) -> grpc.GenericRpcHandler:
+    admin = admin_service_pb2
+    return grpc.method_handlers_generic_handler(
+        admin.DESCRIPTOR.services_by_name["AdminService"].full_name,
+        {
+            "ListBrokers": grpc.unary_unary_rpc_method_handler(
+                servicer.ListBrokers,
+                request_deserializer=admin.ListBrokersRequest.FromString,
+                response_serializer=admin.ListBrokersResponse.SerializeToString,
+            ),
+            "ListBrokerEvents": grpc.unary_unary_rpc_method_handler(
+                servicer.ListBrokerEvents,
+                request_deserializer=admin.ListBrokerEventsRequest.FromString,
+                response_serializer=admin.ListBrokerEventsResponse.SerializeToString,
+            ),
+        },
+    )
+
+
 @asynccontextmanager
 async def scripted_route_server(port: int = 0) -> AsyncIterator[ScriptedRouteServer]:
     """Run one on 127.0.0.1, on a free port unless told."""
     servicer = ScriptedRouteServer()
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     route_service_pb2_grpc.add_RouteServiceServicer_to_server(servicer, server)
-    admin_service_pb2_grpc.add_AdminServiceServicer_to_server(servicer, server)
+    server.add_generic_rpc_handlers((_admin_handlers(servicer),))
     servicer.addr = f"127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}"
     await server.start()
     try:

@@ -15,8 +15,10 @@ from pointsman_client.codec import to_broker_state
 from pointsman_client.ctl.condition import NO_MASTER, group_conditions, missing_masters
 from pointsman_client.ctl.failure import to_complaint
 from pointsman_client.ctl.node import NodeAnswer
+from pointsman_client.ctl.question import NodeBrokers, NodeState
 from pointsman_client.ctl.wire_time import seconds_of, utc_text
-from pointsman_client.route import BrokerData, ClusterData, TopicRoute
+from pointsman_client.ctl.wording import guard_mode_words, node_state_words
+from pointsman_client.route import BrokerData, ClusterData, Revision, TopicRoute
 
 Document = dict[str, object]
 AnswerT = TypeVar("AnswerT")
@@ -45,12 +47,13 @@ def to_route_document(route: TopicRoute) -> Document:
             for replica in data.replicas
             if replica.filter_servers
         },
-        "revision": {
-            "boot": f"{route.revision.boot:016x}",
-            "counter": route.revision.counter,
-            "digest": route.revision.digest.hex(),
-        },
+        "revision": to_revision_document(route.revision),
     }
+
+
+def to_revision_document(revision: Revision) -> Document:
+    """Render when an answer was made."""
+    return {"boot": f"{revision.boot:016x}", "counter": revision.counter, "digest": revision.digest.hex()}
 
 
 def to_broker_data_document(data: BrokerData) -> Document:
@@ -76,45 +79,68 @@ def to_broker_data_document(data: BrokerData) -> Document:
     }
 
 
-def to_clusters_document(clusters: Sequence[ClusterData]) -> Document:
-    """Render the clusters."""
+def to_topics_document(topics: Sequence[str], state: NodeState) -> Document:
+    """Render the names, and whether the server that told them knew all."""
+    return {"topics": list(topics), "nodeState": node_state_words(state)}
+
+
+def to_clusters_document(clusters: Sequence[ClusterData], state: NodeState) -> Document:
+    """Render the clusters, and whether the server that told them knew all."""
     return {
+        "nodeState": node_state_words(state),
         "clusters": [
             {
                 "cluster": cluster.cluster,
                 "brokerDatas": [to_broker_data_document(data) for data in cluster.broker_datas],
             }
             for cluster in clusters
-        ]
+        ],
     }
 
 
-def to_brokers_document(nodes: Iterable[NodeAnswer[admin_service_pb2.ListBrokersResponse]]) -> Document:
+def to_brokers_document(nodes: Iterable[NodeAnswer[NodeBrokers]]) -> Document:
     """Render each node's brokers."""
-    return {"nodes": [_to_node_document(node, _to_node_brokers) for node in nodes]}
+    return {"nodes": [to_node_document(node, _to_node_brokers) for node in nodes]}
 
 
 def to_events_document(
     broker_name: str, nodes: Iterable[NodeAnswer[admin_service_pb2.ListBrokerEventsResponse]]
 ) -> Document:
     """Render each node's events of one broker name, oldest first."""
-    return {"brokerName": broker_name, "nodes": [_to_node_document(node, _to_node_events) for node in nodes]}
+    return {"brokerName": broker_name, "nodes": [to_node_document(node, _to_node_events) for node in nodes]}
 
 
-def _to_node_document(node: NodeAnswer[AnswerT], to_answer: Callable[[AnswerT], Document]) -> Document:
+def to_node_document(node: NodeAnswer[AnswerT], to_answer: Callable[[AnswerT], Document]) -> Document:
+    """Render what one node answered, or how it failed."""
     if node.answer is not None:
         return {"addr": node.addr, **to_answer(node.answer)}
     return {"addr": node.addr, "error": to_complaint(node.failure).to_document() if node.failure else None}
 
 
-def _to_node_brokers(answer: admin_service_pb2.ListBrokersResponse) -> Document:
+def _to_node_brokers(answer: NodeBrokers) -> Document:
     return {
         "node": answer.node,
+        "nodeState": node_state_words(answer.info.state) if answer.info else None,
         "brokers": [_to_status_document(status) for status in answer.brokers],
         "conditions": [
             {"cluster": cluster, "brokerName": broker_name, "condition": NO_MASTER}
             for cluster, broker_name in missing_masters(answer.brokers)
         ],
+        "guards": [to_guard_document(guard) for guard in answer.info.guards] if answer.info else [],
+    }
+
+
+def to_guard_document(guard: admin_service_pb2.GuardStatus) -> Document:
+    """Render the guard of one cluster."""
+    return {
+        "cluster": guard.cluster,
+        "mode": guard_mode_words(guard.mode),
+        "active": guard.active,
+        "lost": guard.lost,
+        "lived": guard.lived,
+        "activeForSeconds": seconds_of(guard.active_for) if guard.active else None,
+        "reason": guard.reason,
+        "modeRemainingSeconds": seconds_of(guard.mode_remaining) if guard.HasField("mode_remaining") else None,
     }
 
 
@@ -150,6 +176,10 @@ def _to_status_document(status: broker_pb2.BrokerStatus) -> Document:
         "probe": broker_pb2.ProbeStatus.Name(status.health.status).removeprefix("PROBE_STATUS_"),
         "probeDetail": status.health.detail,
         "enableActingMaster": status.acting_master,
+        "protectedFrom": status.protected_from,
+        "writeWiped": status.write_wiped,
+        "inMaintenance": status.in_maintenance,
+        "penalty": status.penalty,
     }
 
 

@@ -1,4 +1,4 @@
-"""Ask every name server listed, each on its own: they share nothing, so each has its own answer."""
+"""Ask name servers: every one listed, each on its own, or the first that answers. They share nothing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from pointsman.v1 import admin_service_pb2
 from pointsman_client.channel import NameServerLink, NameServerLinks
+from pointsman_client.clock import SystemClock
 from pointsman_client.errors import PointsmanError
+from pointsman_client.failover import Failover, NameServerChoice
+
+CLOSE_SECONDS = 1.0
 
 AnswerT = TypeVar("AnswerT")
 AnswerT_co = TypeVar("AnswerT_co", covariant=True)
@@ -24,38 +27,21 @@ class NodeAnswer(Generic[AnswerT_co]):
     failure: PointsmanError | None
 
 
-async def brokers_of_every(
-    addrs: Sequence[str], *, cluster: str, timeout_seconds: float
-) -> list[NodeAnswer[admin_service_pb2.ListBrokersResponse]]:
-    """Ask each server for its brokers, page by page; ``timeout_seconds`` is for each page."""
-
-    async def ask(link: NameServerLink) -> admin_service_pb2.ListBrokersResponse:
-        request = admin_service_pb2.ListBrokersRequest(cluster=cluster)
-        whole = await link.call(link.admin.ListBrokers, request, timeout_seconds=timeout_seconds)
-        while whole.next_page_token:
-            request.page_token = whole.next_page_token
-            page = await link.call(link.admin.ListBrokers, request, timeout_seconds=timeout_seconds)
-            whole.brokers.extend(page.brokers)
-            whole.next_page_token = page.next_page_token
-        return whole
-
-    return await _ask_every(addrs, ask)
-
-
-async def events_of_every(
-    addrs: Sequence[str], *, broker_name: str, cluster: str, limit: int, timeout_seconds: float
-) -> list[NodeAnswer[admin_service_pb2.ListBrokerEventsResponse]]:
-    """Ask each server for the last events of a broker name."""
-    request = admin_service_pb2.ListBrokerEventsRequest(broker_name=broker_name, cluster=cluster, limit=limit)
-    return await _ask_every(
-        addrs, lambda link: link.call(link.admin.ListBrokerEvents, request, timeout_seconds=timeout_seconds)
-    )
-
-
-async def _ask_every(
+async def ask_every(
     addrs: Sequence[str], ask: Callable[[NameServerLink], Awaitable[AnswerT]]
 ) -> list[NodeAnswer[AnswerT]]:
+    """Ask all servers at once; the answers stand in the order of the list."""
     links = NameServerLinks()
+    try:
+        return await ask_over(links, addrs, ask)
+    finally:
+        await links.close(timeout_seconds=CLOSE_SECONDS)
+
+
+async def ask_over(
+    links: NameServerLinks, addrs: Sequence[str], ask: Callable[[NameServerLink], Awaitable[AnswerT]]
+) -> list[NodeAnswer[AnswerT]]:
+    """Ask all servers over connections that stay open, for whoever asks again."""
 
     async def one(addr: str) -> NodeAnswer[AnswerT]:
         try:
@@ -63,7 +49,19 @@ async def _ask_every(
         except PointsmanError as failure:
             return NodeAnswer(addr, None, failure)
 
+    return await asyncio.gather(*(one(addr) for addr in addrs))
+
+
+async def ask_first(
+    addrs: Sequence[str], ask: Callable[[NameServerLink, float], Awaitable[AnswerT]], *, timeout_seconds: float
+) -> AnswerT:
+    """Ask the servers in turn until one answers; ``ask(link, seconds)`` gets its share of the time.
+
+    Raises :class:`~pointsman_client.errors.NameServersUnavailableError`.
+    """
+    links = NameServerLinks()
+    failover = Failover(NameServerChoice(addrs), SystemClock())
     try:
-        return await asyncio.gather(*(one(addr) for addr in addrs))
+        return await failover.ask(lambda addr, seconds: ask(links.to(addr), seconds), timeout_seconds=timeout_seconds)
     finally:
-        await links.close(timeout_seconds=1.0)
+        await links.close(timeout_seconds=CLOSE_SECONDS)

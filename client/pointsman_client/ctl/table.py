@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterable, Sequence
-from io import StringIO
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 from google.protobuf.json_format import MessageToDict
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -16,49 +14,28 @@ from rich.text import Text
 from pointsman.v1 import admin_service_pb2, broker_pb2
 from pointsman_client.codec import to_broker_state
 from pointsman_client.ctl.condition import missing_masters
-from pointsman_client.ctl.failure import to_complaint
+from pointsman_client.ctl.layout import ALARM, WARNING, failure_line, new_table, node_heading, state_cell
 from pointsman_client.ctl.node import NodeAnswer
+from pointsman_client.ctl.question import NodeBrokers
 from pointsman_client.ctl.wire_time import seconds_of, utc_of
 from pointsman_client.ctl.wording import (
     detail_words,
     duration_words,
     explanation,
+    guard_words,
+    node_state_words,
     perm_words,
     printable,
     time_words,
 )
 from pointsman_client.route import BrokerData, BrokerState, ClusterData, TopicRoute
 
-PIPED_WIDTH = 10_000
-"""Wide enough that no row breaks: what reads a pipe wants one row a line."""
-
-_STATE_STYLES = {
-    BrokerState.UP: "green",
-    BrokerState.SUSPECT: "yellow",
-    BrokerState.PROVISIONAL: "yellow",
-    BrokerState.PROTECTED: "magenta",
-    BrokerState.PROBE_FAILED: "bold red",
-}
 _EVENT_STYLES = {"EXPIRED": "bold red", "PROBE_FAILED": "bold red", "REJECTED": "red", "SUSPECTED": "yellow"}
-_ALARM = "bold red"
-
-
-def show(parts: Iterable[RenderableType]) -> None:
-    """Print to standard output, coloured on a terminal only, without blanks at the ends of lines."""
-    is_piped = not sys.stdout.isatty()
-    width = PIPED_WIDTH if is_piped and "COLUMNS" not in os.environ else None
-    console = Console(width=width, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        for part in parts:
-            console.print(part)
-    for line in StringIO(captured.get()):
-        sys.stdout.write(line.rstrip() + "\n")
-    sys.stdout.flush()
 
 
 def route_parts(route: TopicRoute) -> Iterable[RenderableType]:
     """Show where a topic is."""
-    queues = _table("CLUSTER", "BROKER", "READ", "WRITE", "PERM", right=("READ", "WRITE"))
+    queues = new_table("CLUSTER", "BROKER", "READ", "WRITE", "PERM", right=("READ", "WRITE"))
     for data in route.queue_datas:
         counts = (str(data.read_queue_nums), str(data.write_queue_nums))
         queues.add_row(data.cluster, data.broker_name, *counts, perm_words(data.perm))
@@ -83,31 +60,82 @@ def topics_parts(topics: Sequence[str]) -> Iterable[RenderableType]:
     return [Text(topic) for topic in topics]
 
 
-def brokers_parts(nodes: Sequence[NodeAnswer[admin_service_pb2.ListBrokersResponse]]) -> Iterable[RenderableType]:
-    """Show each node's brokers under the node's name."""
+def brokers_parts(nodes: Sequence[NodeAnswer[NodeBrokers]]) -> Iterable[RenderableType]:
+    """Show each node's brokers under the node's name, what is wrong or set below them, and their number."""
     for position, node in enumerate(nodes):
-        yield from _node_heading(position, node.addr, node.answer.node if node.answer else "")
         if node.answer is None:
-            yield _failure_line(node)
+            yield from node_heading(position, node.addr, "")
+            yield failure_line(node)
             continue
-        if not node.answer.brokers:
+        info, brokers = node.answer.info, node.answer.brokers
+        state = node_state_words(info.state) if info else ""
+        yield from node_heading(position, node.addr, node.answer.node, state="" if state == "READY" else state)
+        if not brokers:
             yield Text("no broker is registered")
-            continue
-        yield _status_table(node.answer.brokers)
-        for cluster, broker_name in missing_masters(node.answer.brokers):
-            yield Text(f"NO MASTER in {cluster}/{broker_name}: it cannot be written", style=_ALARM)
-        for status in node.answer.brokers:
-            if status.state == broker_pb2.BROKER_STATE_PROBE_FAILED:
-                who = f"{status.identity.cluster}/{status.identity.broker_name} {status.identity.broker_id}"
-                yield Text(f"PROBE FAILED of {who}: {printable(status.health.detail) or 'no detail'}", style=_ALARM)
+        else:
+            yield _status_table(brokers)
+            yield from _remarks(brokers)
+        if info:
+            clusters = {status.identity.cluster for status in brokers}
+            for guard in info.guards:
+                if guard.cluster in clusters and (guard.active or guard.mode != admin_service_pb2.GUARD_MODE_AUTO):
+                    yield Text(guard_words(guard), style=ALARM if guard.active else WARNING)
+        if brokers:
+            yield Text(_summary(brokers), style="dim")
+
+
+def _remarks(brokers: Sequence[broker_pb2.BrokerStatus]) -> Iterable[RenderableType]:
+    for cluster, broker_name in missing_masters(brokers):
+        yield Text(f"NO MASTER in {cluster}/{broker_name}: it cannot be written", style=ALARM)
+    for status in brokers:
+        if status.state == broker_pb2.BROKER_STATE_PROBE_FAILED:
+            yield Text(f"PROBE FAILED of {_who(status)}: {printable(status.health.detail) or 'no detail'}", style=ALARM)
+    for reason in sorted({status.protected_from for status in brokers if status.protected_from}):
+        kept = [_who(status) for status in brokers if status.protected_from == reason]
+        yield Text(f"PROTECTED from {printable(reason)}: {', '.join(kept)}", style="magenta")
+    yield from _remark("WRITE WIPED", brokers, lambda status: status.write_wiped, _group_name)
+    yield from _remark("IN MAINTENANCE", brokers, lambda status: status.in_maintenance, _who)
+    flappers = sorted((status for status in brokers if status.penalty >= 1), key=lambda status: -status.penalty)
+    if flappers:
+        named = (f"{_who(status)} ({status.penalty:.0f})" for status in flappers)
+        yield Text(f"FLAP PENALTY: {', '.join(named)}", style=WARNING)
+
+
+def _remark(
+    word: str,
+    brokers: Iterable[broker_pb2.BrokerStatus],
+    has: Callable[[broker_pb2.BrokerStatus], bool],
+    name: Callable[[broker_pb2.BrokerStatus], str],
+) -> Iterable[RenderableType]:
+    names = dict.fromkeys(name(status) for status in brokers if has(status))
+    if names:
+        yield Text(f"{word}: {', '.join(names)}", style=WARNING)
+
+
+def _group_name(status: broker_pb2.BrokerStatus) -> str:
+    return f"{status.identity.cluster}/{status.identity.broker_name}"
+
+
+def _who(status: broker_pb2.BrokerStatus) -> str:
+    return f"{_group_name(status)} {status.identity.broker_id}"
+
+
+def _summary(brokers: Sequence[broker_pb2.BrokerStatus]) -> str:
+    clusters = len({status.identity.cluster for status in brokers})
+    states = Counter(str(to_broker_state(status.state)) for status in brokers)
+    counts = ", ".join(f"{states[state]} {state}" for state in BrokerState if states[state])
+    return (
+        f"{len(brokers)} broker{'s' if len(brokers) != 1 else ''} in {clusters} "
+        f"cluster{'s' if clusters != 1 else ''}: {counts}"
+    )
 
 
 def events_parts(nodes: Sequence[NodeAnswer[admin_service_pb2.ListBrokerEventsResponse]]) -> Iterable[RenderableType]:
     """Show each node's last events of a broker, each with a line that says what it means."""
     for position, node in enumerate(nodes):
-        yield from _node_heading(position, node.addr, node.answer.node if node.answer else "")
+        yield from node_heading(position, node.addr, node.answer.node if node.answer else "")
         if node.answer is None:
-            yield _failure_line(node)
+            yield failure_line(node)
         elif not node.answer.events:
             yield Text("no event of it is remembered here")
         else:
@@ -121,7 +149,7 @@ def _event_lines(events: Sequence[admin_service_pb2.BrokerEvent]) -> Iterable[Re
             time_words(utc_of(event.event_at)),
             printable(event.event),
             printable(event.reason) or "-",
-            str(event.identity.broker_id),
+            str(event.identity.broker_id) if event.identity.addr else "-",
             duration_words(seconds_of(event.interval)) if event.HasField("interval") else "-",
         )
         for event in events
@@ -132,7 +160,8 @@ def _event_lines(events: Sequence[admin_service_pb2.BrokerEvent]) -> Iterable[Re
         yield _line(row, widths, style=_EVENT_STYLES.get(event.event, ""))
         words = [explanation(event.event, event.reason), detail_words(MessageToDict(event.detail))]
         sentence = "; ".join(word for word in words if word)
-        where = f"{event.identity.cluster}, {event.identity.addr}"
+        # An event of a whole group has no address.
+        where = ", ".join(filter(None, (event.identity.cluster, printable(event.identity.addr))))
         yield Padding(Text(f"{where}: {sentence}" if sentence else where, style="dim"), (0, 0, 0, 4), expand=False)
 
 
@@ -142,14 +171,14 @@ def _line(row: Sequence[str], widths: Sequence[int], *, style: str) -> Text:
 
 
 def _status_table(brokers: Iterable[broker_pb2.BrokerStatus]) -> Table:
-    table = _table("CLUSTER", "BROKER", "ID", "ADDR", "STATE", "SILENT", "TOPICS", right=("ID", "SILENT", "TOPICS"))
+    table = new_table("CLUSTER", "BROKER", "ID", "ADDR", "STATE", "SILENT", "TOPICS", right=("ID", "SILENT", "TOPICS"))
     for status in brokers:
         table.add_row(
             status.identity.cluster,
             status.identity.broker_name,
             str(status.identity.broker_id),
             status.identity.addr,
-            _state(to_broker_state(status.state)),
+            state_cell(to_broker_state(status.state)),
             duration_words(seconds_of(status.silence)),
             str(status.topic_count),
         )
@@ -158,14 +187,14 @@ def _status_table(brokers: Iterable[broker_pb2.BrokerStatus]) -> Table:
 
 def _group_table(groups: Sequence[BrokerData]) -> Table:
     has_zones = any(data.zone for data in groups)
-    table = _table("CLUSTER", "BROKER", "ID", "ADDR", "STATE", *(("ZONE",) if has_zones else ()), right=("ID",))
+    table = new_table("CLUSTER", "BROKER", "ID", "ADDR", "STATE", *(("ZONE",) if has_zones else ()), right=("ID",))
     for data in groups:
         for condition in _conditions(data):
-            table.add_row(data.cluster, data.broker_name, "0", "-", Text(condition, style=_ALARM))
+            table.add_row(data.cluster, data.broker_name, "0", "-", Text(condition, style=ALARM))
         for replica in data.replicas:
             zone = (printable(data.zone),) if has_zones else ()
             name = (data.cluster, data.broker_name, str(replica.broker_id))
-            table.add_row(*name, printable(replica.addr), _state(replica.state), *zone)
+            table.add_row(*name, printable(replica.addr), state_cell(replica.state), *zone)
     return table
 
 
@@ -174,25 +203,3 @@ def _conditions(data: BrokerData) -> Iterable[str]:
         yield "NO BROKER"
     elif data.master is None:
         yield f"NO MASTER, {data.replicas[0].broker_id} ACTS" if data.acting_master else "NO MASTER"
-
-
-def _node_heading(position: int, addr: str, node: str) -> Iterable[RenderableType]:
-    if position:
-        yield ""
-    name = f" ({printable(node)})" if node and node != addr else ""
-    yield Text(f"node {addr}{name}", style="bold")
-
-
-def _failure_line(node: NodeAnswer[object]) -> Text:
-    return Text(to_complaint(node.failure).message if node.failure else "", style=_ALARM)
-
-
-def _state(state: BrokerState) -> Text:
-    return Text(str(state), style=_STATE_STYLES.get(state, ""))
-
-
-def _table(*columns: str, right: Sequence[str] = ()) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return table

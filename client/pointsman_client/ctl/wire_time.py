@@ -20,4 +20,9 @@ def utc_of(timestamp: Timestamp) -> datetime:
 
 def utc_text(timestamp: Timestamp) -> str:
     """Render a moment as the history does: RFC 3339 in UTC, milliseconds."""
-    return utc_of(timestamp).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment_text(utc_of(timestamp))
+
+
+def moment_text(at: datetime) -> str:
+    """Render a UTC moment as :func:`utc_text` does."""
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

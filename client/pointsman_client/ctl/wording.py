@@ -7,12 +7,17 @@ from datetime import datetime
 
 import grpc
 
+from pointsman.v1 import admin_service_pb2, broker_pb2
 from pointsman.wire.names import PERM_READ, PERM_WRITE
+from pointsman_client.ctl.wire_time import seconds_of
 from pointsman_client.errors import NameServerFailedError
+
+OLDER_SERVER = "this name server does not know that call: it is older than this pointsmanctl"
 
 _EXPLANATIONS = {
     ("REGISTERED", ""): "entered the routes",
     ("REREGISTERED", ""): "registered again while known",
+    ("REREGISTERED", "SNAPSHOT"): "known from before this name server's restart, and now heard again",
     ("ROLE_CHANGED", ""): "took another place in its group",
     ("ADDRESS_CHANGED", ""): "is at another address",
     ("RESTARTED", ""): "its process is a new one, without an outage",
@@ -27,13 +32,38 @@ _EXPLANATIONS = {
     ("UNREGISTERED", "REMOVED_FROM_CONFIG"): "left politely: its agent's configuration names it no more",
     ("UNREGISTERED", "SUPERSEDED"): "was replaced by a newer claim on its identity",
     ("UNREGISTERED", "ADMIN"): "was removed by an operator",
+    ("UNREGISTERED", "MAINTENANCE"): "left within an announced maintenance window: no outage",
     ("SUSPECTED", ""): "still routed, marked suspect",
     ("SUSPECTED", "SILENCE"): "still routed, marked suspect: two beats are missing",
     ("SUSPECTED", "STREAM_BROKEN"): "still routed, marked suspect: its connection broke",
+    ("SUSPECTED", "PROBE"): "still routed: it fails its probe, and the guard keeps it",
     ("RECOVERED", ""): "is well again",
     ("RECOVERED", "HEARTBEAT"): "is well again: it was heard",
     ("RECOVERED", "PROBE"): "is well again: it answers the probe",
     ("LATE_HEARTBEAT", ""): "a beat came later than one and a half intervals",
+    ("HEARTBEAT", ""): "a beat",
+    ("HEARTBEATS", ""): "its beats of the last minutes, counted",
+    ("TOPICS", ""): "brought another set of topics",
+    ("CHECKPOINT", ""): "as it stood",
+    ("CHECKPOINT", "DAY"): "as it stood when the day began",
+    ("CHECKPOINT", "START"): "as it stood when this name server started",
+    ("PERM_CHANGED", ""): "the write permission of its topics changed",
+    ("PERM_CHANGED", "ADMIN"): "an operator changed the write permission of its topics",
+    ("PERM_CHANGED", "INCARNATION"): "may be written again: its process is a new one",
+    ("TOPIC_DELETED", ""): "an operator deleted a topic of it",
+    ("GUARD_ON", ""): "the guard of its cluster keeps brokers in the routes",
+    ("GUARD_ON", "SHARE"): "the guard of its cluster keeps brokers: too many are lost at once",
+    ("GUARD_ON", "LIMIT"): "the guard of its cluster is on for longer than its limit: somebody must look",
+    ("GUARD_ON", "ADMIN"): "an operator told the guard of its cluster to hold",
+    ("GUARD_OFF", ""): "the guard of its cluster keeps nobody any more",
+    ("GUARD_OFF", "SHARE"): "the guard of its cluster is off: enough brokers are well again",
+    ("GUARD_OFF", "TIME_OVER"): "the guard of its cluster is off: the time it was told to hold is over",
+    ("GUARD_OFF", "ADMIN"): "an operator told the guard of its cluster to let go",
+    ("MAINTENANCE_ON", ""): "a maintenance window opened: whoever leaves in it is no outage",
+    ("MAINTENANCE_OFF", ""): "a maintenance window ended",
+    ("MAINTENANCE_OFF", "ADMIN"): "an operator ended a maintenance window",
+    ("MAINTENANCE_OFF", "TIME_OVER"): "a maintenance window is over",
+    ("KV_CHANGED", ""): "the KV configuration changed",
 }
 
 
@@ -70,8 +100,38 @@ def failure_words(failure: NameServerFailedError) -> str:
     if "resolving" in failure.message or "DNS" in failure.message:
         return "its name cannot be resolved"
     if failure.status is grpc.StatusCode.UNIMPLEMENTED:
-        return "is no name server, or an older one"
+        return OLDER_SERVER
     return printable(failure.message) or failure.status.name
+
+
+def is_out_of_reach(failure: NameServerFailedError) -> bool:
+    """Whether nobody may be there: it did not answer at all, rather than with an error of its own."""
+    words = failure_words(failure)
+    return words in {"no answer in time", "connection refused", "its name cannot be resolved"}
+
+
+def node_state_words(state: broker_pb2.NodeState.ValueType) -> str:
+    """Name what a node may be asked; a state that is newer than this program is a number."""
+    if state == broker_pb2.NODE_STATE_UNSPECIFIED:
+        return "UNKNOWN"
+    known = state in broker_pb2.NodeState.values()
+    return broker_pb2.NodeState.Name(state).removeprefix("NODE_STATE_") if known else str(state)
+
+
+def guard_mode_words(mode: admin_service_pb2.GuardMode.ValueType) -> str:
+    """Name what a guard was told; a mode that is newer than this program is a number."""
+    known = mode in admin_service_pb2.GuardMode.values()
+    return admin_service_pb2.GuardMode.Name(mode).removeprefix("GUARD_MODE_") if known else str(mode)
+
+
+def guard_words(guard: admin_service_pb2.GuardStatus) -> str:
+    """Say how the guard of a cluster stands, as one line."""
+    words = f"GUARD of {guard.cluster} is {guard_mode_words(guard.mode)}"
+    if guard.active:
+        words += f" and keeps brokers, for {duration_words(seconds_of(guard.active_for))}"
+    if guard.HasField("mode_remaining"):
+        words += f", AUTO again in {duration_words(seconds_of(guard.mode_remaining))}"
+    return words + (f": {printable(guard.reason)}" if guard.reason else "")
 
 
 def explanation(event: str, reason: str) -> str:
@@ -90,6 +150,8 @@ def printable(text: str) -> str:
 
 
 def _value_words(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     if isinstance(value, Mapping):

@@ -9,12 +9,12 @@ import pty
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 
 import grpc
 import pytest
 
 from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2
+from tests.fakes.ctl_process import Ended, ctl, started
 from tests.fakes.scripted_route_server import (
     ScriptedRouteServer,
     broker_data,
@@ -25,31 +25,6 @@ from tests.fakes.scripted_route_server import (
 )
 
 IDENTITY = broker_pb2.BrokerIdentity(cluster="c1", broker_name="broker-a", addr="10.0.0.1:10911")
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int | None
-    out: str
-    err: str
-
-
-async def started(
-    *arguments: str, env: dict[str, str], out: int = asyncio.subprocess.PIPE
-) -> asyncio.subprocess.Process:
-    inherited = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "POINTSMAN_NAMESRV"}}
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pointsman_client.ctl", *arguments),
-        stdout=out,
-        stderr=asyncio.subprocess.PIPE,
-        env={**inherited, **env},
-    )
-
-
-async def ctl(*arguments: str, **env: str) -> Ended:
-    process = await started(*arguments, env=env)
-    out, err = await process.communicate()
-    return Ended(process.returncode, out.decode(), err.decode())
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ from rich.console import RenderableType
 from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2
 from pointsman_client import NameServerFailedError
 from pointsman_client.codec import to_cluster_data, to_topic_route
-from pointsman_client.ctl import document, table
+from pointsman_client.ctl import document, layout, table
 from pointsman_client.ctl.node import NodeAnswer
+from pointsman_client.ctl.question import NodeBrokers
 from tests.fakes.scripted_route_server import broker_data, topic_route
 
 W1 = to_topic_route(
@@ -60,7 +61,7 @@ def event(name: str, reason: str = "", *, silent: int | None = None, **detail: f
 
 
 def shown(capsys: pytest.CaptureFixture[str], parts: Iterable[RenderableType]) -> list[str]:
-    table.show(parts)
+    layout.show(parts)
     return capsys.readouterr().out.splitlines()
 
 
@@ -130,7 +131,7 @@ def test_a_group_without_a_master_says_so(
 
     lines = shown(capsys, table.clusters_parts(clusters))
     assert lines[1].split(maxsplit=4) == ["DefaultCluster", "broker-a", "0", "-", words]
-    printed = json.loads(json.dumps(document.to_clusters_document(clusters)))
+    printed = json.loads(json.dumps(document.to_clusters_document(clusters, broker_pb2.NODE_STATE_READY)))
     assert printed["clusters"][0]["brokerDatas"][0]["conditions"] == [condition]
 
 
@@ -141,14 +142,12 @@ def test_an_empty_fleet_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 def test_each_node_shows_its_brokers_and_a_node_that_failed_says_why(
     capsys: pytest.CaptureFixture[str], columns: str
 ) -> None:
-    answer = admin_service_pb2.ListBrokersResponse(
-        node="ns-1",
-        brokers=[
-            status(0, broker_pb2.BROKER_STATE_PROBE_FAILED),
-            status(1, broker_pb2.BROKER_STATE_SUSPECT),
-            status(0, name="broker-b"),
-        ],
-    )
+    brokers = [
+        status(0, broker_pb2.BROKER_STATE_PROBE_FAILED),
+        status(1, broker_pb2.BROKER_STATE_SUSPECT),
+        status(0, name="broker-b"),
+    ]
+    answer = NodeBrokers("ns-1", brokers, None)
     nodes = [NodeAnswer("10.0.0.1:9876", answer, None), NodeAnswer("10.0.0.2:9876", None, FAILED)]
 
     assert shown(capsys, table.brokers_parts(nodes)) == [
@@ -159,6 +158,7 @@ def test_each_node_shows_its_brokers_and_a_node_that_failed_says_why(
         "DefaultCluster  broker-b   0  192.168.100.0:10911  UP             31.2s  100000",
         "NO MASTER in DefaultCluster/broker-a: it cannot be written",
         "PROBE FAILED of DefaultCluster/broker-a 0: connect: refused",
+        "3 brokers in 1 cluster: 1 UP, 1 SUSPECT, 1 PROBE_FAILED",
         "",
         "node 10.0.0.2:9876",
         "10.0.0.2:9876 did not answer (connection refused)",
@@ -170,6 +170,52 @@ def test_each_node_shows_its_brokers_and_a_node_that_failed_says_why(
         {"cluster": "DefaultCluster", "brokerName": "broker-a", "condition": "NO_MASTER"}
     ]
     assert printed[1]["error"]["servers"] == [{"addr": "10.0.0.2:9876", "message": "connection refused"}]
+
+
+def test_what_operators_and_the_guard_did_to_brokers_stands_below_them(capsys: pytest.CaptureFixture[str]) -> None:
+    kept, wiped, away = status(0, broker_pb2.BROKER_STATE_PROTECTED), status(1), status(0, name="broker-b")
+    kept.protected_from, kept.penalty = "SILENCE", 1500.4
+    wiped.write_wiped, wiped.penalty = True, 2900.0
+    away.in_maintenance, away.penalty = True, 0.2
+    info = admin_service_pb2.GetNodeInfoResponse(
+        state=broker_pb2.NODE_STATE_WARMING,
+        guards=[
+            admin_service_pb2.GuardStatus(
+                cluster="DefaultCluster", mode=admin_service_pb2.GUARD_MODE_AUTO, active=True, reason="3 of 4 lost"
+            ),
+            admin_service_pb2.GuardStatus(cluster="calm", mode=admin_service_pb2.GUARD_MODE_AUTO),
+        ],
+    )
+    nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", [kept, wiped, away], info), None)]
+
+    lines = shown(capsys, table.brokers_parts(nodes))
+    assert lines[0] == "node ns1:9876 (ns-1) WARMING"
+    assert lines[5:] == [
+        "PROTECTED from SILENCE: DefaultCluster/broker-a 0",
+        "WRITE WIPED: DefaultCluster/broker-a",
+        "IN MAINTENANCE: DefaultCluster/broker-b 0",
+        "FLAP PENALTY: DefaultCluster/broker-a 1 (2900), DefaultCluster/broker-a 0 (1500)",
+        "GUARD of DefaultCluster is AUTO and keeps brokers, for 0ms: 3 of 4 lost",
+        "3 brokers in 1 cluster: 2 UP, 1 PROTECTED",
+    ]
+    printed = json.loads(json.dumps(document.to_brokers_document(nodes)))["nodes"][0]
+    assert printed["nodeState"] == "WARMING"
+    assert [guard["active"] for guard in printed["guards"]] == [True, False]
+    marks = [
+        (broker["protectedFrom"], broker["writeWiped"], broker["inMaintenance"], broker["penalty"])
+        for broker in printed["brokers"]
+    ]
+    assert marks == [("SILENCE", False, False, 1500.4), ("", True, False, 2900.0), ("", False, True, 0.2)]
+
+
+def test_an_event_of_a_whole_group_has_no_address_and_no_id(capsys: pytest.CaptureFixture[str]) -> None:
+    group = event("PERM_CHANGED", "ADMIN", topics=4)
+    group.identity.addr = ""
+    answer = admin_service_pb2.ListBrokerEventsResponse(events=[group])
+
+    lines = shown(capsys, table.events_parts([NodeAnswer("ns1:9876", answer, None)]))
+    assert lines[2].endswith("PERM_CHANGED  ADMIN   -   -")
+    assert lines[3] == "    DefaultCluster: an operator changed the write permission of its topics; topics 4"
 
 
 def test_events_say_when_in_utc_why_after_which_silence_and_what_it_means(

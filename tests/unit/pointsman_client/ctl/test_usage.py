@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import getpass
 import json
+import os
+import shlex
+import socket
 import subprocess
 import sys
+from collections.abc import Coroutine
 
+import click
 import pytest
 
+from pointsman_client.ctl import argument
 from pointsman_client.ctl.command import cli, run
 
 
@@ -26,6 +34,37 @@ from pointsman_client.ctl.command import cli, run
         (["--timeout", "inf", "topics"], "'--timeout'"),
         (["--timeout", "nan", "topics"], "nan"),
         (["why", "b", "--limit", "0"], "'--limit'"),
+        (["flapping", "--limit", "1001"], "'--limit'"),
+        (["watch"], "Missing argument 'TOPIC...'"),
+        (["watch", "orders", "a b"], "topic 'a b' may hold only"),
+        (["watch", "orders", "--for", "10"], "'10' has no unit: write 10s, 10m, 10h or 10d"),
+        (["diff", "ns1:9876"], "Missing argument 'NODE'"),
+        (["diff", "ns1:9876", "ns1:9876"], "ns1:9876 is the same node twice"),
+        (["diff", "ns1:9876", "ns2:1,ns3:1"], "'ns2:1,ns3:1' is more than one address"),
+        (["guard", "hold"], "guard hold needs --cluster"),
+        (["guard", "stop"], "'stop' is not one of 'show', 'auto', 'hold', 'off'"),
+        (["guard", "hold", "--cluster", "c1", "--for", "2d"], "'2d' is longer than 1d"),
+        (["guard", "auto", "--cluster", "c1", "--for", "5m"], "--for goes with hold or off"),
+        (["guard", "--for", "5m"], "--for goes with hold or off"),
+        (["maintenance", "on", "c1"], "Missing option '--for'"),
+        (["maintenance", "on", "c1/", "--for", "5m"], "broker '' must not be empty"),
+        (["maintenance", "on", "c1/a/0", "--for", "5m"], "broker 'a/0' may hold only"),
+        (["maintenance", "on", "c1", "--for", "8d"], "'8d' is longer than 7d"),
+        (["maintenance", "on", "c1", "--for", "soon"], "'soon' is no duration"),
+        (["maintenance", "on", "c1", "--for", "0m"], "'0m' must be more than zero"),
+        (["maintenance", "on", "c1", "--for", "5m", "--note", "a\nb"], "must not hold control characters"),
+        (["maintenance", "on", "c1", "--for", "5m", "--note", "n" * 1025], "has 1025 characters"),
+        (["evict", "c1/broker-a"], "'c1/broker-a' must be CLUSTER/BROKER/ID"),
+        (["evict", "c1/broker-a/x"], "broker id 'x' must be a number from 0 to 2147483647"),
+        (["evict", "c1/broker-a/2147483648"], "broker id '2147483648' must be"),
+        (["wipe-write-perm", "broker-a", "--cluster", "c1", "--by", "n" * 129], "has 129 characters"),
+        (["wipe-write-perm", "broker-a", "--cluster", "c1", "--by", ""], "must not be empty"),
+        (["order-topic", "set", "orders", "broker-a"], "'broker-a' must be brokerName:queues"),
+        (["order-topic", "set", "orders", "a:1;a:2"], "it names a twice"),
+        (["order-topic", "set", "orders", ""], "must not be empty; see `order-topic remove`"),
+        (["kv", "put", "NS", "a b", "1"], "key 'a b' may hold only"),
+        (["delete-topic", "orders", "--force"], "There is no terminal to ask on: add --yes"),
+        (["--namesrv", "ns1:1,ns2:1", "drain"], "Drain all 2 name servers listed? There is no terminal"),
     ],
 )
 def test_wrong_usage_is_one_line_on_stderr_and_exit_code_2(
@@ -56,15 +95,47 @@ def test_name_servers_come_from_the_environment_unless_told(
     assert "POINTSMAN_NAMESRV" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [[], *[[name] for name in cli.commands]], ids=["pointsmanctl", *cli.commands])
+def every_command() -> list[list[str]]:
+    found: list[list[str]] = []
+    for name, command in cli.commands.items():
+        found.append([name])
+        if isinstance(command, click.Group):
+            found += [[name, inner] for inner in command.commands]
+    return found
+
+
+@pytest.mark.parametrize("command", [[], *every_command()], ids=" ".join)
 def test_help_of_each_command_has_an_example_and_fits_80_columns(
     capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
     assert run([*command, "--help"]) == 0
     text = capsys.readouterr().out
-    assert "  pointsmanctl " + " ".join(command) in text
-    assert "Example" in text
+    examples = text.partition("Examples:\n")[2].split("\n\n")[0].splitlines()
+    assert len(examples) > 1
+    assert all(line.startswith("    pointsmanctl ") and f" {' '.join(command)}" in line for line in examples)
     assert max(len(line) for line in text.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("command", [[], *every_command()], ids=" ".join)
+def test_the_examples_of_the_help_are_commands_that_can_be_read(
+    capsys: pytest.CaptureFixture[str], command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run([*command, "--help"]) == 0
+    examples = capsys.readouterr().out.partition("Examples:\n")[2].split("\n\n")[0].splitlines()
+    asked: list[str] = []
+
+    def stop(coroutine: Coroutine[object, object, object]) -> None:
+        coroutine.close()
+        asked.append("a name server")
+        sys.exit(0)
+
+    monkeypatch.setattr(asyncio, "run", stop)
+    for example in examples:
+        words = shlex.split(example.partition(" | ")[0])[1:]
+        with pytest.raises(SystemExit):
+            run(words)
+        assert asked, example
+        asked.clear()
 
 
 def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,3 +157,13 @@ def test_a_missing_extra_is_one_line_that_says_what_to_install(missing: str) -> 
 
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == "pointsmanctl needs click and rich: pip install 'pointsman[cli]'\n"
+
+
+def test_who_asks_is_a_number_where_a_container_has_no_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise OSError("no such user")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    monkeypatch.setattr(socket, "gethostname", lambda: "h" * 200)
+    by = argument.read_by(click.Context(cli), click.Option(["--by"]), None)
+    assert by == f"{os.getuid()}@{'h' * 200}"[:128]

@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
+from pointsman.v1 import admin_service_pb2, broker_pb2
 from pointsman_client import NameServerFailedError
 from pointsman_client.ctl import wording
 
@@ -43,7 +45,7 @@ def test_a_moment_is_shown_to_the_millisecond() -> None:
         (grpc.StatusCode.UNAVAILABLE, "ipv4:1.2.3.4:5: connect: Connection refused (111)", "connection refused"),
         (grpc.StatusCode.UNAVAILABLE, "errors resolving x:1: not found", "its name cannot be resolved"),
         (grpc.StatusCode.UNAVAILABLE, "warming up", "warming up"),
-        (grpc.StatusCode.UNIMPLEMENTED, "Method not found!", "is no name server, or an older one"),
+        (grpc.StatusCode.UNIMPLEMENTED, "Method not found!", wording.OLDER_SERVER),
         (grpc.StatusCode.INTERNAL, "", "INTERNAL"),
     ],
 )
@@ -57,10 +59,50 @@ def test_an_event_is_explained_by_its_reason_or_else_by_its_name_or_not_at_all()
     assert wording.explanation("NEW_EVENT", "") == ""
 
 
+@pytest.mark.parametrize(
+    ("event", "reason", "words"),
+    [
+        ("REREGISTERED", "SNAPSHOT", "now heard again"),
+        ("UNREGISTERED", "MAINTENANCE", "no outage"),
+        ("PERM_CHANGED", "INCARNATION", "its process is a new one"),
+        ("GUARD_ON", "LIMIT", "somebody must look"),
+        ("GUARD_OFF", "TIME_OVER", "the time it was told to hold is over"),
+        ("MAINTENANCE_ON", "ADMIN", "no outage"),
+        ("TOPIC_DELETED", "ADMIN", "an operator deleted a topic of it"),
+    ],
+)
+def test_what_operators_and_guards_do_is_explained(event: str, reason: str, words: str) -> None:
+    assert words in wording.explanation(event, reason)
+
+
+def test_a_guard_is_one_line_that_says_why_and_for_how_long() -> None:
+    guard = admin_service_pb2.GuardStatus(
+        cluster="c1",
+        mode=admin_service_pb2.GUARD_MODE_HOLD,
+        active=True,
+        active_for=Duration(seconds=90),
+        mode_remaining=Duration(seconds=600),
+        reason="told to hold\x1b",
+    )
+    assert wording.guard_words(guard) == (
+        "GUARD of c1 is HOLD and keeps brokers, for 90.0s, AUTO again in 10m 00s: told to hold\N{REPLACEMENT CHARACTER}"
+    )
+
+
+def test_states_and_modes_of_a_newer_server_are_numbers() -> None:
+    assert wording.node_state_words(broker_pb2.NODE_STATE_WARMING) == "WARMING"
+    assert wording.node_state_words(broker_pb2.NODE_STATE_UNSPECIFIED) == "UNKNOWN"
+    newer = admin_service_pb2.GetNodeInfoResponse.FromString(bytes([0x18, 99]))
+    assert wording.node_state_words(newer.state) == "99"
+    assert wording.guard_mode_words(admin_service_pb2.GuardStatus.FromString(bytes([0x10, 98])).mode) == "98"
+
+
 def test_further_facts_become_words_and_cannot_steer_the_terminal() -> None:
     detail = {"topics": 4.0, "previous_addr": "a:1", "ids": [1.0, 2.0], "probe": "\x1b[2Jgone", "held_by": {"id": 0.5}}
+    detail |= {"writable": False, "seconds": None}
 
     assert (
         wording.detail_words(detail)
-        == "held by (id 0.5), ids 1 2, previous addr a:1, probe \N{REPLACEMENT CHARACTER}[2Jgone, topics 4"
+        == "held by (id 0.5), ids 1 2, previous addr a:1, probe \N{REPLACEMENT CHARACTER}[2Jgone, seconds none, "
+        "topics 4, writable no"
     )

@@ -1,0 +1,57 @@
+"""A change sent to every name server listed: what each did, in a line and in keys. All changes may be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import grpc
+from rich.text import Text
+
+from pointsman_client.channel import NameServerLink
+from pointsman_client.ctl.document import Document, to_node_document
+from pointsman_client.ctl.layout import failure_line
+from pointsman_client.ctl.node import NodeAnswer
+from pointsman_client.ctl.settings import Settings
+from pointsman_client.errors import RequestRejectedError
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What one server did."""
+
+    words: str
+    changed: bool = True
+    """False: it was so already."""
+    facts: Document = field(default_factory=dict)
+    """Further keys of the JSON output."""
+
+
+def change_every(
+    settings: Settings, change: Callable[[NameServerLink, float], Awaitable[Done]], *, absent: str = ""
+) -> int:
+    """Send a change to every server, show what each did, and return the exit code.
+
+    ``absent`` says what NOT_FOUND means for a removal: no failure on a server that never had it, as long as another
+    did have it. Without that nobody could finish a removal that was interrupted.
+    """
+    nodes: Sequence[NodeAnswer[Done]] = settings.ask_every(change)
+    if absent and any(node.answer is not None for node in nodes):
+        nodes = [_excused(node, absent) for node in nodes]
+    whole: Document = {"nodes": [to_node_document(node, _to_document) for node in nodes]}
+    return settings.finish(nodes, whole, [_line(node) for node in nodes], is_change=True)
+
+
+def _excused(node: NodeAnswer[Done], absent: str) -> NodeAnswer[Done]:
+    failure = node.failure
+    if isinstance(failure, RequestRejectedError) and failure.status is grpc.StatusCode.NOT_FOUND:
+        return NodeAnswer(node.addr, Done(absent, changed=False), None)
+    return node
+
+
+def _to_document(done: Done) -> Document:
+    return {"changed": done.changed, **done.facts}
+
+
+def _line(node: NodeAnswer[Done]) -> Text:
+    return failure_line(node) if node.answer is None else Text(f"{node.addr}: {node.answer.words}")

@@ -1,0 +1,224 @@
+"""Look at routes, topics, clusters and brokers."""
+
+from __future__ import annotations
+
+import click
+
+from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.v1 import route_service_pb2
+from pointsman_client.channel import NameServerLink
+from pointsman_client.codec import to_topic_route
+from pointsman_client.ctl import document, node_document, node_table, table
+from pointsman_client.ctl.argument import in_cluster, read_name
+from pointsman_client.ctl.failure import BrokerNotFoundError
+from pointsman_client.ctl.question import brokers_of, clusters_of, topics_of
+from pointsman_client.ctl.settings import Settings, pass_settings
+from pointsman_client.errors import TopicNotFoundError
+from pointsman_client.route import TopicRoute
+
+
+@click.command()
+@click.argument("topic", callback=read_name)
+@in_cluster
+@click.option("--zone", default="", metavar="NAME", help="Only groups of this zone, and those without a master.")
+@pass_settings
+def route(settings: Settings, topic: str, cluster: str, zone: str) -> None:
+    """Show where TOPIC is: its queues and the brokers that hold them.
+
+    PERM says what clients may do: r read, w write. A group without a broker of id 0 has NO MASTER: it can be read and
+    not be written. With --output json the keys are those of RocketMQ's TopicRouteData, and more.
+
+    \b
+    JSON: topic, orderTopicConf, filterServerTable,
+          revision.{boot, counter, digest},
+          queueDatas[].{cluster, brokerName, readQueueNums, writeQueueNums,
+            perm, topicSysFlag},
+          brokerDatas[].{cluster, brokerName, brokerAddrs, zoneName,
+            enableActingMaster, conditions[], replicas[].{brokerId, brokerAddr,
+            haAddr, agentAddr, state, filterServers[]}}
+
+    \b
+    Examples:
+      pointsmanctl route orders
+      pointsmanctl route orders --cluster DefaultCluster --zone z1
+      pointsmanctl --output json route orders | jq '.brokerDatas[].brokerAddrs'
+    """
+
+    async def ask(link: NameServerLink, seconds: float) -> TopicRoute:
+        answer = await link.call(
+            link.routes.GetTopicRoute,
+            route_service_pb2.GetTopicRouteRequest(topic=topic, cluster=cluster, zone=zone),
+            timeout_seconds=seconds,
+            not_found=lambda: TopicNotFoundError(topic, cluster=cluster, zone=zone),
+        )
+        return to_topic_route(answer.route)
+
+    answer = settings.ask_first(ask)
+    settings.show(document.to_route_document(answer), table.route_parts(answer))
+
+
+@click.command()
+@in_cluster
+@pass_settings
+def topics(settings: Settings, cluster: str) -> None:
+    """List the names of all topics, one a line.
+
+    A name server that has just started says on standard error that the list may not be whole yet.
+
+    \b
+    JSON: topics[], nodeState
+
+    \b
+    Examples:
+      pointsmanctl topics
+      pointsmanctl topics --cluster DefaultCluster | grep '^%RETRY%'
+    """
+    names, state = settings.ask_first(lambda link, seconds: topics_of(link, seconds, cluster=cluster))
+    settings.show(document.to_topics_document(names, state), table.topics_parts(names))
+    settings.warn_if_warming(state)
+
+
+@click.command()
+@pass_settings
+def clusters(settings: Settings) -> None:
+    """Show the clusters and their replica groups.
+
+    A name server that has just started says on standard error that the list may not be whole yet.
+
+    \b
+    JSON: nodeState, clusters[].{cluster, brokerDatas[].{as in route}}
+
+    \b
+    Examples:
+      pointsmanctl clusters
+      pointsmanctl -o json clusters | jq '.clusters[].brokerDatas[].conditions'
+    """
+    answer, state = settings.ask_first(clusters_of)
+    settings.show(document.to_clusters_document(answer, state), table.clusters_parts(answer))
+    settings.warn_if_warming(state)
+
+
+@click.command()
+@in_cluster
+@pass_settings
+def brokers(settings: Settings, cluster: str) -> int:
+    """Show every broker as each name server sees it.
+
+    SILENT is the time since its last sign of life. Below stand what is wrong, what operators set, and who flaps. Asks
+    all servers listed; exits 1 if one did not answer.
+
+    \b
+    States:
+      UP            heard in time
+      SUSPECT       beats are missing or its connection broke; still routed
+      PROVISIONAL   not heard since the name server's restart; still routed
+      PROTECTED     overdue, but kept by the guard; still routed
+      PROBE_FAILED  its agent says that it does not answer; not routed
+
+    \b
+    JSON: nodes[].{addr, node, nodeState,
+            conditions[].{cluster, brokerName, condition},
+            guards[].{as in guard}, brokers[]} or {addr, error};
+          brokers[].{cluster, brokerName, brokerId, brokerAddr, state,
+            generation, haAddr, agentAddr, zoneName, host, labels,
+            brokerVersion, agentVersion, incarnation,
+            dataVersion.{stateVersion, timestampMillis, counter}, topicCount,
+            bringsTopics, heartbeatIntervalSeconds, expirySeconds,
+            registeredAt, silenceSeconds, streamOpen, probe, probeDetail,
+            enableActingMaster, protectedFrom, writeWiped, inMaintenance,
+            penalty}
+
+    \b
+    Examples:
+      pointsmanctl brokers
+      pointsmanctl --namesrv ns1:9876,ns2:9876 brokers --cluster DefaultCluster
+    """
+    nodes = settings.ask_every(lambda link, seconds: brokers_of(link, seconds, cluster=cluster))
+    return settings.finish(nodes, document.to_brokers_document(nodes), table.brokers_parts(nodes))
+
+
+@click.command()
+@click.argument("broker", callback=read_name)
+@in_cluster
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Events from each server.")
+@pass_settings
+def why(settings: Settings, broker: str, cluster: str, limit: int) -> int:
+    """Show the last events of BROKER on each server.
+
+    Oldest first. Works for brokers that are gone, too. SILENCE is the time since the sign of life before the event.
+    Asks all servers listed; exits 1 if one did not answer, or if none remembers the broker.
+
+    \b
+    JSON: brokerName, nodes[].{addr, node, events[].{eventAt, event, reason,
+            cluster, brokerName, brokerId, brokerAddr, generation, incarnation,
+            silenceSeconds, seq, detail}} or {addr, error}
+
+    \b
+    Examples:
+      pointsmanctl why broker-a
+      pointsmanctl --namesrv ns1:9876,ns2:9876 why broker-a --limit 5
+    """
+    request = admin.ListBrokerEventsRequest(broker_name=broker, cluster=cluster, limit=limit)
+    nodes = settings.ask_every(
+        lambda link, seconds: link.call(link.admin.ListBrokerEvents, request, timeout_seconds=seconds)
+    )
+    if all(node.answer is not None and not node.answer.events for node in nodes):
+        raise BrokerNotFoundError(broker, cluster)
+    return settings.finish(nodes, document.to_events_document(broker, nodes), table.events_parts(nodes))
+
+
+@click.command()
+@in_cluster
+@click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="Brokers from each server.")
+@pass_settings
+def flapping(settings: Settings, cluster: str, limit: int) -> int:
+    """Show which brokers come and go, the worst first.
+
+    Each time out of the routes adds to a broker's PENALTY, which halves with time; routes do not depend on it. Brokers
+    that are gone are listed, too. Asks all servers listed; exits 1 if one did not answer.
+
+    \b
+    JSON: nodes[].{addr, node, scores[].{cluster, brokerName, brokerId, penalty,
+            flapping, outages, lastEvent, lastEventAgoSeconds}}
+          or {addr, error}
+
+    \b
+    Examples:
+      pointsmanctl flapping
+      pointsmanctl flapping --limit 5
+      pointsmanctl -o json flapping | jq '.nodes[].scores[] | select(.flapping)'
+    """
+    request = admin.ListFlappingRequest(cluster=cluster, limit=limit)
+    nodes = settings.ask_every(
+        lambda link, seconds: link.call(link.admin.ListFlapping, request, timeout_seconds=seconds)
+    )
+    return settings.finish(nodes, node_document.to_flapping_document(nodes), node_table.flapping_parts(nodes))
+
+
+@click.command()
+@click.argument("topic", callback=read_name)
+@pass_settings
+def watchers(settings: Settings, topic: str) -> int:
+    """Show which clients watch TOPIC at each server.
+
+    WAITING is the number of changes that a client has not read yet, LAG how long the oldest of them waits. Asks all
+    servers listed; exits 1 if one did not answer.
+
+    \b
+    JSON: topic, nodes[].{addr, node, total, watchers[].{peer, ageSeconds,
+            topics, pending, lagSeconds}} or {addr, error}
+
+    \b
+    Examples:
+      pointsmanctl watchers orders
+      pointsmanctl -o json watchers orders | jq '.nodes[].total'
+    """
+    request = admin.ListWatchersRequest(topic=topic)
+    nodes = settings.ask_every(
+        lambda link, seconds: link.call(link.admin.ListWatchers, request, timeout_seconds=seconds)
+    )
+    whole = node_document.to_watchers_document(topic, nodes)
+    return settings.finish(nodes, whole, node_table.watchers_parts(nodes))
+
+
+COMMANDS = (route, topics, clusters, brokers, why, flapping, watchers)

@@ -1,0 +1,75 @@
+"""The installed agent as a process that can be stopped, continued and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from broker_agent.config import AgentConfig
+from pointsman.service.config import to_toml
+
+COMMAND = Path(sys.executable).with_name("pointsman-agent")
+
+
+class AgentProcess:
+    """One process; its log tells of each beat."""
+
+    def __init__(self, folder: Path, config: AgentConfig) -> None:
+        self._folder = folder
+        self._config = replace(config, log=replace(config.log, level="DEBUG"))
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = self._folder / "agent.toml"
+        file.write_text(to_toml(self._config), encoding="utf-8")
+        with (self._folder / "log").open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(COMMAND, "--config", str(file), stderr=output)
+
+    def said(self, message: str) -> list[dict[str, object]]:
+        """The lines of its log with that message."""
+        text = (self._folder / "log").read_text(encoding="utf-8")
+        lines = (json.loads(line) for line in text.splitlines() if line.endswith("}"))
+        return [line for line in lines if line["message"] == message]
+
+    async def beats(self, count: int, *, patience: float) -> None:
+        """Wait until ``count`` beats were answered."""
+        async with asyncio.timeout(patience):
+            while len(self.said("beat")) < count:  # noqa: ASYNC110  # another process beats
+                await asyncio.sleep(0.005)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
+    async def kill(self) -> None:
+        """SIGKILL, whether it is stopped or not."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+
+@asynccontextmanager
+async def agent_process(folder: Path, config: AgentConfig) -> AsyncIterator[AgentProcess]:
+    """Run one for the length of the block; killed at its end."""
+    agent = AgentProcess(folder, config)
+    try:
+        await agent.start()
+        yield agent
+    finally:
+        await agent.kill()

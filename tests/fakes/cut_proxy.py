@@ -1,0 +1,78 @@
+"""A TCP proxy whose traffic can be cut, both ways and for a time, as by a switch that died: no FIN, no RST."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from pointsman.wire.names import split_addr
+
+
+class CutProxy:
+    """Forwards to one address. What a cut connection carried is lost for good; later ones work once it is mended."""
+
+    def __init__(self, target: str, tasks: asyncio.TaskGroup) -> None:
+        self.addr = ""
+        self._target = split_addr(target)
+        self._tasks = tasks
+        self._is_cut = asyncio.Event()
+        self._is_deaf = asyncio.Event()
+        self._open: set[asyncio.StreamWriter] = set()
+
+    def cut(self) -> None:
+        """From now on nothing passes, not even the end of a connection."""
+        self._is_cut.set()
+
+    def deafen(self) -> None:
+        """From now on nothing passes from the target to whoever connected."""
+        self._is_deaf.set()
+
+    def mend(self) -> None:
+        """New connections pass again."""
+        self._is_cut = asyncio.Event()
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        is_cut = self._is_cut
+        if is_cut.is_set():
+            return  # it connects to nobody, and nobody says so
+        far_reader, far_writer = await asyncio.open_connection(*self._target)
+        self._open.add(far_writer)
+        self._tasks.create_task(self._forward(reader, far_writer, is_cut))
+        self._tasks.create_task(self._forward(far_reader, writer, is_cut, self._is_deaf))
+
+    async def _forward(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_cut: asyncio.Event, *more: asyncio.Event
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65_536):
+                if not any(stopped.is_set() for stopped in (is_cut, *more)):
+                    writer.write(data)
+                    await writer.drain()
+        if not is_cut.is_set():
+            self._open.discard(writer)
+            writer.close()
+
+    def abort(self) -> None:
+        """Drop every connection."""
+        for writer in self._open:
+            writer.transport.abort()
+
+
+@asynccontextmanager
+async def cut_proxy(target: str) -> AsyncIterator[CutProxy]:
+    """Forward to ``target`` (host:port) for the length of the block."""
+    async with asyncio.TaskGroup() as tasks:
+        proxy = CutProxy(target, tasks)
+        server = await asyncio.start_server(proxy.accept, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        proxy.addr = f"{host}:{port}"
+        try:
+            yield proxy
+        finally:
+            server.close()
+            proxy.abort()
+            for task in tasks._tasks:  # no public way to end a group's tasks
+                task.cancel()

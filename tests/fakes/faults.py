@@ -1,0 +1,295 @@
+"""Faults on real processes, at any scale: each function brings one about and returns what was measured.
+
+The short ones run with every test, those at the default intervals in ``tests/chaos``. Bounded by their arguments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import grpc
+import pytest
+
+from broker_agent.config import AgentConfig, BrokerSection, HeartbeatSection, ProbeSection
+from pointsman.v1.registration_service_pb2 import HeartbeatRequest
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from tests.fakes import wire
+from tests.fakes.agent_process import agent_process
+from tests.fakes.cut_proxy import cut_proxy
+from tests.fakes.name_server_view import LEAVES, POLL_SECONDS, Look, look, of_broker, on_disk, removals
+from tests.fakes.real_name_server import RealNameServer
+from tests.fakes.redis_process import redis_process
+from tests.fakes.running_agent import agent_config, running_agent
+
+SWEEP_SECONDS = 6.0
+"""What the sweep and a busy machine may add."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often brokers beat and how long their silence is borne, in seconds."""
+
+    interval: float
+    expiry: float
+
+
+def config_of(name: str, number: int, name_servers: Sequence[str], pace: Pace, *, cluster: str = "c1") -> AgentConfig:
+    """The agent, without a probe, of a broker that has a queue of the shared topic."""
+    addr = f"10.0.{number // 250}.{number % 250 + 1}:10911"
+    return replace(
+        agent_config(name_servers),
+        broker=BrokerSection(cluster=cluster, name=name, addr=addr, host="host-1"),
+        heartbeat=HeartbeatSection(interval_seconds=pace.interval, expiry_seconds=pace.expiry),
+    )
+
+
+@asynccontextmanager
+async def agents(configs: Iterable[AgentConfig]) -> AsyncIterator[None]:
+    """Run many agents in this process, each with connections of its own."""
+    async with contextlib.AsyncExitStack() as running:
+        for config in configs:
+            await running.enter_async_context(running_agent(config))
+        yield
+
+
+# --- a broker and its agent are killed ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """What one name server made of a death."""
+
+    seconds: float
+    """From the death until the broker was in no route."""
+    removals: int
+    others: int
+    """Brokers still known."""
+
+
+async def killed_broker(
+    servers: Sequence[RealNameServer], folder: Path, *, brokers: int, pace: Pace, settle: float, patience: float
+) -> list[Kill]:
+    """Kill one of ``brokers`` with its agent, at once, when ``settle`` seconds are over since all are registered."""
+    addrs = [server.addr for server in servers]
+    others = [config_of(f"b{number}", number, addrs, pace) for number in range(1, brokers)]
+    async with redis_process(folder / "redis") as redis, agents(others):
+        config = config_of("b0", 0, addrs, pace)
+        config = replace(
+            config,
+            broker=replace(config.broker, addr=redis.addr),
+            probe=ProbeSection(kind="redis", interval_seconds=1.0, timeout_seconds=0.5),
+        )
+        async with agent_process(folder / "agent", config) as agent, contextlib.AsyncExitStack() as looks:
+            views = [await looks.enter_async_context(look(addr)) for addr in addrs]
+            for view in views:
+                await view.all_up(brokers, patience=30)
+            await asyncio.sleep(settle)
+            redis.kill()
+            await agent.kill()
+            died_at = time.monotonic()
+            leaving = (view.leaves_the_routes("b0", since=died_at, patience=patience) for view in views)
+            seconds = await asyncio.gather(*leaving)
+            for server in servers:
+                await on_disk(server, "b0", ("EXPIRED", "STREAM_BROKEN"))
+            left = [len(await view.brokers()) for view in views]
+    return [Kill(round(s, 2), removals(server, "b0"), n) for s, server, n in zip(seconds, servers, left, strict=True)]
+
+
+async def silent_broker(server: RealNameServer, *, pace: Pace, patience: float) -> Kill:
+    """Beat in single calls, fall silent, and measure from the last beat."""
+    who = wire.identity(name="unary", addr="10.0.9.9:10911")
+    request = wire.registration(wire.topic("orders"), who=who, heartbeat=int(pace.interval), expiry=int(pace.expiry))
+    async with grpc.aio.insecure_channel(server.addr) as channel, look(server.addr) as view:
+        stub = RegistrationServiceStub(channel)
+        generation = (await stub.RegisterBroker(request)).generation
+        for _ in range(2):
+            await asyncio.sleep(pace.interval)
+            await stub.Heartbeat(HeartbeatRequest(beat=wire.beat(generation, who=who)))
+        silent_since = time.monotonic()
+        seconds = await view.leaves_the_routes("unary", since=silent_since, patience=patience)
+        await on_disk(server, "unary", ("EXPIRED", "SILENCE"))
+        return Kill(round(seconds, 2), removals(server, "unary"), len(await view.brokers()))
+
+
+# --- an agent stands still ------------------------------------------------------------------------------------
+
+
+async def stopped_agent(
+    server: RealNameServer, folder: Path, name: str, pace: Pace, *, stop: float, beats: int = 2
+) -> list[tuple[str, str]]:
+    """Stop an agent right after a beat for ``stop`` seconds, let it go on, and return what was said of its broker.
+
+    This close to a beat the agent has often not yet answered gRPC's own ping, which is the hard case. It has a cluster
+    of its own, in which one broker alone never turns the guard on.
+    """
+    config = config_of(name, 1, [server.addr], pace, cluster=name)
+    async with agent_process(folder, config) as agent, look(server.addr) as view:
+        await agent.beats(beats, patience=30 + beats * pace.interval)
+        agent.pause()
+        await asyncio.sleep(stop)
+        agent.resume()
+        async with asyncio.timeout(30 + pace.interval):
+            while (await view.routed("orders")).get(name) != "UP":  # noqa: ASYNC110  # another process decides
+                await asyncio.sleep(POLL_SECONDS)
+        last = ("REGISTERED", "") if stop > pace.expiry else ("RECOVERED", "HEARTBEAT")
+        if stop > 2.5 * pace.interval:
+            return await on_disk(server, name, last)
+        return of_broker(server, name)
+
+
+# --- the name server stands still -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause of the name server, as seen from outside and by itself."""
+
+    removals: int
+    known: int
+    """Brokers afterwards."""
+    event_seconds: float
+    metric_seconds: float
+
+
+async def stopped_name_server(server: RealNameServer, *, brokers: int, pace: Pace, stop: float) -> Pause:
+    """Stop the name server of living brokers, let it go on, and watch for an expiry and a sweep."""
+    async with agents(config_of(f"b{number}", number, [server.addr], pace) for number in range(brokers)):
+        async with look(server.addr) as view:
+            await view.all_up(brokers, patience=30)
+        server.pause()
+        await asyncio.sleep(stop)
+        server.resume()
+        await asyncio.sleep(pace.expiry + SWEEP_SECONDS)
+        async with look(server.addr) as view:
+            known = len(await view.brokers())
+    paused = server.events("NAMESRV_PAUSED")
+    return Pause(
+        removals=len(server.events(*LEAVES)),
+        known=known,
+        event_seconds=sum(float(row["detail"]["seconds"]) for row in paused),
+        metric_seconds=await server.metric("namesrv_paused_seconds_total"),
+    )
+
+
+# --- a part of the fleet is cut off ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What became of a cluster of which a part was cut off."""
+
+    expired: int
+    states: dict[str, int]
+    """Brokers by state in the shared topic's route, at the end of the cut."""
+    guard_events: list[str]
+    metric: float
+    """The guard's gauge of this cluster, at the end of the cut."""
+    states_afterwards: dict[str, int]
+
+
+async def cut_clusters(
+    server: RealNameServer, *, brokers: int, cut: dict[str, int], pace: Pace, stop: float
+) -> dict[str, Cut]:
+    """Cut ``cut[cluster]`` of ``brokers`` off in each cluster, for ``stop`` seconds, all clusters at once."""
+    async with cut_proxy(server.addr) as proxy:
+        configs = [
+            config_of(f"{cluster}-{n}", n, [proxy.addr if n < lost else server.addr], pace, cluster=cluster)
+            for cluster, lost in cut.items()
+            for n in range(brokers)
+        ]
+        async with agents(configs), look(server.addr) as view:
+            await view.all_up(len(configs), patience=60)
+            await asyncio.sleep(1.5 * pace.expiry)  # the guard counts who lived when its window began
+            proxy.cut()
+            await asyncio.sleep(stop)
+            during = {cluster: await _route_states(view, cluster) for cluster in cut}
+            metric = {c: await server.metric("namesrv_expiry_guard_active", cluster=c) for c in cut}
+            proxy.mend()
+            await view.all_up(len(configs), patience=60 + pace.expiry)
+            await asyncio.sleep(3 * pace.interval)
+            after = {cluster: await _route_states(view, cluster) for cluster in cut}
+            # Before the agents end, which the guard of course sees as well.
+            rows = server.events("EXPIRED", "GUARD_ON", "GUARD_OFF")
+    return {
+        c: Cut(
+            expired=sum(row["event"] == "EXPIRED" and row["cluster"] == c for row in rows),
+            states=during[c],
+            guard_events=[row["event"] for row in rows if row["event"] != "EXPIRED" and row["cluster"] == c],
+            metric=metric[c],
+            states_afterwards=after[c],
+        )
+        for c in cut
+    }
+
+
+async def _route_states(view: Look, cluster: str) -> dict[str, int]:
+    tally: dict[str, int] = {}
+    for state in (await view.routed("orders", cluster)).values():
+        tally[state] = tally.get(state, 0) + 1
+    return tally
+
+
+# --- the disk refuses -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A disk of that size at ``folder``; the test is skipped where nobody may mount one."""
+    if os.geteuid() != 0:
+        pytest.skip("a disk of its own can be mounted by root alone")
+    folder.mkdir(parents=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    if mounted.returncode:
+        pytest.skip(f"no disk can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def make_read_only(folder: Path) -> None:
+    """Remount a full disk; tried again, for whoever writes to it keeps it busy for a moment."""
+    for _ in range(200):
+        remounted = subprocess.run(["mount", "-o", "remount,ro", str(folder)], capture_output=True, check=False)
+        if not remounted.returncode:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{folder} is busy all the time")
+
+
+def make_writable(folder: Path, filler: Path) -> None:
+    """Remount the disk, and make room."""
+    subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
+    filler.unlink()
+
+
+def fill(folder: Path) -> Path:
+    """Write a file until the disk is full."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 65_536)
+    with filler.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x")
+    return filler
+
+
+def refuse_to_write(pid: int, *, refuse: bool) -> None:
+    """Let no file of a process grow, as a disk quota does; or let them again."""
+    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0 if refuse else hard, hard))

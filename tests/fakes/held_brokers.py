@@ -1,0 +1,33 @@
+"""Registrations as a server holds them, all of whose content follows from a step: what was written when can be seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from namesrv.core.model import BrokerIdentity, DataVersion, Health, QueueConfig, Registration
+from namesrv.core.validation import IntervalBounds
+from namesrv.snapshot.files import SegmentFiles
+from namesrv.snapshot.store import HeldBroker, Snapshot, SnapshotStore
+from pointsman.service.clock import Clock
+
+
+def held(number: int, step: int = 0, *, topics: int = 3, health: Health = Health()) -> HeldBroker:
+    """Broker ``b<number>`` as it is at a step."""
+    registration = Registration(
+        identity=BrokerIdentity("c1", f"b{number}", 0, f"10.0.0.{number}:10911"),
+        topics={f"topic-{step}-{i}": QueueConfig(step % 100, step % 100, 6) for i in range(topics)},
+        data_version=DataVersion(0, 0, step),
+        incarnation=f"run-{step}",
+        labels={"step": str(step)},
+    )
+    return registration, 1_000 * number + step, health
+
+
+def snapshot(*brokers: HeldBroker) -> Snapshot:
+    return Snapshot(list(brokers))
+
+
+def store(
+    folder: Path, clock: Clock, *, max_topics: int = 1_000, bounds: IntervalBounds | None = None
+) -> SnapshotStore:
+    return SnapshotStore(SegmentFiles(folder), bounds=bounds or IntervalBounds(), max_topics=max_topics, clock=clock)

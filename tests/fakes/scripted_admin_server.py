@@ -1,0 +1,319 @@
+"""A name server for pointsmanctl's tests that knows what the test tells it. Real sockets; state is plain attributes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from grpc_status import rpc_status
+
+from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.v1 import broker_pb2
+from pointsman.v1 import route_service_pb2 as route
+from pointsman.wire.errors import build_status
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+SERVICES = (admin.DESCRIPTOR.services_by_name["AdminService"], route.DESCRIPTOR.services_by_name["RouteService"])
+
+
+@dataclass(frozen=True)
+class Refusal(Exception):
+    """How a call ends instead of an answer."""
+
+    status: grpc.StatusCode
+    code: str = "SCRIPTED"
+    message: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+class ScriptedAdminServer:
+    """Keeps what it is told, as a name server does, and every request."""
+
+    def __init__(self) -> None:
+        self.addr = ""
+        self.node = ""
+        self.state: broker_pb2.NodeState.ValueType = broker_pb2.NODE_STATE_READY
+        self.boot = 7
+        self.brokers: list[broker_pb2.BrokerStatus] = []
+        self.events: list[admin.BrokerEvent] = []
+        self.scores: list[admin.FlapScore] = []
+        self.watchers: list[admin.Watcher] = []
+        self.digests: dict[str, bytes] = {}
+        self.page = 2
+        self.sizes = {"topics": 3, "watchers": 1, "calls_total": 0}
+        self.complaints: list[str] = []
+        self.guards: list[admin.GuardStatus] = []
+        self.wiped: set[tuple[str, str]] = set()
+        self.kv: dict[tuple[str, str], str] = {}
+        self.windows: dict[tuple[str, str], admin.MaintenanceWindow] = {}
+        self.held: dict[str, list[str]] = {}
+        """Topic to the brokers that hold it, as cluster/name; none: a topic that is known and held by nobody."""
+        self.routes: dict[str, route.TopicRoute] = {}
+        self.topic_names: list[str] = []
+        self.clusters: list[route.ClusterData] = []
+        self.requests: list[Message] = []
+        self.refusals: dict[str, Refusal] = {}
+        """By method; UNIMPLEMENTED makes it an older server."""
+        self._watches: list[asyncio.Queue[route.WatchTopicRoutesResponse | None]] = []
+        self._changed = asyncio.Condition()
+
+    def received(self, kind: type[Message]) -> list[Any]:
+        """Return the requests of one type."""
+        return [request for request in self.requests if isinstance(request, kind)]
+
+    async def asked(self, kind: type[Message], times: int = 1) -> None:
+        """Wait until so many requests of one type have come."""
+        async with self._changed, asyncio.timeout(20):
+            await self._changed.wait_for(lambda: len(self.received(kind)) >= times)
+
+    def push(self, news: route.WatchTopicRoutesResponse) -> None:
+        """Send to everybody who watches."""
+        for watch in self._watches:
+            watch.put_nowait(news)
+
+    def end_watches(self) -> None:
+        """End all watches as a server does that drains."""
+        for watch in self._watches:
+            watch.put_nowait(None)
+
+    # What AdminService answers
+
+    def list_brokers(self, request: admin.ListBrokersRequest) -> admin.ListBrokersResponse:
+        found = [
+            status
+            for status in self.brokers
+            if request.cluster in {"", status.identity.cluster}
+            and request.broker_name in {"", status.identity.broker_name}
+        ]
+        start = int(request.page_token or 0)
+        end = start + self.page
+        token = str(end) if end < len(found) else ""
+        return admin.ListBrokersResponse(node=self.node, brokers=found[start:end], next_page_token=token)
+
+    def list_broker_events(self, request: admin.ListBrokerEventsRequest) -> admin.ListBrokerEventsResponse:
+        events = [event for event in self.events if event.identity.broker_name == request.broker_name]
+        return admin.ListBrokerEventsResponse(node=self.node, events=events[-request.limit :])
+
+    def list_flapping(self, request: admin.ListFlappingRequest) -> admin.ListFlappingResponse:
+        scores = [score for score in self.scores if request.cluster in {"", score.cluster}]
+        return admin.ListFlappingResponse(node=self.node, scores=scores[: request.limit])
+
+    def list_watchers(self, _request: admin.ListWatchersRequest) -> admin.ListWatchersResponse:
+        return admin.ListWatchersResponse(node=self.node, watchers=self.watchers, total=len(self.watchers))
+
+    def list_route_digests(self, request: admin.ListRouteDigestsRequest) -> admin.ListRouteDigestsResponse:
+        topics = [topic for topic in sorted(self.digests) if topic > request.page_token]
+        page = [admin.RouteDigest(topic=topic, digest=self.digests[topic]) for topic in topics[: self.page]]
+        token = page[-1].topic if len(topics) > self.page else ""
+        return admin.ListRouteDigestsResponse(node=self.node, digests=page, next_page_token=token, state=self.state)
+
+    def get_node_info(self, _request: admin.GetNodeInfoRequest) -> admin.GetNodeInfoResponse:
+        self.sizes["calls_total"] += 100
+        return admin.GetNodeInfoResponse(
+            node=self.node,
+            version="1.2.3",
+            state=self.state,
+            boot=self.boot,
+            uptime=Duration(seconds=125),
+            sizes=self.sizes,
+            guards=self.guards,
+            configuration='[server]\nlisten = "0.0.0.0:9876"\n',
+            complaints=self.complaints,
+        )
+
+    def set_write_perm(self, request: admin.SetWritePermRequest) -> admin.SetWritePermResponse:
+        key = (request.cluster, request.broker_name)
+        if not any((status.identity.cluster, status.identity.broker_name) == key for status in self.brokers):
+            raise Refusal(grpc.StatusCode.NOT_FOUND, "BROKER_UNKNOWN", f"no broker {'/'.join(key)}")
+        changed = (key in self.wiped) is request.writable
+        self.wiped ^= {key} if changed else set()
+        return admin.SetWritePermResponse(topic_count=4, changed=changed)
+
+    def delete_topic(self, request: admin.DeleteTopicRequest) -> admin.DeleteTopicResponse:
+        if request.topic not in self.held:
+            raise Refusal(grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND", f"no broker has topic {request.topic}")
+        brokers = self.held[request.topic]
+        if brokers and not request.force:
+            message = f"topic {request.topic} is held by {', '.join(brokers)}"
+            facts = (("brokers", ",".join(brokers)),)
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "TOPIC_HELD", message, facts)
+        del self.held[request.topic]
+        return admin.DeleteTopicResponse(hidden_on=brokers)
+
+    def put_kv(self, request: admin.PutKvRequest) -> admin.PutKvResponse:
+        key = (request.namespace, request.key)
+        changed = self.kv.get(key) != request.value
+        self.kv[key] = request.value
+        return admin.PutKvResponse(changed=changed)
+
+    def delete_kv(self, request: admin.DeleteKvRequest) -> admin.DeleteKvResponse:
+        if self.kv.pop((request.namespace, request.key), None) is None:
+            raise Refusal(grpc.StatusCode.NOT_FOUND, "KV_NOT_FOUND", f"no key {request.key}")
+        return admin.DeleteKvResponse()
+
+    def list_kv(self, request: admin.ListKvRequest) -> admin.ListKvResponse:
+        entries = [
+            admin.KvEntry(namespace=namespace, key=key, value=value)
+            for (namespace, key), value in sorted(self.kv.items())
+            if request.namespace in {"", namespace}
+        ]
+        return admin.ListKvResponse(node=self.node, entries=entries)
+
+    def set_guard(self, request: admin.SetGuardRequest) -> admin.SetGuardResponse:
+        guard = admin.GuardStatus(cluster=request.cluster, mode=request.mode, lost=1, lived=8)
+        guard.active = request.mode == admin.GUARD_MODE_HOLD
+        if request.HasField("duration"):
+            guard.mode_remaining.CopyFrom(request.duration)
+        self.guards = [other for other in self.guards if other.cluster != guard.cluster] + [guard]
+        return admin.SetGuardResponse(guard=guard)
+
+    def set_maintenance(self, request: admin.SetMaintenanceRequest) -> admin.SetMaintenanceResponse:
+        key = (request.cluster, request.broker_name)
+        if not request.HasField("duration"):
+            return admin.SetMaintenanceResponse(changed=self.windows.pop(key, None) is not None)
+        self.windows[key] = admin.MaintenanceWindow(
+            cluster=key[0], broker_name=key[1], remaining=request.duration, note=request.note, by=request.by
+        )
+        return admin.SetMaintenanceResponse(changed=True)
+
+    def list_maintenance(self, _request: admin.ListMaintenanceRequest) -> admin.ListMaintenanceResponse:
+        return admin.ListMaintenanceResponse(
+            node=self.node, windows=[self.windows[key] for key in sorted(self.windows)]
+        )
+
+    def set_drain(self, request: admin.SetDrainRequest) -> admin.SetDrainResponse:
+        self.state = broker_pb2.NODE_STATE_DRAINING if request.draining else broker_pb2.NODE_STATE_READY
+        return admin.SetDrainResponse(state=self.state)
+
+    def evict_broker(self, request: admin.EvictBrokerRequest) -> admin.EvictBrokerResponse:
+        for status in self.brokers:
+            who = status.identity
+            if (who.cluster, who.broker_name, who.broker_id) == (
+                request.cluster,
+                request.broker_name,
+                request.broker_id,
+            ):
+                self.brokers.remove(status)
+                return admin.EvictBrokerResponse(identity=who)
+        raise Refusal(grpc.StatusCode.NOT_FOUND, "BROKER_UNKNOWN", "no such broker")
+
+    # What RouteService answers
+
+    def get_topic_route(self, request: route.GetTopicRouteRequest) -> route.GetTopicRouteResponse:
+        if request.topic not in self.routes:
+            raise Refusal(grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND", "no such topic")
+        return route.GetTopicRouteResponse(route=self.routes[request.topic])
+
+    def list_topics(self, _request: route.ListTopicsRequest) -> route.ListTopicsResponse:
+        return route.ListTopicsResponse(topics=self.topic_names, node_state=self.state)
+
+    def get_cluster_info(self, _request: route.GetClusterInfoRequest) -> route.GetClusterInfoResponse:
+        return route.GetClusterInfoResponse(clusters=self.clusters, node_state=self.state)
+
+    async def _watch(
+        self, request: route.WatchTopicRoutesRequest, context: Context
+    ) -> AsyncIterator[route.WatchTopicRoutesResponse]:
+        queue: asyncio.Queue[route.WatchTopicRoutesResponse | None] = asyncio.Queue()
+        self._watches.append(queue)
+        try:
+            await self._enter("WatchTopicRoutes", request, context)
+            unchanged = 0
+            for known in request.topics:
+                found = self.routes.get(known.topic)
+                if found is None and self.state == broker_pb2.NODE_STATE_WARMING:
+                    continue
+                if found is None:
+                    gone = route.TopicGone(topic=known.topic, revision=route.Revision(boot=self.boot, counter=1))
+                    yield route.WatchTopicRoutesResponse(gone=gone)
+                elif (found.revision.boot, found.revision.digest) == (known.revision.boot, known.revision.digest):
+                    unchanged += 1
+                else:
+                    yield route.WatchTopicRoutesResponse(route=found)
+            yield route.WatchTopicRoutesResponse(synced=route.WatchSynced(node=self.node, unchanged=unchanged))
+            while (news := await queue.get()) is not None:
+                yield news
+            await _abort(context, Refusal(grpc.StatusCode.UNAVAILABLE, "NOT_READY", "this name server is DRAINING"))
+        finally:
+            self._watches.remove(queue)
+
+    # How it is served
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        """One table a service, as a name server has it."""
+        return [
+            grpc.method_handlers_generic_handler(
+                service.full_name,
+                {method.name: self._handler(method) for method in service.methods if self._serves(method)},
+            )
+            for service in SERVICES
+        ]
+
+    def _serves(self, method: MethodDescriptor) -> bool:
+        return method.server_streaming or hasattr(self, _snake_case(method.name))
+
+    def _handler(self, method: MethodDescriptor) -> grpc.RpcMethodHandler[Any, Any]:
+        decode = GetMessageClass(method.input_type).FromString
+        encode: Callable[[Message], bytes] = GetMessageClass(method.output_type).SerializeToString
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(self._watch, decode, encode)
+        answer: Callable[[Message], Message] = getattr(self, _snake_case(method.name))
+        return grpc.unary_unary_rpc_method_handler(self._unary(method.name, answer), decode, encode)
+
+    def _unary(
+        self, method: str, answer: Callable[[Message], Message]
+    ) -> Callable[[Message, Context], Awaitable[Message]]:
+        async def call(request: Message, context: Context) -> Message:
+            await self._enter(method, request, context)
+            try:
+                return answer(request)
+            except Refusal as refusal:
+                await _abort(context, refusal)
+                raise
+
+        return call
+
+    async def _enter(self, method: str, request: Message, context: Context) -> None:
+        self.requests.append(request)
+        async with self._changed:
+            self._changed.notify_all()
+        if method in self.refusals:
+            await _abort(context, self.refusals[method])
+
+
+async def _abort(context: Context, refusal: Refusal) -> None:
+    rich = build_status(
+        refusal.status,
+        refusal.message or f"scripted {refusal.status.name}",
+        code=refusal.code,
+        facts=dict(refusal.facts),
+    )
+    await context.abort_with_status(rpc_status.to_status(rich))
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
+
+
+@asynccontextmanager
+async def scripted_admin_server(port: int = 0) -> AsyncIterator[ScriptedAdminServer]:
+    """Run one on 127.0.0.1, on a free port unless told; its end breaks every call."""
+    scripted = ScriptedAdminServer()
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    server.add_generic_rpc_handlers(tuple(scripted.handlers()))
+    scripted.addr = f"127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}"
+    scripted.node = f"ns-{scripted.addr.rpartition(':')[2]}"
+    await server.start()
+    try:
+        yield scripted
+    finally:
+        await server.stop(None)

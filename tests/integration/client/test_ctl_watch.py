@@ -1,0 +1,216 @@
+"""``pointsmanctl watch``: each change as it comes, over servers that end, restart and answer late."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from pointsman.v1 import broker_pb2
+from pointsman.v1 import route_service_pb2 as route
+from tests.fakes.ctl_process import Ended, ctl, ended, started
+from tests.fakes.scripted_admin_server import Refusal, ScriptedAdminServer, scripted_admin_server
+from tests.fakes.scripted_route_server import (
+    broker_data,
+    refused_addr,
+    silent_listener,
+    topic_route,
+    with_digest,
+)
+
+SOON = 30.0
+
+
+def orders(queues: int = 4, *, boot: int = 7, counter: int = 1) -> route.TopicRoute:
+    return with_digest(topic_route(groups=[broker_data()], read=queues), boot=boot, counter=counter)
+
+
+def news(queues: int, *, boot: int = 7, counter: int) -> route.WatchTopicRoutesResponse:
+    return route.WatchTopicRoutesResponse(route=orders(queues, boot=boot, counter=counter))
+
+
+class Watch:
+    """A ``pointsmanctl watch`` that runs."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    async def line(self) -> str:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(SOON):
+            return (await self.process.stdout.readline()).decode()
+
+    async def remark(self) -> str:
+        assert self.process.stderr is not None
+        async with asyncio.timeout(SOON):
+            return (await self.process.stderr.readline()).decode()
+
+    async def change(self) -> tuple[str, int | None]:
+        """Where the next change was seen, and its read queues; None: the topic is gone."""
+        found: dict[str, Any] = json.loads(await self.line())
+        shown = found["route"]
+        return found["addr"], shown["queueDatas"][0]["readQueueNums"] if shown else None
+
+    async def interrupted(self) -> Ended:
+        self.process.send_signal(signal.SIGINT)
+        return await ended(self.process)
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """Children take SIGINT even where the suite runs behind a shell that ignores it (a job started with ``&``)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedAdminServer]:
+    async with scripted_admin_server() as server:
+        server.routes["orders"] = orders()
+        yield server
+
+
+@asynccontextmanager
+async def watching(*servers: str, output: str = "json", seconds: str = "3") -> AsyncIterator[Watch]:
+    process = await started("--namesrv", ",".join(servers), "--timeout", seconds, "-o", output, "watch", "orders")
+    try:
+        yield Watch(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def test_each_change_is_one_object_a_line_until_ctrl_c(server: ScriptedAdminServer) -> None:
+    async with watching(server.addr) as watch:
+        assert await watch.change() == (server.addr, 4)
+        server.push(news(8, counter=2))
+        assert await watch.change() == (server.addr, 8)
+        gone = route.TopicGone(topic="orders", revision=route.Revision(boot=7, counter=3))
+        server.push(route.WatchTopicRoutesResponse(gone=gone))
+        assert await watch.change() == (server.addr, None)
+        made = await watch.interrupted()
+
+    assert (made.code, made.out, made.err.strip()) == (130, "", "")
+
+
+async def test_as_a_table_the_first_state_is_whole_and_a_change_is_what_changed(server: ScriptedAdminServer) -> None:
+    async with watching(server.addr, output="table") as watch:
+        whole = [await watch.line() for _ in range(7)]
+        server.push(news(8, counter=2))
+        heading, change = await watch.line(), await watch.line()
+
+    assert whole[0].endswith(f"orders  at {server.addr}, revision 1\n")
+    assert whole[2].split() == ["DefaultCluster", "broker-a", "4", "4", "rw"]
+    assert heading.endswith(f"orders  at {server.addr}, revision 2\n")
+    assert change == "~ queues of DefaultCluster/broker-a: read queues 4 -> 8\n"
+
+
+async def test_an_older_revision_and_an_equal_route_are_not_shown(server: ScriptedAdminServer) -> None:
+    async with watching(server.addr) as watch:
+        await watch.change()
+        server.push(news(8, counter=5))
+        assert await watch.change() == (server.addr, 8)
+        server.push(news(6, counter=4))
+        server.push(news(8, counter=6))
+        server.push(news(9, counter=7))
+        assert await watch.change() == (server.addr, 9)
+
+
+async def test_a_server_that_is_killed_is_left_for_the_next_and_only_what_differs_is_shown(
+    server: ScriptedAdminServer,
+) -> None:
+    async with AsyncExitStack() as stack:
+        async with scripted_admin_server() as first:
+            first.routes["orders"] = orders(boot=1, counter=90)
+            watch = await stack.enter_async_context(watching(first.addr, server.addr))
+            assert await watch.change() == (first.addr, 4)
+        assert json.loads(await watch.remark())["warning"]["code"] == "WATCH_ENDED"
+        assert json.loads(await watch.remark())["warning"]["message"] == f"watching at {server.addr}"
+        # The same route at the next server is no change; the next one is.
+        server.push(news(8, counter=2))
+        assert await watch.change() == (server.addr, 8)
+        known = server.received(route.WatchTopicRoutesRequest)[0].topics[0]
+        assert (known.revision.boot, known.revision.counter) == (1, 90)
+
+
+async def test_a_server_that_restarts_is_watched_again() -> None:
+    async with AsyncExitStack() as stack:
+        async with scripted_admin_server() as before:
+            before.routes["orders"] = orders(boot=1, counter=90)
+            watch = await stack.enter_async_context(watching(before.addr))
+            assert await watch.change() == (before.addr, 4)
+        assert "WATCH_ENDED" in await watch.remark()
+        async with scripted_admin_server(int(before.addr.rpartition(":")[2])) as after:
+            after.routes["orders"] = orders(6, boot=2, counter=1)
+            assert await watch.change() == (after.addr, 6)
+
+
+async def test_a_server_that_drains_sends_its_watch_to_the_next(server: ScriptedAdminServer) -> None:
+    async with scripted_admin_server() as draining:
+        draining.routes["orders"] = orders()
+        server.routes["orders"] = orders(6, boot=9)
+        async with watching(draining.addr, server.addr, output="table") as watch:
+            await watch.line()
+            await draining.asked(route.WatchTopicRoutesRequest)
+            draining.end_watches()
+            remark = await watch.remark()
+            await server.asked(route.WatchTopicRoutesRequest)
+
+    assert remark == (f"pointsmanctl: the watch at {draining.addr} ended (this name server is DRAINING): going on\n")
+
+
+async def test_a_server_that_never_says_a_word_is_left_after_the_timeout(server: ScriptedAdminServer) -> None:
+    async with silent_listener() as silent, watching(silent, server.addr, seconds="0.5") as watch:
+        assert await watch.change() == (server.addr, 4)
+        assert "no answer in time" in await watch.remark()
+
+
+async def test_when_no_server_answers_from_the_start_it_fails() -> None:
+    async with refused_addr() as dead, refused_addr() as other:
+        made = await ctl("--namesrv", f"{dead},{other}", "-o", "json", "watch", "orders")
+
+    assert (made.code, made.out) == (1, "")
+    error = json.loads(made.err.splitlines()[-1])["error"]
+    assert (error["code"], len(error["servers"])) == ("NAME_SERVERS_UNAVAILABLE", 2)
+
+
+async def test_a_watch_that_a_server_refuses_fails_with_its_words(server: ScriptedAdminServer) -> None:
+    server.refusals["WatchTopicRoutes"] = Refusal(
+        grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST", "too many topics"
+    )
+    made = await ctl("--namesrv", server.addr, "watch", "orders")
+
+    assert (made.code, made.err) == (1, f"pointsmanctl: {server.addr} refused: too many topics\n")
+
+
+async def test_older_servers_are_said_to_be_older(server: ScriptedAdminServer) -> None:
+    server.refusals["WatchTopicRoutes"] = Refusal(grpc.StatusCode.UNIMPLEMENTED)
+    made = await ctl("--namesrv", server.addr, "watch", "orders")
+
+    assert made.code == 1
+    assert "this name server does not know that call: it is older than this pointsmanctl" in made.err
+
+
+async def test_it_ends_well_when_its_time_is_over(server: ScriptedAdminServer) -> None:
+    made = await ctl("--namesrv", server.addr, "-o", "json", "watch", "orders", "payments", "--for", "1s")
+
+    assert (made.code, made.err) == (0, "")
+    assert [json.loads(line)["topic"] for line in made.out.splitlines()] == ["orders", "payments"]
+
+
+async def test_a_warming_server_that_does_not_know_a_topic_yet_is_waited_for(server: ScriptedAdminServer) -> None:
+    server.state, server.routes = broker_pb2.NODE_STATE_WARMING, {}
+    async with watching(server.addr, output="table") as watch:
+        assert await watch.remark() == (
+            f"pointsmanctl: {server.addr} has just started and does not know yet where orders is: waiting\n"
+        )
+        server.push(news(4, counter=2))
+        assert "revision 2" in await watch.line()
