@@ -68,6 +68,10 @@ endef
 mutants: setup ## Break rules of the core one at a time: the tests must notice each
 	$(BIN)/python tests/property/mutants.py
 
+.PHONY: chaos
+chaos: setup ## Kills, pauses, cuts, floods at the intervals of production; half an hour, figures as they come
+	$(BIN)/pytest tests/chaos -m chaos --verbose --capture=no --show-capture=no --durations=0
+
 .PHONY: bench
 bench: setup ## Figures of the hot paths, as ratios in one run
 	$(BIN)/python -m tests.bench
@@ -79,6 +83,20 @@ trace: setup ## TRACE=folder: hold the Spark jobs against a real availability tr
 .PHONY: wheel
 wheel: setup ## Build the wheel and try it in an empty environment
 	deploy/dev/try_wheel.sh $(BIN)/python
+
+.PHONY: units
+units: setup ## Ask systemd whether the units are sound, and how much they can reach (0 is best, 10 worst)
+	$(BIN)/pytest --quiet tests/unit/deploy/test_systemd.py
+	@for unit in deploy/systemd/*.service; do \
+		systemd-analyze security --offline=true --no-pager "$$PWD/$$unit" | grep 'Overall exposure'; done
+
+ENGINE ?= docker
+IMAGES := namesrv agent report
+
+.PHONY: images
+images: ## Build the container images with ENGINE (docker)
+	@for image in $(IMAGES); do \
+		$(ENGINE) build -f deploy/container/Containerfile --target $$image -t pointsman-$$image .; done
 
 .PHONY: clean
 clean: ## Remove what was built, but not .venv

@@ -74,7 +74,7 @@ class NameServerApp:
         )
         self._version = version
         self._manager = manager or ServiceManager({}, clock=self.clock)
-        self.server = Server()
+        self.server = Server(longest_interval=config.liveness.max_heartbeat_interval_seconds)
         self._is_drained = False
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -107,11 +107,13 @@ class NameServerApp:
                 self._tell_ready()
             facts = {"addr": self.addr, "node": self._node, "metrics": self.monitoring_port, "state": self.calls.state}
             log.info("serving", extra={"facts": facts})
+            self._tell_status()
             self._manager.ready()
             self.started.set()
             await self._until(stop)
         finally:
             self.metrics.ready.set(0)
+            self._manager.status("draining")
             self._manager.stopping()
             await self.server.stop(self.config.server.stop_grace_seconds)
             if self._keeper is not None and not await self._keeper.stop(within=SNAPSHOT_STOP_SECONDS):
@@ -262,13 +264,16 @@ class NameServerApp:
 
     async def _tell_manager(self) -> None:
         while True:
-            brokers = sum(1 for _ in self.core.members())
-            heard = f"{brokers - self.core.provisional_count()}/{brokers} brokers heard"
-            self._manager.status(f"{self.calls.state}, {heard}, {self.hub.count} watchers")
             await self.clock.sleep(STATUS_SECONDS)
+            self._tell_status()
+
+    def _tell_status(self) -> None:
+        brokers = sum(1 for _ in self.core.members())
+        heard = f"{brokers - self.core.provisional_count()}/{brokers} brokers heard"
+        self._manager.status(f"{self.calls.state.lower()}, {heard}, {self.hub.count} watchers")
 
     def _sizes(self) -> dict[str, int]:
-        return {
+        return self.metrics.totals() | {
             "watchers": self.hub.count,
             "keep_alive_streams": self._registration.stream_count,
             "route_cache_bytes": self.answers.bytes,

@@ -22,12 +22,15 @@ NAME_SERVER = """\
 [server]
 listen = "127.0.0.1:0"
 node = "{node}"
+warm_up_seconds = 0.0
 [monitoring]
 listen = "127.0.0.1:0"
 [liveness]
 stream_grace_seconds = 1.0
 [history]
-directory = "{history}"
+directory = "{folder}/history/{node}"
+[snapshot]
+directory = "{folder}/state/{node}"
 """
 
 AGENT = """\
@@ -143,7 +146,7 @@ class Fleet:
     async def name_server(self, node: str) -> str:
         """Start a name server and return its address."""
         config = self.folder / f"{node}.toml"
-        config.write_text(NAME_SERVER.format(node=node, history=self.folder / "history" / node), encoding="utf-8")
+        config.write_text(NAME_SERVER.format(node=node, folder=self.folder), encoding="utf-8")
         program = Program(node, [_command("pointsman-namesrv"), "--config", str(config)], self._log(node))
         await self._begin(program)
         async with asyncio.timeout(START_SECONDS):

@@ -76,26 +76,20 @@ class Administration:
         return PermChange(topic_count, changed, (told,) if changed else ())
 
     def delete_topic(self, topic: str, *, cluster: str, force: bool, by: str) -> TopicDeletion:
-        """Hide a topic. Raises TopicNotFound where no broker has it, TopicHeld where one has and it is not forced.
+        """Hide a topic, with an event for each broker name that has it.
+
+        Raises TopicNotFound where no broker has it, TopicHeld where one has and it is not forced.
 
         A topic lives on brokers: whoever deletes it there first has nothing left to delete here.
         """
         if not force:
             raise TopicHeld(topic, self._core.holders(topic, cluster))
         hidden_on = tuple(self._core.hide_topic(topic, cluster))
-        detail: dict[str, object] = {
-            "topic": topic,
-            "forced": force,
-            "hidden_on": [f"{key.cluster}/{key.broker_name}" for key in hidden_on],
-            "by": by,
-        }
-        told = Event(
-            kind=EventKind.TOPIC_DELETED,
-            reason=Reason.ADMIN,
-            group=GroupKey(cluster, "") if cluster else None,
-            detail=detail,
+        detail: dict[str, object] = {"topic": topic, "forced": force, "by": by}
+        told = tuple(
+            Event(kind=EventKind.TOPIC_DELETED, reason=Reason.ADMIN, group=key, detail=detail) for key in hidden_on
         )
-        return TopicDeletion(hidden_on, (told,))
+        return TopicDeletion(hidden_on, told)
 
     def put_kv(self, namespace: str, key: str, value: str, *, by: str) -> Change:
         """Set one key of the KV configuration. Raises InvalidRequest, LimitExceeded."""
@@ -127,7 +121,9 @@ class Administration:
         until = None if seconds is None else now + seconds
         turned = guard.set_mode(cluster, mode, until=until, now=now)
         after = guard.status(cluster)
-        asked: dict[str, object] = {"mode": mode.value, "seconds": seconds, "by": by}
+        asked: dict[str, object] = {"mode": mode.value, "by": by}
+        if seconds is not None:
+            asked["seconds"] = seconds
         if turned:
             events = tuple(replace(event, detail={**event.detail, **asked}) for event in turned)
         elif (before.mode, before.mode_until) != (after.mode, after.mode_until):

@@ -304,8 +304,7 @@ class NameServer:
             kind = EventKind.LATE_HEARTBEAT
         # An event tells the silence before this beat, so it is made before the beat is taken.
         events = [] if kind is None else [broker_event(kind, replica, reason, now=now)]
-        if self._every_heartbeat:
-            events.append(broker_event(EventKind.HEARTBEAT, replica, now=now))
+        beats = (broker_event(EventKind.HEARTBEAT, replica, now=now),) if self._every_heartbeat else ()
         silence = now - pulse.last_seen
         replica.punctuality.add(silence)
         pulse.beat(now=now, stream=stream, hand_over=hand_over)
@@ -324,7 +323,7 @@ class NameServer:
             replica.protected_from = Reason.PROBE
         if replica.state is not before:
             self.routes.refresh(group)
-        return tuple(events)
+        return (*events, *beats)
 
     def end_stream(
         self, identity: BrokerIdentity, generation: int, *, stream: int, now: float, by_us: bool = False

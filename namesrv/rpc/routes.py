@@ -60,7 +60,7 @@ class RouteServicer:
         try:
             answer = self._answers.current(query.topic, query.cluster, query.zone)
         except TopicNotFound:
-            (self._not_ready if self._is_warming() else self._not_found)()
+            self._count_unknown()
             raise
         if query.known_digest == answer.digest:
             self._unchanged()
@@ -83,7 +83,8 @@ class RouteServicer:
             try:
                 answer = self._answers.current(known.topic, query.cluster, query.zone)
             except TopicNotFound:
-                (rest.left_out if self._is_warming() else rest.not_found).append(known.topic)
+                is_missing = self._count_unknown()
+                (rest.not_found if is_missing else rest.left_out).append(known.topic)
                 continue
             if known.revision.digest == answer.digest:
                 rest.unchanged.append(known.topic)
@@ -98,7 +99,6 @@ class RouteServicer:
                 rested_at = self._clock.monotonic()
         self._ok(len(routes))
         self._unchanged(len(rest.unchanged))
-        self._not_found(len(rest.not_found))
         return b"".join([*routes, rest.SerializeToString()])
 
     async def watch_topic_routes(self, request: bytes, write: Write, peer: str) -> None:
@@ -138,8 +138,11 @@ class RouteServicer:
             node_state=codec.node_state(self._state()),
         )
 
-    def _is_warming(self) -> bool:
-        return self._state() is NodeState.WARMING
+    def _count_unknown(self) -> bool:
+        """Count a topic without a route; return whether this node knows that there is none."""
+        is_missing = self._state() is not NodeState.WARMING
+        (self._not_found if is_missing else self._not_ready)()
+        return is_missing
 
 
 def _query_violations(query: wire.GetTopicRoutesRequest | wire.WatchTopicRoutesRequest) -> Iterator[FieldViolation]:

@@ -10,6 +10,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from namesrv.core.liveness import LATE_AFTER_INTERVALS
 from namesrv.core.model import NodeState
 from namesrv.rpc.admin import AdminServicer
 from namesrv.rpc.calls import Calls
@@ -34,15 +35,21 @@ SERVER_OPTIONS = (
     ("grpc.server.max_pending_requests_hard_limit", 30_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    # Finds half-open connections. Not shorter than the expiry: a stopped agent is judged by its silence alone.
+    # Finds half-open connections, together with the time that a ping may take (below).
     ("grpc.keepalive_time_ms", 120_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.max_concurrent_streams", 1_000),
     # Two daemons must not share a port unnoticed.
     ("grpc.so_reuseport", 0),
 )
 
 log = logging.getLogger(__name__)
+
+
+def server_options(longest_interval: float) -> list[tuple[str, int]]:
+    """The options of a server whose agents may beat as seldom as that, seconds."""
+    # gRPC pings of its own accord when data comes, and hangs up when there is no answer within this time: 60 s by
+    # default, measured on an agent that was stopped right after a beat.
+    return [*SERVER_OPTIONS, ("grpc.http2.ping_timeout_ms", int(LATE_AFTER_INTERVALS * longest_interval * 1000))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +62,14 @@ class Servicers:
 
 
 class Server:
-    """Listens from :meth:`bind`, serves from :meth:`start`, until :meth:`stop`."""
+    """Listens from :meth:`bind`, serves from :meth:`start`, until :meth:`stop`.
 
-    def __init__(self) -> None:
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+    ``longest_interval``: of heartbeats, seconds. An agent that stands still is judged by its silence alone, so the
+    transport must not hang up on it before the end of its stream says no more than that.
+    """
+
+    def __init__(self, *, longest_interval: float) -> None:
+        self._server = grpc.aio.server(options=server_options(longest_interval))
         self._health = health.aio.HealthServicer()
         self._serving: tuple[Servicers, Calls] | None = None
         self._showing: set[asyncio.Task[None]] = set()

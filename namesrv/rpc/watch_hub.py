@@ -6,8 +6,8 @@ integer, then by digest. It looks at the table's number of changes instead of be
 missed. A watcher has a slot for each of its topics, full or empty, and a full one is filled once however often the
 route changes: its memory is bounded by its topics, and a reader that does not read holds up nobody.
 
-Within a boot the counters that a watcher is sent for a topic rise: it remembers the last one, and is sent nothing that
-is not above it.
+Within a boot the counters that a watcher is sent for a topic rise: it remembers the last one, and a slot is filled only
+by a change above it.
 """
 
 from __future__ import annotations
@@ -235,7 +235,8 @@ class WatchHub:
         while watcher.slots:
             watched = next(iter(watcher.slots))
             since = watcher.slots.pop(watched)
-            if not watched.news or watched.counter <= watcher.told[watched]:
+            if not watched.news:
+                # A warming node lost it after this slot was filled; what it says next fills the slot again.
                 continue
             watcher.told[watched] = watched.counter
             watcher.writing_since = since
@@ -314,7 +315,7 @@ class WatchHub:
                     self._coalesced.inc()
                 else:
                     watcher.slots[watched] = watched.found_at
-                watcher.woken.set()
+                    watcher.woken.set()
             if number % WAKES_AT_ONCE == 0:
                 await self._clock.sleep(0)
 

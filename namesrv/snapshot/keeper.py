@@ -112,8 +112,8 @@ class SnapshotKeeper:
     def _taking(self) -> Callable[[], Round]:
         """List what there is now; return the rest of the work, which is the thread's.
 
-        What the list is made of is frozen, and replaced when it changes. 10,000 brokers take 2 to 4 ms, for no object is
-        made for each of them.
+        What the list is made of is frozen, and replaced when it changes. 10,000 brokers take 2 to 4 ms, for no object
+        is made for each of them.
         """
         core = self._core
         replicas = [replica for _, replica in core.members()]

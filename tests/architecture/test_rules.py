@@ -20,6 +20,7 @@ BATCH = ("spark_jobs/", "client/pointsman_client/ctl/")
 CATCHES_EVERYTHING = {
     "namesrv/rpc/calls.py": "the border: every fault becomes a status",
     "namesrv/history/recorder.py": "the writer's loop: the disk may refuse in any way",
+    "namesrv/snapshot/keeper.py": "a round of the snapshot: the disk may refuse in any way",
     "broker_agent/probe/prober.py": "the border to foreign code: a fault of a probe is a failed look",
     "broker_agent/__main__.py": "the edge of the task group",
     "spark_jobs/cli.py": "the edge of the command: a fault is one line and exit 2",
@@ -45,12 +46,21 @@ def clock_reads(tree: ast.AST) -> Iterator[str]:
                 yield f"line {node.lineno}"
 
 
-@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), ROOT / "namesrv" / "README.md"], ids=name)
+PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "namesrv" / "README.md", *sorted((ROOT / "deploy").rglob("README.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_a_page_has_no_placeholder_and_every_file_it_links_to_is_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"@[A-Z]+@", text) == []
     links = re.findall(r"\]\(([^)#]+)\)", text)
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_the_index_of_deploy_names_every_folder() -> None:
+    index = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
+    folders = [path.name for path in (ROOT / "deploy").iterdir() if path.is_dir() and path.name != "__pycache__"]
+    assert [folder for folder in folders if f"| [{folder}](" not in index] == []
 
 
 @pytest.mark.parametrize("path", sources(), ids=name)

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -18,54 +13,9 @@ import pytest
 from pointsman.v1.registration_service_pb2 import KeepAliveRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from tests.fakes import wire
+from tests.fakes.name_server_process import daemon
 
 pytestmark = pytest.mark.e2e
-
-COMMAND = Path(sys.executable).with_name("pointsman-namesrv")
-
-
-class Daemon:
-    """A running process, its log lines and its address."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self.lines: list[dict[str, Any]] = []
-        self.addr = ""
-
-    async def until(self, message: str) -> dict[str, Any]:
-        """Read its log until a message."""
-        assert self.process.stderr is not None
-        async with asyncio.timeout(20):
-            async for line in self.process.stderr:
-                self.lines.append(json.loads(line))
-                if self.lines[-1]["message"] == message:
-                    return self.lines[-1]
-        raise AssertionError(f"it ended without saying {message!r}: {self.lines}")
-
-    async def end(self) -> int:
-        """Wait for its exit code."""
-        async with asyncio.timeout(20):
-            await self.process.communicate()
-        assert self.process.returncode is not None
-        return self.process.returncode
-
-
-@asynccontextmanager
-async def daemon(folder: Path, *arguments: str, listen: str = "127.0.0.1:0") -> AsyncIterator[Daemon]:
-    environment = os.environ | {
-        "NAMESRV_MONITORING__LISTEN": "127.0.0.1:0",
-        "NAMESRV_HISTORY__DIRECTORY": str(folder / "history"),
-    }
-    process = await asyncio.create_subprocess_exec(
-        COMMAND, "--listen", listen, *arguments, env=environment, stderr=asyncio.subprocess.PIPE
-    )
-    running = Daemon(process)
-    try:
-        yield running
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
@@ -118,12 +68,12 @@ async def test_after_a_sigkill_everything_older_than_a_second_is_on_the_disk(tmp
         async with grpc.aio.insecure_channel(addr) as channel:
             await RegistrationServiceStub(channel).RegisterBroker(wire.registration(wire.topic("orders")))
         async with asyncio.timeout(5):
-            while "REGISTERED" not in _history(tmp_path):  # noqa: ASYNC110  # another process writes it
+            while "TOPICS" not in _history(tmp_path):  # noqa: ASYNC110  # another process writes it
                 await asyncio.sleep(0.05)
         running.process.kill()
         await running.end()
     events = [json.loads(line)["event"] for line in _history(tmp_path).splitlines()]
-    assert events == ["NAMESRV_STARTED", "NAMESRV_READY", "REGISTERED"]
+    assert events == ["NAMESRV_STARTED", "NAMESRV_READY", "REGISTERED", "TOPICS"]
 
 
 def _history(folder: Path) -> str:

@@ -5,6 +5,7 @@ Runs in threads of its own so that a scrape of a large registry does not hold th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import socket
@@ -12,11 +13,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from socketserver import TCPServer, ThreadingMixIn
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
+from pointsman.service.clock import SystemClock
 from pointsman.wire.names import split_addr
 
 if TYPE_CHECKING:
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_SECONDS = 5.0
+"""Longest wait for the next bytes of a request."""
+WHOLE_REQUEST_SECONDS = 10.0
+"""After which a connection is hung up on, however steadily it trickles."""
+MAX_CONNECTIONS = 64
+"""Each has a thread; one more is hung up on at once."""
 STOP_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 0.05
 """How soon a stop is noticed."""
@@ -40,6 +47,31 @@ class CannotListen(Exception):
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     request_queue_size = 128
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  # the base's arguments
+        self._clock = SystemClock()
+        self._open: dict[socket.socket, float] = {}
+        super().__init__(*args, **kwargs)
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  # the base's signature
+        if len(self._open) >= MAX_CONNECTIONS:
+            super().shutdown_request(request)
+            return
+        self._open[request] = self._clock.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401  # as above
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Hang up on whoever takes too long. Called by the server's loop between requests."""
+        super().service_actions()
+        now = self._clock.monotonic()
+        for request, since in list(self._open.items()):
+            if now - since > WHOLE_REQUEST_SECONDS:
+                with contextlib.suppress(OSError):  # it ended meanwhile
+                    request.shutdown(socket.SHUT_RDWR)
 
     def server_bind(self) -> None:
         TCPServer.server_bind(self)  # HTTPServer's asks DNS for the name of this machine, and waits for it

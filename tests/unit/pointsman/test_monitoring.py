@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import urllib.error
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
+from pointsman.service import monitoring
 from pointsman.service.monitoring import CannotListen, MonitoringServer
 
 HEALTH: dict[str, object] = {"brokers": 3}
@@ -95,3 +97,24 @@ def test_it_listens_on_ipv6_too(health: Health) -> None:
 
 def test_a_server_that_never_started_stops_at_once(health: Health) -> None:
     MonitoringServer("127.0.0.1:0", registry=CollectorRegistry(), health=health).stop()
+
+
+def test_a_connection_that_trickles_is_hung_up_on(server: MonitoringServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitoring, "WHOLE_REQUEST_SECONDS", 0.2)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
+        slow.sendall(b"GET /metrics HTTP/1.1\r\n")  # and no end of its headers
+        assert slow.recv(1) == b""
+
+
+def test_more_connections_than_there_are_threads_for_are_hung_up_on(
+    server: MonitoringServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitoring, "MAX_CONNECTIONS", 2)
+    with contextlib.ExitStack() as connections:
+        idle = [
+            connections.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+            for _ in range(3)
+        ]
+        assert idle[2].recv(1) == b""
+        idle[0].sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert idle[0].recv(100).startswith(b"HTTP/1.0 200")

@@ -1,0 +1,130 @@
+"""Faults on real processes, at intervals of a second: the same as in tests/chaos, where they take minutes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import pytest
+
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from tests.fakes import faults, wire
+from tests.fakes.faults import Pace
+from tests.fakes.name_server_view import look
+from tests.fakes.real_name_server import RealNameServer, real_name_server
+
+pytestmark = pytest.mark.e2e
+
+FAST = Pace(interval=1.0, expiry=3.0)
+WARM = {"server.warm_up_seconds": 0}
+
+
+@pytest.mark.redis
+async def test_a_killed_broker_is_out_of_the_routes_of_every_name_server_once(tmp_path: Path) -> None:
+    settings = WARM | {"liveness.stream_grace_seconds": 1.0}
+    async with (
+        real_name_server(tmp_path / "n1", settings=settings) as first,
+        real_name_server(tmp_path / "n2", node="node-2", settings=settings) as second,
+    ):
+        kills = await faults.killed_broker(
+            [first, second], tmp_path, brokers=5, pace=FAST, settle=FAST.expiry + 0.5, patience=15
+        )
+    for kill in kills:
+        assert kill.seconds <= 1.0 + faults.SWEEP_SECONDS
+        assert (kill.removals, kill.others) == (1, 4)
+
+
+async def test_a_broker_that_beats_in_single_calls_goes_by_its_silence_once(tmp_path: Path) -> None:
+    async with real_name_server(tmp_path, settings=WARM) as server:
+        kill = await faults.silent_broker(server, pace=FAST, patience=15)
+    assert FAST.expiry <= kill.seconds <= FAST.expiry + faults.SWEEP_SECONDS
+    assert (kill.removals, kill.others) == (1, 0)
+
+
+async def test_a_stopped_agent_is_judged_by_its_silence_alone(tmp_path: Path) -> None:
+    pace = Pace(interval=1.0, expiry=8.0)
+    async with real_name_server(tmp_path / "n1", settings=WARM) as server:
+        suspect, gone = await asyncio.gather(
+            faults.stopped_agent(server, tmp_path / "a", "a", pace, stop=6.0),
+            faults.stopped_agent(server, tmp_path / "b", "b", pace, stop=11.0),
+        )
+    assert suspect == [("REGISTERED", ""), ("SUSPECTED", "SILENCE"), ("RECOVERED", "HEARTBEAT")]
+    assert gone == [("REGISTERED", ""), ("SUSPECTED", "SILENCE"), ("EXPIRED", "SILENCE"), ("REGISTERED", "")]
+
+
+async def test_a_name_server_that_stood_still_for_longer_than_the_expiry_removes_nobody(tmp_path: Path) -> None:
+    async with real_name_server(tmp_path, settings=WARM) as server:
+        pause = await faults.stopped_name_server(server, brokers=10, pace=FAST, stop=5.0)
+    assert (pause.removals, pause.known) == (0, 10)
+    assert pause.event_seconds == pytest.approx(5.0, abs=1.0)
+    assert pause.metric_seconds == pytest.approx(pause.event_seconds, abs=0.5)
+
+
+async def test_the_guard_keeps_a_cluster_that_lost_most_of_its_brokers_at_once_and_lets_go_when_they_are_back(
+    tmp_path: Path,
+) -> None:
+    async with real_name_server(tmp_path, settings=WARM) as server:
+        cuts = await faults.cut_clusters(server, brokers=10, cut={"few": 3, "most": 6, "all": 10}, pace=FAST, stop=9.0)
+    few, most, everyone = cuts["few"], cuts["most"], cuts["all"]
+    assert (few.expired, few.states, few.guard_events, few.metric) == (3, {"UP": 7}, [], 0)
+    assert (most.expired, most.states, most.metric) == (0, {"UP": 4, "PROTECTED": 6}, 1)
+    assert (everyone.expired, everyone.states, everyone.metric) == (0, {"PROTECTED": 10}, 1)
+    for cut in cuts.values():
+        assert cut.states_afterwards == {"UP": 10}
+    for cut in (most, everyone):
+        assert cut.guard_events == ["GUARD_ON", "GUARD_OFF"]
+
+
+async def register_many(server: RealNameServer, count: int, *, first: int = 0) -> None:
+    async with grpc.aio.insecure_channel(server.addr) as channel:
+        stub = RegistrationServiceStub(channel)
+        for number in range(first, first + count):
+            who = wire.identity(name=f"b{number}", addr=f"10.0.0.1:{10_000 + number}")
+            await stub.RegisterBroker(wire.registration(wire.topic("orders"), who=who, labels={"note": "x" * 100}))
+
+
+async def until_metric(server: RealNameServer, name: str, value: float) -> None:
+    async with asyncio.timeout(15):
+        while await server.metric(name) != value:  # noqa: ASYNC110  # the server's thread sets it
+            await asyncio.sleep(0.1)
+
+
+async def serves(server: RealNameServer, count: int) -> None:
+    async with look(server.addr) as view:
+        assert len(await view.brokers()) == count
+
+
+async def test_a_disk_that_is_full_and_then_read_only_holds_up_nothing_and_is_written_again_when_it_can_be(
+    tmp_path: Path,
+) -> None:
+    with faults.small_disk(tmp_path / "history", "256k") as disk:
+        async with real_name_server(tmp_path, settings=WARM) as server:
+            filler = await asyncio.to_thread(faults.fill, disk)
+            await register_many(server, 50)
+            await until_metric(server, "namesrv_history_failing", 1)
+            await serves(server, 50)
+
+            await asyncio.to_thread(faults.make_read_only, disk)
+            await register_many(server, 50, first=50)
+            await serves(server, 100)
+            assert await server.metric("namesrv_history_failing") == 1
+            assert await server.metric("namesrv_history_queue_rows") >= 100
+
+            await asyncio.to_thread(faults.make_writable, disk, filler)
+            await until_metric(server, "namesrv_history_failing", 0)
+            assert await server.metric("namesrv_history_rows_dropped_total") == 0
+            rows = server.events("REGISTERED")
+    assert [row["broker_name"] for row in rows] == [f"b{number}" for number in range(100)]
+
+
+async def test_a_quota_that_lets_no_file_grow_holds_up_nothing(tmp_path: Path) -> None:
+    async with real_name_server(tmp_path, settings=WARM) as server:
+        faults.refuse_to_write(server.pid, refuse=True)
+        await register_many(server, 20)
+        await until_metric(server, "namesrv_history_failing", 1)
+        await serves(server, 20)
+        faults.refuse_to_write(server.pid, refuse=False)
+        await until_metric(server, "namesrv_history_failing", 0)
+        assert await server.metric("namesrv_history_rows_dropped_total") == 0
+        assert len(server.events("REGISTERED")) == 20

@@ -1,0 +1,45 @@
+"""Every sample configuration is one that the command accepts, equals its defaults, and says which command it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_agent.config import AgentConfig, BrokerSection, NameServersSection
+from broker_agent.config import load as load_agent
+from namesrv.config import NameServerConfig
+from namesrv.config import load as load_name_server
+from spark_jobs.parameters import FlapParameters
+from spark_jobs.parameters import load as load_parameters
+
+FOLDER = Path(__file__).parents[3] / "deploy" / "config"
+
+SAMPLES: dict[str, tuple[Callable[[Path], Any], Any]] = {
+    "namesrv.example.toml": (lambda file: load_name_server(file, {}), NameServerConfig()),
+    "agent.example.toml": (
+        lambda file: load_agent(file, {}),
+        AgentConfig(
+            broker=BrokerSection(cluster="DefaultCluster", name="broker-a", addr="127.0.0.1:6379"),
+            name_servers=NameServersSection(addrs=("127.0.0.1:9876",)),
+        ),
+    ),
+    "report.example.toml": (load_parameters, FlapParameters()),
+}
+
+
+def test_every_sample_is_held_to_its_defaults() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == set(SAMPLES)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_equals_the_defaults(name: str) -> None:
+    load, defaults = SAMPLES[name]
+    assert load(FOLDER / name) == defaults
+
+
+def test_the_reports_sample_shows_every_number() -> None:
+    shown = {line.split(" = ")[0] for line in (FOLDER / "report.example.toml").read_text().splitlines()}
+    assert set(FlapParameters.__dataclass_fields__) <= shown

@@ -1,0 +1,142 @@
+"""The Containerfile as text: its stages, whom they run as, and that what is copied and started is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from broker_agent.config import load as load_agent
+from namesrv.config import load as load_name_server
+
+ROOT = Path(__file__).parents[3]
+CONTAINER = ROOT / "deploy" / "container"
+INSTALLED = Path(sys.executable).parent
+IMAGES = ["report", "agent", "namesrv"]
+
+
+@dataclass
+class Stage:
+    """One FROM and what follows it."""
+
+    base: str
+    name: str
+    instructions: list[tuple[str, str]] = field(default_factory=list)
+
+    def all(self, instruction: str) -> list[str]:
+        return [value for given, value in self.instructions if given == instruction]
+
+
+def stages() -> dict[str, Stage]:
+    text = (CONTAINER / "Containerfile").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    found: dict[str, Stage] = {}
+    for line in re.sub(r"\\\n\s*", " ", "\n".join(lines)).splitlines():
+        instruction, value = line.split(maxsplit=1)
+        if instruction == "FROM":
+            base, name = value.split(" AS ")
+            found[name] = Stage(base, name)
+        elif found:
+            list(found.values())[-1].instructions.append((instruction, value))
+    return found
+
+
+def inherited(name: str, instruction: str) -> list[str]:
+    """What an image has of an instruction, its bases' first."""
+    found = stages()
+    stage = found[name]
+    above = inherited(stage.base, instruction) if stage.base in found else []
+    return above + stage.all(instruction)
+
+
+def environment(name: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for value in inherited(name, "ENV") for word in value.split())
+
+
+def test_the_images_are_these_and_the_name_server_is_the_default() -> None:
+    assert list(stages())[-3:] == IMAGES
+    assert {stage.base for stage in stages().values()} == {"${PYTHON}", "builder", "base"}
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_runs_unprivileged_without_a_shell_and_stops_on_sigterm(image: str) -> None:
+    assert inherited(image, "USER") == ["65532:65532"]
+    assert inherited(image, "STOPSIGNAL") == ["SIGTERM"]
+    (entry,) = inherited(image, "ENTRYPOINT")
+    (program,) = json.loads(entry)
+    assert (INSTALLED / Path(program).name).is_file()
+    for command in inherited(image, "CMD"):
+        assert isinstance(json.loads(command), list)
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_nothing_is_written_into_an_image_after_it_has_its_user(image: str) -> None:
+    kinds = [kind for kind, _ in stages()[image].instructions]
+    assert {"RUN", "COPY", "ADD"} & set(kinds[kinds.index("USER") :]) == set()
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_holds_of_its_builder_the_installed_package_alone(image: str) -> None:
+    (copied,) = inherited(image, "COPY")
+    builder = "report-builder" if image == "report" else "builder"
+    assert copied == f"--from={builder} /opt/pointsman /opt/pointsman"
+    assert inherited(image, "ADD") == []
+
+
+def test_what_the_builder_copies_is_there_and_is_what_the_wheel_is_made_of() -> None:
+    sources = [word for value in stages()["builder"].all("COPY") for word in value.split()[:-1]]
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    needed = {Path(package).parts[0] for package in packages} | {"pyproject.toml", project["project"]["readme"]}
+    assert set(sources) == needed
+    let_in = (CONTAINER / "Containerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    assert {line[1:] for line in let_in if line.startswith("!")} == needed
+
+
+def test_the_extras_that_are_installed_exist_and_none_is_for_developers() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = (CONTAINER / "Containerfile").read_text(encoding="utf-8")
+    extras = {extra for group in re.findall(r"/src\[([a-z,]+)\]", text) for extra in group.split(",")}
+    assert extras == {"cli", "redis", "spark"}
+    assert extras <= set(project["optional-dependencies"])
+
+
+def test_the_base_has_a_python_that_we_run_on_and_a_java_that_spark_runs_on() -> None:
+    text = (CONTAINER / "Containerfile").read_text(encoding="utf-8")
+    (version, release) = re.findall(r"^ARG PYTHON=\S+/python:([0-9.]+)-slim-([a-z]+)$", text, re.MULTILINE)[0]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"Programming Language :: Python :: {version}" in project["classifiers"]
+    # Debian 12 is the last one with Java 17.
+    assert (release, "openjdk-17-jre-headless" in text) == ("bookworm", True)
+
+
+def test_the_settings_in_the_images_exist_and_open_the_ports_that_are_exposed() -> None:
+    name_server = load_name_server(None, environment("namesrv"))
+    ports = [listen.split(":")[1] for listen in (name_server.server.listen, name_server.monitoring.listen)]
+    assert inherited("namesrv", "EXPOSE") == [" ".join(ports)]
+    agent = load_agent(ROOT / "deploy/config/agent.example.toml", environment("agent"))
+    assert inherited("agent", "EXPOSE") == [agent.monitoring.listen.split(":")[1]]
+
+
+def test_what_the_name_server_keeps_stands_in_its_volume() -> None:
+    assert json.loads(inherited("namesrv", "VOLUME")[0]) == inherited("namesrv", "WORKDIR")
+    assert json.loads(inherited("report", "VOLUME")[0]) == inherited("report", "WORKDIR")
+    (made,) = [value for value in inherited("namesrv", "RUN") if "install -d" in value]
+    for volume in inherited("namesrv", "WORKDIR") + inherited("report", "WORKDIR"):
+        assert f" {volume}" in made
+
+
+def test_the_name_server_is_asked_for_its_health_without_a_shell() -> None:
+    (check,) = inherited("namesrv", "HEALTHCHECK")
+    command = json.loads(check[check.index("[") :])
+    assert [Path(command[0]).name, *command[1:]] == ["pointsmanctl", "health"]
+    assert (INSTALLED / "pointsmanctl").is_file()
+    start = re.findall(r"--start-period=(\d+)s", check)
+    assert float(start[0]) >= load_name_server(None, {}).server.warm_up_seconds
+    assert inherited("agent", "HEALTHCHECK") == ["NONE"]

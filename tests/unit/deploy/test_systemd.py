@@ -1,0 +1,185 @@
+"""The systemd units: they start commands that exist, with options that exist, and settings that exist."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import broker_agent.__main__
+import namesrv.__main__
+import namesrv.app
+from broker_agent.config import load as load_agent
+from namesrv.config import load as load_name_server
+from pointsman.service.config import to_toml
+from spark_jobs.cli import build_parser
+from tests.fakes.unit_file import UnitFile
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+SYSTEMD = DEPLOY / "systemd"
+CONFIG = DEPLOY / "config"
+INSTALLED = Path(sys.executable).parent
+UNITS = sorted(path for path in SYSTEMD.iterdir() if path.suffix in {".service", ".timer"})
+SERVICES = [path for path in UNITS if path.suffix == ".service"]
+DAEMONS = ["pointsman-namesrv.service", "pointsman-agent@.service"]
+WORST_EXPOSURE = 1.5
+"""Of systemd-analyze security, from 0 (nothing in reach) to 10."""
+
+
+def unit(name: str) -> UnitFile:
+    return UnitFile(SYSTEMD / name)
+
+
+def variables(name: str) -> dict[str, str]:
+    """The settings of an environment file, those that are commented out as well."""
+    lines = (SYSTEMD / name).read_text(encoding="utf-8").splitlines()
+    return {match[1]: match[2] for line in lines if (match := re.fullmatch(r"#?([A-Z][A-Z_0-9]+)=(.*)", line))}
+
+
+def test_the_name_servers_unit_starts_it_with_the_sample_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    program, *arguments = unit("pointsman-namesrv.service").command()
+    assert program == "/opt/pointsman/bin/pointsman-namesrv"
+    assert arguments == ["--config", "/etc/pointsman/namesrv.toml"]
+    sample = str(CONFIG / "namesrv.example.toml")
+    assert namesrv.__main__.main([arguments[0], sample, "config", "check"]) == 0
+    assert "good" in capsys.readouterr().out
+
+
+def test_the_agents_unit_starts_it_with_the_sample_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    program, *arguments = unit("pointsman-agent@.service").command(i="redis-server")
+    assert program == "/opt/pointsman/bin/pointsman-agent"
+    assert arguments == ["--config", "/etc/pointsman/agent/redis-server.toml"]
+    sample = str(CONFIG / "agent.example.toml")
+    assert broker_agent.__main__.main([arguments[0], sample, "config", "check"]) == 0
+    assert "ok" in capsys.readouterr().out
+
+
+def test_the_reports_unit_asks_for_yesterday_in_utc(tmp_path: Path) -> None:
+    shell, option, script, program, *arguments = unit("pointsman-report.service").command(S="/var/lib")
+    assert (shell, program) == ("/bin/sh", "/opt/pointsman/bin/pointsman-report")
+    echo = tmp_path / "echo"
+    echo.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    echo.chmod(0o755)
+    before = datetime.now(UTC).date()
+    said = subprocess.run([shell, option, script, echo, *arguments], capture_output=True, text=True, check=True)
+    asked = build_parser().parse_args(said.stdout.splitlines())
+    assert asked.command == "nightly"
+    assert asked.date in {before - timedelta(days=1), datetime.now(UTC).date() - timedelta(days=1)}
+    assert asked.history == ["/run/pointsman-report/history"]
+    assert asked.warehouse == "/var/lib/pointsman-report/warehouse"
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.name)
+def test_a_unit_starts_a_command_that_is_installed(path: Path) -> None:
+    started = [Path(word).name for word in UnitFile(path).command() if word.startswith("/opt/pointsman/bin/")]
+    assert [name for name in started if not (INSTALLED / name).is_file()] == []
+    assert len(started) == 1
+
+
+def test_the_environment_files_name_settings_that_exist() -> None:
+    name_server, agent = variables("namesrv.env"), variables("agent.env")
+    assert len(name_server) > 2
+    assert len(agent) > 2
+    load_name_server(CONFIG / "namesrv.example.toml", name_server)
+    # Without a password the name of a user is a fault, and what is a password here is none of the sample's.
+    probe = {"AGENT_PROBE__KIND": "redis", "AGENT_PROBE__PASSWORD": "x"}
+    load_agent(CONFIG / "agent.example.toml", agent | probe)
+
+
+@pytest.mark.parametrize("options", ["environment", "file"])
+def test_the_reports_options_exist(options: str) -> None:
+    given = {"environment": unit("pointsman-report.service").environment(), "file": variables("report.env")}[options]
+    arguments = ["nightly", "--date", "2026-11-20", "--warehouse", "w", *given["REPORT_OPTIONS"].split()]
+    assert build_parser().parse_args(arguments).history[0] == "/run/pointsman-report/history"
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_settings_in_a_unit_itself_exist(path: Path) -> None:
+    ours = {name: value for name, value in UnitFile(path).environment().items() if "__" in name}
+    load_name_server(None, {name: value for name, value in ours.items() if name.startswith("NAMESRV_")})
+    load_agent(CONFIG / "agent.example.toml", ours)
+
+
+def test_what_the_name_server_keeps_stands_in_its_state_directory() -> None:
+    # Relative names are below the working directory, which is the state directory.
+    service = unit("pointsman-namesrv.service")
+    assert service.one("WorkingDirectory") == f"%S/{service.one('StateDirectory')}"
+    config = load_name_server(CONFIG / "namesrv.example.toml", variables("namesrv.env"))
+    folders = [line.split('"')[1] for line in to_toml(config).splitlines() if line.startswith("directory = ")]
+    assert folders
+    assert [folder for folder in folders if Path(folder).is_absolute()] == []
+
+
+def test_the_report_reads_the_history_that_the_name_server_writes() -> None:
+    name_server, report = unit("pointsman-namesrv.service"), unit("pointsman-report.service")
+    history = load_name_server(CONFIG / "namesrv.example.toml", {}).history.directory
+    source, mounted = report.one("BindReadOnlyPaths").removeprefix("-").split(":")
+    # A dynamic user's folder stands in private/, where systemd mounts it from as root.
+    assert name_server.one("DynamicUser") == "yes"
+    assert source == f"/var/lib/private/{name_server.one('StateDirectory')}/{history}"
+    assert report.environment()["REPORT_OPTIONS"] == f"--history {mounted}"
+    # Reading is by the group: the same one, and the mask leaves it its bits.
+    assert name_server.one("Group") == report.one("Group") == "pointsman"
+    assert int(name_server.one("UMask"), 8) & 0o050 == 0
+
+
+def test_the_users_and_groups_that_stay_are_made() -> None:
+    lines = (SYSTEMD / "pointsman.sysusers.conf").read_text(encoding="utf-8").splitlines()
+    made = {tuple(line.split()[:2]) for line in lines if line and not line.startswith("#")}
+    assert made == {("g", "pointsman"), ("u", "pointsman-report")}
+    assert unit("pointsman-report.service").one("User") == "pointsman-report"
+
+
+def test_a_night_with_findings_is_no_failure_of_the_unit() -> None:
+    assert unit("pointsman-report.service").all("SuccessExitStatus") == ["1"]
+
+
+@pytest.mark.parametrize("name", DAEMONS)
+def test_a_bad_configuration_is_not_tried_again(name: str) -> None:
+    assert "2" in unit(name).one("RestartPreventExitStatus").split()
+
+
+def test_the_time_to_stop_covers_what_the_daemons_take() -> None:
+    ends = namesrv.app.HISTORY_STOP_SECONDS + namesrv.app.SNAPSHOT_STOP_SECONDS
+    name_server = load_name_server(None, {}).server.stop_grace_seconds + ends
+    agent = load_agent(CONFIG / "agent.example.toml", {}).stop.timeout_seconds
+    assert float(unit("pointsman-namesrv.service").one("TimeoutStopSec").removesuffix("s")) >= name_server + 5
+    assert float(unit("pointsman-agent@.service").one("TimeoutStopSec").removesuffix("s")) >= agent + 5
+
+
+def test_the_agent_starts_before_its_broker_and_outlives_its_failures() -> None:
+    agent = unit("pointsman-agent@.service")
+    assert agent.all("Before") == ["%i.service"]
+    assert [tie for tie in ("BindsTo", "PartOf", "Requires", "Requisite") if agent.all(tie)] == []
+
+
+@pytest.fixture
+def analyze() -> str:
+    found = shutil.which("systemd-analyze")
+    if found is None:
+        pytest.skip("systemd-analyze is not on this machine (Debian: apt-get install systemd)")
+    return found
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_finds_no_fault(path: Path, tmp_path: Path, analyze: str) -> None:
+    # It looks for the programs as well: those of this environment stand for the installed ones.
+    for each in UNITS:
+        text = each.read_text(encoding="utf-8").replace("/opt/pointsman/bin", str(INSTALLED))
+        (tmp_path / each.name).write_text(text, encoding="utf-8")
+    verified = subprocess.run([analyze, "verify", tmp_path / path.name], capture_output=True, text=True, check=False)
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.name)
+def test_a_service_can_reach_little(path: Path, analyze: str) -> None:
+    command = [analyze, "security", "--offline=true", f"--threshold={int(WORST_EXPOSURE * 10)}", str(path)]
+    judged = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "offline" in judged.stderr:
+        pytest.skip("this systemd-analyze cannot judge a file (it is older than 250)")
+    assert judged.returncode == 0, judged.stdout.splitlines()[-1]

@@ -1,0 +1,155 @@
+"""What the service manager is told, on real datagram sockets of both kinds, and that it can never hold us up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pointsman.service.sd_notify import ServiceManager, watchdog_seconds
+from tests.fakes.manual_clock import ManualClock
+
+
+class Inbox:
+    """The service manager's end of the socket."""
+
+    def __init__(self, notify_socket: str, addr: str) -> None:
+        self.notify_socket = notify_socket
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.setblocking(False)
+        self.socket.bind(addr)
+
+    def take(self) -> list[str]:
+        """Everything that has arrived: a datagram is there when its sending returns."""
+        taken = []
+        while True:
+            try:
+                taken.append(self.socket.recv(4096).decode())
+            except BlockingIOError:
+                return taken
+
+
+@pytest.fixture(params=["path", "abstract"])
+def inbox(request: pytest.FixtureRequest) -> Iterator[Inbox]:
+    with tempfile.TemporaryDirectory() as folder:  # a socket's path is at most 107 bytes; pytest's are longer
+        name = f"pointsman-{secrets.token_hex(8)}"
+        path = f"{folder}/notify"
+        made = Inbox(path, path) if request.param == "path" else Inbox(f"@{name}", f"\0{name}")
+        with made.socket:
+            yield made
+
+
+@pytest.fixture
+def manager(inbox: Inbox, clock: ManualClock) -> ServiceManager:
+    return ServiceManager({"NOTIFY_SOCKET": inbox.notify_socket, "WATCHDOG_USEC": "30000000"}, clock=clock)
+
+
+def test_each_message_is_one_datagram_in_the_words_of_systemd(manager: ServiceManager, inbox: Inbox) -> None:
+    manager.ready()
+    manager.reloading()
+    manager.stopping()
+    assert inbox.take() == ["READY=1", "RELOADING=1\nMONOTONIC_USEC=1000000000", "STOPPING=1"]
+
+
+def test_a_status_is_one_line_and_said_once(manager: ServiceManager, inbox: Inbox) -> None:
+    manager.status("warming,\n12/40 brokers heard\nREADY=1")
+    manager.status("warming, 12/40 brokers heard READY=1")
+    manager.status("ready")
+    assert inbox.take() == ["STATUS=warming, 12/40 brokers heard READY=1", "STATUS=ready"]
+
+
+async def test_the_watchdog_is_fed_three_times_in_its_interval(
+    manager: ServiceManager, inbox: Inbox, clock: ManualClock
+) -> None:
+    feeding = asyncio.create_task(manager.feed_watchdog())
+    await clock.advance(0)
+    assert inbox.take() == ["WATCHDOG=1"]
+    await clock.advance(30)
+    assert inbox.take() == ["WATCHDOG=1"] * 3
+    feeding.cancel()
+    await asyncio.gather(feeding, return_exceptions=True)
+
+
+async def test_a_loop_that_is_held_does_not_feed_the_watchdog(
+    manager: ServiceManager, inbox: Inbox, clock: ManualClock
+) -> None:
+    feeding = asyncio.create_task(manager.feed_watchdog())
+    await clock.advance(0)
+    inbox.take()
+    await clock.pause(300)
+    assert inbox.take() == ["WATCHDOG=1"]
+    feeding.cancel()
+    await asyncio.gather(feeding, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pytest.param({}, id="no-service-manager"),
+        pytest.param({"WATCHDOG_USEC": "30000000"}, id="nobody-to-tell"),
+        pytest.param({"NOTIFY_SOCKET": "/nowhere"}, id="no-watchdog"),
+        pytest.param({"NOTIFY_SOCKET": "/nowhere", "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}, id="another-process"),
+    ],
+)
+async def test_without_a_watchdog_there_is_nothing_to_feed(environment: dict[str, str], clock: ManualClock) -> None:
+    await asyncio.wait_for(ServiceManager(environment, clock=clock).feed_watchdog(), 5)
+
+
+@pytest.mark.parametrize(
+    ("environment", "seconds"),
+    [
+        pytest.param({}, None, id="not-asked"),
+        pytest.param({"WATCHDOG_USEC": "30000000"}, 30.0, id="asked"),
+        pytest.param({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": "77"}, 0.5, id="asked-of-us"),
+        pytest.param({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": "78"}, None, id="asked-of-another"),
+        pytest.param({"WATCHDOG_USEC": "0"}, None, id="zero"),
+        pytest.param({"WATCHDOG_USEC": "-5"}, None, id="negative"),
+        pytest.param({"WATCHDOG_USEC": "soon"}, None, id="no-number"),
+        pytest.param({"WATCHDOG_USEC": "²"}, None, id="a-digit-but-no-number"),
+        pytest.param({"WATCHDOG_USEC": "9" * 5_000}, None, id="endless"),
+    ],
+)
+def test_the_watchdogs_time_is_what_the_environment_says(environment: dict[str, str], seconds: float | None) -> None:
+    assert watchdog_seconds(environment, pid=77) == seconds
+
+
+def say_everything(manager: ServiceManager) -> None:
+    manager.ready()
+    manager.status("serving")
+    manager.reloading()
+    manager.stopping()
+
+
+@pytest.mark.parametrize("notify_socket", ["/nowhere/notify", "vsock:2:1234", "relative", "@", "/" + "x" * 300])
+def test_a_socket_that_cannot_be_used_is_said_once_and_ends_nothing(
+    notify_socket: str, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        say_everything(ServiceManager({"NOTIFY_SOCKET": notify_socket}, clock=clock))
+    (said,) = caplog.records
+    assert said.getMessage() == "the service manager cannot be told"
+    assert said.__dict__["facts"]["notify_socket"] == notify_socket
+
+
+@pytest.mark.parametrize("environment", [{}, {"NOTIFY_SOCKET": ""}])
+def test_without_a_service_manager_nothing_is_said_anywhere(
+    environment: dict[str, str], clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    say_everything(ServiceManager(environment, clock=clock))
+    assert caplog.records == []
+
+
+def test_a_service_manager_that_does_not_read_holds_up_nothing(
+    manager: ServiceManager, inbox: Inbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    backlog = int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text())
+    for _ in range(2 * backlog + 10):
+        manager.ready()
+    assert [record.getMessage() for record in caplog.records] == ["the service manager cannot be told"]
+    assert set(inbox.take()) == {"READY=1"}
