@@ -143,6 +143,8 @@ class Guard:
         pulse = replica.pulse
         if replica.protected_from is not None:
             return True
+        if pulse.is_well(now=now) and replica.failing_since is None:
+            return False
         if replica.health.verdict is ProbeVerdict.FAILING:
             return not _is_long_out(replica, now=now)
         if pulse.stream_broken_at is not None:
@@ -191,9 +193,13 @@ class Guard:
             return False
         if watch.active_since is not None:
             return True
-        if watch.released_at is None or replica.failing_since is not None:
+        if watch.released_at is None:
             return False
         pulse = replica.pulse
+        if replica.failing_since is not None:
+            # A probe's verdict is as old as the last beat: the rest may be passing by now.
+            released = replica.protected_from is None or now - watch.released_at > pulse.heartbeat_interval
+            return not released
         if (pulse.last_seen if pulse.stream_broken_at is None else pulse.stream_broken_at) > watch.released_at:
             return False
         return now - watch.released_at <= SUSPECT_AFTER_INTERVALS * replica.pulse.heartbeat_interval

@@ -77,6 +77,14 @@ class Pulse:
         """Seconds since the last sign of life that count against the broker: without our own pauses."""
         return now - self.last_seen - self.excused
 
+    def is_well(self, *, now: float) -> bool:
+        """Whether nothing speaks against the broker; the short way through a sweep."""
+        return (
+            self.stream_broken_at is None
+            and self.handed_over_at is None
+            and now - self.last_seen - self.excused <= SUSPECT_AFTER_INTERVALS * self.heartbeat_interval
+        )
+
     def excuse(self, seconds: float, *, now: float) -> None:
         """Take a pause of our own that ends now: no beat could be taken in it."""
         self.excused += min(seconds, now - self.last_seen)

@@ -137,6 +137,8 @@ class NameServer:
         self._lenient_since = started_at
         self._max_brokers = max_brokers
         self._count = 0
+        self._shortest_expiry: float | None = None
+        """No longer than the shortest that is declared: exact after each sweep."""
         self._every_heartbeat = every_heartbeat
 
     # --- what brokers say -------------------------------------------------------------------------------------
@@ -364,9 +366,7 @@ class NameServer:
         overdue = [
             (group, replica)
             for group, replica in self.members()
-            if replica.protected_from is not None
-            or replica.pulse.why_suspect(now=now)
-            or self._why_expired(replica, now=now)
+            if replica.protected_from is not None or not replica.pulse.is_well(now=now)
         ]
         for group, replica in sorted(overdue, key=lambda member: member[1].pulse.last_seen):
             expired = self._why_expired(replica, now=now)
@@ -377,6 +377,7 @@ class NameServer:
                 events += self._let_failing_go(group, replica, now=now)
             elif suspect is not None:
                 events += self._suspect(group, replica, suspect, now=now)
+        self._shortest_expiry = min((replica.pulse.expiry for _, replica in self.members()), default=None)
         return (*events, *self._tell_heartbeats(now=now))
 
     def excuse(self, seconds: float, *, now: float) -> tuple[Event, ...]:
@@ -477,7 +478,7 @@ class NameServer:
 
     def sweep_interval(self) -> float:
         """Seconds until the next sweep should run."""
-        return sweep_interval(min((replica.pulse.expiry for _, replica in self.members()), default=None))
+        return sweep_interval(self._shortest_expiry)
 
     # --- what operators do ------------------------------------------------------------------------------------
 
@@ -583,6 +584,8 @@ class NameServer:
             failing_since = None
         elif failing_since is None:
             failing_since = now
+        expiry = registration.expiry
+        self._shortest_expiry = expiry if self._shortest_expiry is None else min(expiry, self._shortest_expiry)
         return Replica(
             registration=registration,
             generation=self._take_generation(),

@@ -82,9 +82,7 @@ class Calls:
         """
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for method in descriptor.methods:
-            behaviour = getattr(servicer, _snake_case(method.name), None)
-            if behaviour is None:
-                continue
+            behaviour = getattr(servicer, _snake_case(method.name))
             if method.client_streaming and method.server_streaming:
                 streaming = self._counted(self._streaming(method, behaviour), method, drains=drains)
                 handlers[method.name] = grpc.stream_stream_rpc_method_handler(streaming)

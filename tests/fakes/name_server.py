@@ -51,3 +51,4 @@ async def running_name_server(
             stop.set()
     app.core.check_invariants()
     app.answers.check_invariants()
+    app.hub.check_invariants()

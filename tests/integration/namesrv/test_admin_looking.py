@@ -21,8 +21,8 @@ from tests.fakes.name_server import running_name_server
 from tests.integration.namesrv.conftest import Peer
 
 
-async def register(peer: Peer, *topics: str, name: str = "a") -> None:
-    who = wire.identity(name, addr=f"{name}:10911")
+async def register(peer: Peer, *topics: str, name: str = "a", cluster: str = "c1") -> None:
+    who = wire.identity(name, addr=f"{name}:10911", cluster=cluster)
     await peer.registration.RegisterBroker(wire.registration(*map(wire.topic, topics), who=who))
 
 
@@ -47,7 +47,7 @@ async def test_the_brokers_that_flap_most_come_first_those_that_are_gone_include
 ) -> None:
     for _ in range(2):
         await register(peer, name="bad")
-        await register(peer, name="poor")
+        await register(peer, name="poor", cluster="c3")
         await clock.advance(130)
     await register(peer, name="bad")
     await register(peer, name="good")

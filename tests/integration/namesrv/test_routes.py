@@ -7,10 +7,17 @@ import pytest
 from grpc_status import rpc_status
 
 from namesrv.app import NameServerApp
+from namesrv.core.model import NodeState
+from namesrv.rpc import routes
+from pointsman.v1.broker_pb2 import NODE_STATE_READY, NODE_STATE_WARMING
 from pointsman.v1.route_service_pb2 import (
     GetClusterInfoRequest,
     GetTopicRouteRequest,
+    GetTopicRoutesRequest,
+    GetTopicRoutesResponse,
+    KnownRoute,
     ListTopicsRequest,
+    Revision,
     TopicRoute,
 )
 from pointsman.wire.errors import read_status
@@ -22,13 +29,22 @@ from tests.integration.namesrv.conftest import Peer
 SLAVE = wire.identity(broker_id=1, addr="10.0.0.2:10911")
 
 
-async def route(peer: Peer, topic: str = "orders", **more: str) -> TopicRoute:
-    return (await peer.route.GetTopicRoute(GetTopicRouteRequest(topic=topic, **more))).route
+async def route(peer: Peer, topic: str = "orders", *, cluster: str = "", zone: str = "") -> TopicRoute:
+    request = GetTopicRouteRequest(topic=topic, cluster=cluster, zone=zone)
+    return (await peer.route.GetTopicRoute(request)).route
 
 
 def answers(server: NameServerApp, source: str) -> float:
     value = server.metrics.registry.get_sample_value("namesrv_route_answers_total", {"source": source})
     return value or 0.0
+
+
+def queries(server: NameServerApp) -> dict[str, float]:
+    value = server.metrics.registry.get_sample_value
+    return {
+        result: value("namesrv_route_queries_total", {"result": result}) or 0.0
+        for result in ("ok", "unchanged", "not_found", "not_ready")
+    }
 
 
 async def test_the_second_query_is_served_from_the_bytes_of_the_first(server: NameServerApp, peer: Peer) -> None:
@@ -79,6 +95,120 @@ async def test_the_same_route_has_the_same_digest_on_another_node_whatever_came_
         here, there = await route(peer), await route(other_peer)
     assert here.revision.digest == there.revision.digest
     assert here.revision.boot != there.revision.boot
+
+
+async def test_a_known_digest_from_whatever_node_is_answered_with_the_revision_alone(
+    server: NameServerApp, peer: Peer, clock: ManualClock
+) -> None:
+    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
+    async with running_name_server(clock=clock) as other, grpc.aio.insecure_channel(other.addr) as channel:
+        await Peer(channel).registration.RegisterBroker(wire.registration(wire.topic("orders")))
+        known = (await route(Peer(channel))).revision.digest
+    here = await route(peer)
+    for _ in range(2):
+        answer = await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders", known_digest=known))
+        assert (answer.HasField("route"), answer.unchanged) == (False, here.revision)
+    assert answers(server, "built") == 1
+
+    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders", 8)))
+    answer = await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders", known_digest=known))
+    assert (answer.route.queue_datas[0].read_queue_nums, answer.HasField("unchanged")) == (8, False)
+    assert queries(server) == {"ok": 2, "unchanged": 2, "not_found": 0, "not_ready": 0}
+
+
+async def many(peer: Peer, *topics: str, cluster: str = "", zone: str = "") -> GetTopicRoutesResponse:
+    return await peer.route.GetTopicRoutes(
+        GetTopicRoutesRequest(topics=[KnownRoute(topic=topic) for topic in topics], cluster=cluster, zone=zone)
+    )
+
+
+def parts(answer: GetTopicRoutesResponse) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Topics of the routes, unchanged, not found, left out."""
+    routes = [found.topic for found in answer.routes]
+    return routes, list(answer.unchanged), list(answer.not_found), list(answer.left_out)
+
+
+async def test_many_routes_are_those_of_single_queries_in_the_order_asked_for(
+    server: NameServerApp, peer: Peer
+) -> None:
+    names = [f"t{number}" for number in range(5)]
+    await peer.registration.RegisterBroker(wire.registration(*map(wire.topic, names), zone="z1"))
+    single = [await route(peer, name) for name in reversed(names)]
+    answer = await many(peer, *reversed(names), "nowhere")
+    assert list(answer.routes) == single
+    assert parts(answer) == (names[::-1], [], ["nowhere"], [])
+    assert answers(server, "built") == 5
+
+    known = [KnownRoute(topic=r.topic, revision=Revision(boot=9, digest=r.revision.digest)) for r in single[:2]]
+    known.append(KnownRoute(topic=single[2].topic, revision=Revision(digest=b"outdated")))
+    answer = await peer.route.GetTopicRoutes(GetTopicRoutesRequest(topics=known))
+    assert parts(answer) == (["t2"], ["t4", "t3"], [], [])
+    assert [len(r.broker_datas) for r in (await many(peer, "t0", cluster="c1", zone="z2")).routes] == [0]
+    assert (await many(peer, "t0", cluster="c9")).not_found == ["t0"]
+    assert queries(server) == {"ok": 12, "unchanged": 2, "not_found": 2, "not_ready": 0}
+
+
+async def test_what_does_not_fit_into_an_answer_is_left_out_and_one_route_always_fits(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["a", "b", "c"]
+    await peer.registration.RegisterBroker(wire.registration(*map(wire.topic, names)))
+    size = (await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="a"))).ByteSize()
+    for room, fitting in ((1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (3 * size, 3)):
+        monkeypatch.setattr(routes, "MAX_ANSWER_BYTES", room)
+        answer = await many(peer, *names)
+        assert parts(answer) == (names[:fitting], [], [], names[fitting:])
+        assert sum(r.ByteSize() for r in answer.routes) <= max(room, size)
+
+
+@pytest.mark.parametrize(
+    ("topics", "more", "field", "said"),
+    [
+        ([f"t{number}" for number in range(1_001)], {}, "topics", "may hold at most 1000, not 1001"),
+        (["a", "b", "a"], {}, "topics[2].topic", "stands twice in this request, not 'a'"),
+        (["a", "b c"], {}, "topics[1].topic", "may hold only letters, digits and %|_-: 'b c'"),
+        (["a"], {"cluster": "c/1"}, "cluster", "may hold only letters, digits and %|_-: 'c/1'"),
+        (["a"], {"zone": "\n"}, "zone", "must not hold control characters: '\\n'"),
+    ],
+)
+async def test_a_bad_query_for_many_is_answered_with_field_and_value(
+    peer: Peer, topics: list[str], more: dict[str, str], field: str, said: str
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await many(peer, *topics, **more)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    violations = read_status(rpc_status.from_call(refused.value)).violations
+    assert [(violation.field, violation.description) for violation in violations] == [(field, said)]
+
+
+async def test_a_warming_node_answers_what_it_knows_and_says_not_yet_of_the_rest(
+    server: NameServerApp, peer: Peer
+) -> None:
+    server.server.show(NodeState.WARMING)
+    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
+    assert (await route(peer)).topic == "orders"
+    answer = await many(peer, "orders", "nowhere")
+    assert parts(answer) == (["orders"], [], [], ["nowhere"])
+    for call in (
+        peer.route.GetTopicRoute(GetTopicRouteRequest(topic="nowhere")),
+        peer.route.GetClusterInfo(GetClusterInfoRequest(cluster="c9")),
+        peer.route.ListTopics(ListTopicsRequest(cluster="c9")),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        details = read_status(rpc_status.from_call(refused.value))
+        assert (details.code, details.facts["node_state"]) == ("NOT_READY", "WARMING")
+        assert "ask again in a few seconds, or another" in (refused.value.details() or "")
+    assert queries(server) == {"ok": 2, "unchanged": 0, "not_found": 0, "not_ready": 2}
+
+    assert (await peer.route.ListTopics(ListTopicsRequest())).node_state == NODE_STATE_WARMING
+    assert (await peer.route.GetClusterInfo(GetClusterInfoRequest())).node_state == NODE_STATE_WARMING
+    server.server.show(NodeState.READY)
+    assert (await peer.route.ListTopics(ListTopicsRequest())).node_state == NODE_STATE_READY
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await route(peer, "nowhere")
+    assert refused.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 async def test_an_unknown_topic_is_not_found(peer: Peer) -> None:

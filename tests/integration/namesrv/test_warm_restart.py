@@ -172,7 +172,7 @@ async def test_a_killed_process_comes_back_with_all_its_routes(tmp_path: Path) -
                 assert await beat(peer, who, generations[who.broker_name]) == BEAT_STATUS_OK
             assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_UP)
             async with asyncio.timeout(DEADLINE):
-                while await code_of_unknown(peer) is not grpc.StatusCode.NOT_FOUND:
+                while await code_of_unknown(peer) is not grpc.StatusCode.NOT_FOUND:  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
 
 

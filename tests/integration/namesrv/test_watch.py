@@ -318,7 +318,7 @@ async def test_a_reader_that_does_not_read_holds_up_nobody_and_gets_the_latest_a
         assert started < stuck.waiting_since < clock.now
         assert value(server, "namesrv_watch_coalesced_total") > 10
         read = [(await slow.news()).WhichOneof("news")]
-        counters = []
+        counters: list[int] = []
         while not counters or counters[-1] != latest.revision.counter:
             counters.append((await slow.route()).revision.counter)
         assert read == ["synced"]

@@ -155,9 +155,10 @@ def test_a_forced_deletion_hides_a_topic_until_its_broker_brings_another_version
     core.register(registration(FAR), now=0.0)
     done = admin.delete_topic("orders", cluster="", force=True, by=BY)
     assert (done.hidden_on, core.topic_names()) == ((A, FAR), [])
-    told = the(done.events)
-    assert (told.kind, told.reason, told.group) == (EventKind.TOPIC_DELETED, Reason.ADMIN, None)
-    assert told.detail == {"topic": "orders", "forced": True, "hidden_on": ["c1/a", "c2/a"], "by": BY}
+    assert [(told.kind, told.reason, told.group) for told in done.events] == [
+        (EventKind.TOPIC_DELETED, Reason.ADMIN, key) for key in (A, FAR)
+    ]
+    assert done.events[0].detail == {"topic": "orders", "forced": True, "by": BY}
     core.register(registration(), now=1.0)
     assert core.topic_names() == []
     core.register(registration(data_version=DataVersion(0, 0, 2)), now=2.0)
@@ -177,7 +178,7 @@ def test_a_deletion_in_one_cluster_leaves_the_others(core: NameServer, admin: Ad
     core.register(registration(), now=0.0)
     core.register(registration(FAR), now=0.0)
     done = admin.delete_topic("orders", cluster="c2", force=True, by=BY)
-    assert (done.hidden_on, the(done.events).group) == ((FAR,), GroupKey("c2", ""))
+    assert (done.hidden_on, the(done.events).group) == ((FAR,), FAR)
     assert core.routes.holders("orders") == [A]
 
 
@@ -241,7 +242,7 @@ def test_a_mode_that_alters_nothing_yet_is_told_all_the_same_and_only_once(
     core.register(registration(), now=0.0)
     assert admin.set_guard("c1", GuardMode.AUTO, seconds=None, by=BY, now=0.0).events == ()
     told = the(admin.set_guard("c1", GuardMode.OFF, seconds=None, by=BY, now=0.0).events)
-    assert (told.kind, told.detail) == (EventKind.GUARD_OFF, {"mode": "OFF", "seconds": None, "by": BY})
+    assert (told.kind, told.detail) == (EventKind.GUARD_OFF, {"mode": "OFF", "by": BY})
     assert admin.set_guard("c1", GuardMode.OFF, seconds=None, by=BY, now=1.0).events == ()
 
 

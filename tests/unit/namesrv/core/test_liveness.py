@@ -81,3 +81,48 @@ def test_the_sweep_is_a_fifth_of_the_shortest_expiry_and_at_most_five_seconds(
     shortest: float | None, interval: float
 ) -> None:
     assert sweep_interval(shortest) == interval
+
+
+@pytest.mark.parametrize(
+    ("silence", "reason"), [(270.0, None), (270.001, Reason.SILENCE)], ids=["exactly-the-expiry", "just-past-it"]
+)
+def test_our_own_pause_is_no_silence_of_the_broker(silence: float, reason: Reason | None) -> None:
+    paused = pulse()
+    paused.excuse(150.0, now=200.0)
+    assert paused.why_expired(now=silence, rules=RULES, lenient_since=LONG_AGO) == reason
+
+
+def test_of_our_pause_only_what_came_after_the_last_beat_is_credited() -> None:
+    heard = pulse()
+    heard.beat(now=90.0, stream=None, hand_over=False)
+    heard.excuse(100.0, now=100.0)
+    assert heard.silence(now=100.0) == 0.0
+    assert heard.silence(now=130.0) == 30.0
+
+
+def test_pauses_add_up_until_the_next_beat() -> None:
+    paused = pulse()
+    paused.excuse(50.0, now=60.0)
+    paused.excuse(20.0, now=90.0)
+    assert paused.silence(now=90.0) == 20.0
+    paused.beat(now=95.0, stream=None, hand_over=False)
+    assert paused.silence(now=100.0) == 5.0
+
+
+def test_a_broken_stream_and_a_hand_over_are_given_our_pause_as_well() -> None:
+    broken, left = pulse(stream=1), pulse()
+    broken.break_stream(1, now=5.0)
+    left.beat(now=5.0, stream=None, hand_over=True)
+    for one in (broken, left):
+        one.excuse(30.0, now=40.0)
+    assert broken.why_expired(now=45.0, rules=RULES, lenient_since=LONG_AGO) is None
+    assert broken.why_expired(now=45.1, rules=RULES, lenient_since=LONG_AGO) == Reason.STREAM_BROKEN
+    assert left.why_expired(now=95.0, rules=RULES, lenient_since=LONG_AGO) is None
+    assert left.why_expired(now=95.1, rules=RULES, lenient_since=LONG_AGO) == Reason.SILENCE
+
+
+def test_a_stream_that_broke_before_our_pause_is_given_the_whole_expiry() -> None:
+    broken = pulse(stream=1)
+    broken.break_stream(1, now=5.0)
+    assert broken.why_expired(now=100.0, rules=RULES, lenient_since=50.0) is None
+    assert broken.why_expired(now=120.1, rules=RULES, lenient_since=50.0) == Reason.SILENCE

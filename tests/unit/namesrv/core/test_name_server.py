@@ -7,8 +7,19 @@ from collections.abc import Iterator
 import pytest
 
 from namesrv.core.errors import BrokerUnknown, ClusterNotFound, IdentityHeld, InvalidRequest, StaleGeneration
+from namesrv.core.events import Event, EventKind
+from namesrv.core.guard import GuardMode
 from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Health, ProbeVerdict, QueueConfig, Registration
+from namesrv.core.model import (
+    BrokerIdentity,
+    BrokerState,
+    DataVersion,
+    GroupKey,
+    Health,
+    ProbeVerdict,
+    QueueConfig,
+    Registration,
+)
 from namesrv.core.name_server import BeatStatus, NameServer
 
 A = BrokerIdentity("c1", "a", 0, "10.0.0.1:10911")
@@ -111,3 +122,72 @@ def test_replicas_are_narrowed_by_cluster_and_name(core: NameServer) -> None:
     assert len(core.replicas(broker_name="a")) == 2
     with pytest.raises(ClusterNotFound):
         core.topic_names("c9")
+
+
+def cut_off(core: NameServer, count: int) -> list[tuple[BrokerIdentity, int]]:
+    """So many brokers whose time is over and whom the guard keeps."""
+    brokers = [BrokerIdentity("c1", f"b{number}", 0, f"h{number}:1") for number in range(count)]
+    held = [(broker, core.register(claim(broker), now=0.0).generation) for broker in brokers]
+    core.sweep(now=121.0)
+    assert {replica.state for _, replica in core.replicas()} == {BrokerState.PROTECTED}
+    return held
+
+
+def test_a_protected_broker_that_says_it_fails_goes_out_once_the_guard_lets_go(core: NameServer) -> None:
+    (broker, generation), *_ = cut_off(core, 3)
+    core.guard.set_mode("c1", GuardMode.OFF, until=None, now=121.0)
+    failing = Health(ProbeVerdict.FAILING, "refused")
+    answer = core.beat(broker, generation, data_version=DataVersion(0, 0, 1), health=failing, now=122.0)
+    assert [event.kind for event in answer.events] == [EventKind.PROBE_FAILED]
+    assert core.replicas()[0][1].state is BrokerState.PROBE_FAILED
+
+
+def test_the_third_new_broker_that_fails_turns_the_guard_on_and_none_is_out(core: NameServer) -> None:
+    events: list[Event] = []
+    for number in range(3):
+        broker = BrokerIdentity("c1", f"b{number}", 0, f"h{number}:1")
+        events += core.register(claim(broker, health=Health(ProbeVerdict.FAILING)), now=0.0).events
+    assert [event.kind for event in events if event.group] == [EventKind.GUARD_ON]
+    assert {replica.state for _, replica in core.replicas()} == {BrokerState.PROTECTED}
+
+
+def test_who_was_quiet_when_the_guard_ended_has_two_beats_of_time(core: NameServer) -> None:
+    held = cut_off(core, 6)
+    for broker, generation in held[:3]:
+        core.beat(broker, generation, data_version=DataVersion(0, 0, 1), now=122.0)
+    assert [event.kind for event in core.sweep(now=122.0)] == [EventKind.GUARD_OFF]
+    assert core.sweep(now=196.9) == ()
+    for broker, generation in held[:3]:
+        core.beat(broker, generation, data_version=DataVersion(0, 0, 1), now=197.0)
+    assert [event.kind for event in core.sweep(now=197.1)] == [EventKind.EXPIRED] * 3
+
+
+def test_a_thousand_brokers_that_were_lost_and_came_back_are_lost_no_more(core: NameServer) -> None:
+    core.guard.set_mode("c1", GuardMode.OFF, until=None, now=0.0)
+    brokers = [BrokerIdentity("c1", f"b{number}", 0, f"h{number}:1") for number in range(1_000)]
+    for broker in brokers:
+        core.register(claim(broker), now=0.0)
+    assert len(core.sweep(now=121.0)) == 1_000
+    for broker in brokers:
+        core.register(claim(broker), now=122.0)
+    core.sweep(now=122.0)
+    status = core.guard.status("c1")
+    assert (status.lost, status.lived) == (0, 1_000)
+
+
+def test_a_pause_shorter_than_a_second_is_credited_and_not_told(core: NameServer) -> None:
+    core.register(claim(), now=0.0)
+    assert core.excuse(0.9, now=50.0) == ()
+    assert core.sweep(now=75.9) == ()
+    (paused,) = core.excuse(1.0, now=80.0)
+    assert (paused.kind, paused.detail) == (EventKind.NAMESRV_PAUSED, {"seconds": 1.0})
+    assert [event.kind for event in core.sweep(now=121.9)] == [EventKind.SUSPECTED]
+    assert [event.kind for event in core.sweep(now=122.0)] == [EventKind.EXPIRED]
+
+
+def test_what_the_snapshot_kept_does_not_displace_whoever_registered_meanwhile(core: NameServer) -> None:
+    core.register(claim(), now=0.0)
+    before = picture(core)
+    core.restore(claim(A._replace(addr="10.0.0.9:10911")), 99, now=1.0)
+    core.restore(claim(A._replace(broker_id=1)), 98, now=1.0)
+    assert picture(core) == before

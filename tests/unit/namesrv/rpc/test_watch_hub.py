@@ -189,7 +189,9 @@ async def world() -> Any:
     await made.close()
 
 
-async def test_a_blocked_reader_holds_a_slot_a_topic_and_what_is_being_written_and_gets_the_latest(world: World) -> None:
+async def test_a_blocked_reader_holds_a_slot_a_topic_and_what_is_being_written_and_gets_the_latest(
+    world: World,
+) -> None:
     world.register("a", {"t0": 1, "t1": 1})
     reader = world.client("x")
     await reader.open(("t0", "t1"))
@@ -198,12 +200,31 @@ async def test_a_blocked_reader_holds_a_slot_a_topic_and_what_is_being_written_a
         world.register("a", {"t0": queues, "t1": queues})
         await world.clock.advance(STEP)
     ((facts,), _) = world.hub.watchers("t0")
-    assert (facts.pending, facts.waiting_since) == (3, pytest.approx(world.clock.now - 27 * STEP))
+    assert facts.pending == 3
+    assert facts.waiting_since == pytest.approx(world.clock.now - 27 * STEP)
     reader.may_read.set()
     await world.clock.advance(STEP)
     assert faults(world.records, {BOOT: world.truth()[BOOT]}) == []
     seen = [record for record in world.records if isinstance(record, Seen)]
     assert len(seen) == 5, "the first state, what was being written, and the latest"
+
+
+async def test_a_route_that_a_warming_node_loses_before_it_was_read_is_not_sent_empty(world: World) -> None:
+    world.state = NodeState.WARMING
+    world.register("a", {"t0": 1})
+    reader = world.client("x")
+    await reader.open(("t0",))
+    reader.may_read.clear()
+    for topics in ({"t0": 2}, {"t0": 3}, {}):
+        world.register("a", topics)
+        await world.clock.advance(STEP)
+    reader.may_read.set()
+    await world.clock.advance(STEP)
+    world.register("a", {"t0": 4})
+    await world.clock.advance(STEP)
+    assert reader.task is not None
+    assert not reader.task.done()
+    assert faults(world.records, {BOOT: world.truth()[BOOT]}) == []
 
 
 async def test_nothing_is_looked_at_while_nobody_watches(world: World) -> None:

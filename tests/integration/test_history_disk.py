@@ -1,0 +1,123 @@
+"""A disk that is full or read-only: serving goes on, memory stays bounded, and nothing more is lost than is said."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from namesrv.history import recorder as recording
+from namesrv.history.files import HistoryFiles
+from namesrv.history.recorder import Recorder
+from namesrv.metrics import Metrics
+from tests.fakes.deadline import until
+from tests.fakes.events import broker_event
+from tests.fakes.history_rows import rows_in
+from tests.fakes.manual_clock import ManualClock
+
+DISK_BYTES = 1024 * 1024
+LONG = {"text": "x" * 1_000}
+
+
+@contextmanager
+def mounted(folder: Path, *options: str) -> Iterator[Path]:
+    """A disk of its own; skips where we may not mount one."""
+    mount, umount = shutil.which("mount"), shutil.which("umount")
+    if mount is None or umount is None:
+        pytest.skip("there is no mount here")
+    folder.mkdir()
+    done = subprocess.run(
+        [mount, "-t", "tmpfs", *options, "tmpfs", folder], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run([umount, "--lazy", folder], check=True)
+
+
+def remount(disk: Path, *options: str) -> bool:
+    """Change a mounted disk; False while a file that is open for writing keeps it from becoming read-only."""
+    done = subprocess.run(["mount", "-o", ",".join(["remount", *options]), disk], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with mounted(tmp_path / "disk", "-o", f"size={DISK_BYTES}") as disk:
+        yield disk
+
+
+@pytest.fixture
+def writing(disk: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    monkeypatch.setattr(recording, "SYNC_SECONDS", 0.01)
+    files = HistoryFiles(disk, node="n", boot_id="b")
+    writing = Recorder(files, node="n", boot_id="b", clock=clock, metrics=Metrics(), queue_rows=500)
+    writing.start()
+    yield writing
+    assert writing.stop(timeout=20)
+
+
+def written(recorder: Recorder) -> float:
+    return recorder._metrics.registry.get_sample_value("namesrv_history_rows_total") or 0
+
+
+def write_until_it_refuses(recorder: Recorder) -> int:
+    """Fill the disk; how many rows were recorded."""
+    for recorded in itertools.count(20, 20):
+        recorder.record([broker_event(detail=LONG)] * 20)
+        until(partial(is_settled, recorder, recorded))
+        if recorder.complaints():
+            return recorded
+    raise AssertionError
+
+
+def is_settled(recorder: Recorder, recorded: int) -> bool:
+    return written(recorder) == recorded or bool(recorder.complaints())
+
+
+def test_a_full_disk_keeps_rows_waiting_drops_what_does_not_fit_and_recovers_with_the_room(
+    disk: Path, writing: Recorder
+) -> None:
+    ballast = disk / "ballast"
+    ballast.write_bytes(b"x" * (DISK_BYTES - 128 * 1024))
+    recorded = write_until_it_refuses(writing)
+    assert "No space left" in writing.complaints()[0]
+    on_disk = written(writing)
+    writing.record([broker_event(detail=LONG)] * 1_000)
+    recorded += 1_000
+
+    assert writing._waiting.rows == 500
+    assert writing.dropped == recorded - on_disk - 500
+    ballast.unlink()
+    until(lambda: not writing._waiting.rows)
+    writing.record([broker_event(), broker_event()])
+    recorded += 2
+    until(lambda: written(writing) + writing.dropped == recorded)
+
+    seqs = [row["seq"] for row in rows_in(disk)]
+    assert seqs == [*range(1, int(on_disk) + 501), recorded - 1, recorded]
+    assert [complaint.split()[-1] for complaint in writing.complaints()] == ["start"]
+
+
+def test_a_disk_that_turns_read_only_costs_no_row_when_it_turns_back(disk: Path, writing: Recorder) -> None:
+    writing.record([broker_event()])
+    until(lambda: written(writing) == 1)
+    # An open file keeps a disk writable; the next hour closes it, and packing it is the last thing that succeeds.
+    writing._files.close()  # type: ignore[union-attr]  # it has files, and its thread has nothing to write
+    until(lambda: remount(disk, "ro"))
+    writing.record([broker_event()] * 2)
+    until(writing.complaints)
+    assert "Read-only file system" in writing.complaints()[0]
+    assert remount(disk, "rw")
+    until(lambda: not writing.complaints())
+
+    assert [row["seq"] for row in rows_in(disk)] == [1, 2, 3]
+    assert writing.dropped == 0

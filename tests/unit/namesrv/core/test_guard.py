@@ -1,0 +1,250 @@
+"""The guard's count: what is lost, what lived, when it turns on and off, and whom it keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from namesrv.core.events import Event, EventKind, Reason
+from namesrv.core.group import Replica
+from namesrv.core.guard import Guard, GuardMode, GuardRules
+from namesrv.core.liveness import Pulse
+from namesrv.core.model import BrokerIdentity, Health, ProbeVerdict, Registration
+from namesrv.core.punctuality import Punctuality
+
+NOW = 10_000.0
+FAILING = Health(ProbeVerdict.FAILING)
+
+
+def replica(number: int = 0, *, cluster: str = "c1", silent: float = 0.0, known: float = 1_000.0) -> Replica:
+    """One that was last heard so many seconds before NOW and has been known for longer."""
+    identity = BrokerIdentity(cluster, f"b{number}", 0, f"h{number}:1")
+    return Replica(
+        registration=Registration(identity=identity, topics={}),
+        generation=1,
+        registered_at=NOW - known,
+        known_since=NOW - known,
+        pulse=Pulse(last_seen=NOW - silent, heartbeat_interval=30.0, expiry=120.0),
+        health=Health(),
+        punctuality=Punctuality(0.0),
+    )
+
+
+def failing(number: int, *, since: float) -> Replica:
+    one = replica(number)
+    one.health, one.failing_since = FAILING, NOW - since
+    return one
+
+
+def guard(**rules: float) -> Guard:
+    return Guard(GuardRules(**rules), hand_over=60.0)  # type: ignore[arg-type]
+
+
+def judged(replicas: list[Replica], *, covered: int = 0, now: float = NOW, judge: Guard | None = None) -> Guard:
+    """The guard after it counted these, the first few of them in maintenance."""
+    judge = judge or guard()
+    judge.judge([(one, number < covered) for number, one in enumerate(replicas)], now=now)
+    return judge
+
+
+def counted(judge: Guard, cluster: str = "c1") -> tuple[int, int]:
+    status = judge.status(cluster)
+    return status.lost, status.lived
+
+
+def told(events: list[Event] | tuple[Event, ...]) -> list[tuple[EventKind, Reason | None]]:
+    return [(event.kind, event.reason) for event in events]
+
+
+def cut(count: int, of: int) -> list[Replica]:
+    return [replica(number, silent=80.0 if number < count else 0.0) for number in range(of)]
+
+
+@pytest.mark.parametrize(
+    ("lost", "lived", "active"),
+    [
+        pytest.param(5, 10, False, id="exactly-half"),
+        pytest.param(6, 10, True, id="more-than-half"),
+        pytest.param(2, 2, False, id="all-but-fewer-than-three"),
+        pytest.param(3, 3, True, id="three-of-three"),
+        pytest.param(3, 6, False, id="three-of-six"),
+        pytest.param(0, 0, False, id="nobody"),
+    ],
+)
+def test_it_turns_on_above_the_share_and_from_three_lost(lost: int, lived: int, active: bool) -> None:
+    judge = judged(cut(lost, lived))
+    assert counted(judge) == (lost, lived)
+    assert judge.status("c1").active is active
+
+
+@pytest.mark.parametrize(("silent", "lost"), [(75.0, 0), (75.001, 1)])
+def test_silence_counts_past_two_and_a_half_intervals(silent: float, lost: int) -> None:
+    assert counted(judged([replica(silent=silent)])) == (lost, 1)
+
+
+def test_a_broken_stream_counts_at_once() -> None:
+    one = replica()
+    one.pulse.stream_broken_at = NOW
+    assert counted(judged([one])) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [pytest.param(120.0, (1, 1), id="within-its-expiry"), pytest.param(120.001, (0, 0), id="before-the-window")],
+)
+def test_a_failing_probe_counts_within_its_expiry_only(since: float, expected: tuple[int, int]) -> None:
+    assert counted(judged([failing(0, since=since)])) == expected
+
+
+def test_who_was_out_before_the_window_is_not_lost_when_its_stream_breaks_or_it_is_removed() -> None:
+    one = failing(0, since=500.0)
+    one.pulse.stream_broken_at = NOW
+    judge = judged([one])
+    assert counted(judge) == (0, 0)
+    judge.note_gone(one, lost=True, now=NOW)
+    assert counted(judged([], judge=judge)) == (0, 0)
+
+
+@pytest.mark.parametrize(("since", "lost"), [(60.0, 0), (60.001, 1)])
+def test_a_hand_over_counts_once_it_is_overdue(since: float, lost: int) -> None:
+    one = replica(silent=since)
+    one.pulse.handed_over_at = NOW - since
+    assert counted(judged([one])) == (lost, 1)
+
+
+@pytest.mark.parametrize(("known", "lived"), [(120.0, 1), (119.999, 0)])
+def test_who_came_after_the_window_began_did_not_live_then(known: float, lived: int) -> None:
+    assert counted(judged([replica(known=known)])) == (0, lived)
+
+
+def test_who_is_in_maintenance_lived_and_is_not_lost() -> None:
+    judge = judged(cut(4, 6), covered=4)
+    assert counted(judge) == (0, 6)
+
+
+def test_each_cluster_is_counted_for_itself() -> None:
+    judge = judged([*cut(3, 3), *(replica(number, cluster="c2") for number in range(9))])
+    assert (counted(judge), counted(judge, "c2")) == ((3, 3), (0, 9))
+    assert judge.status("c1").active
+    assert not judge.status("c2").active
+
+
+@pytest.mark.parametrize(("after", "expected"), [(120.0, (1, 1)), (120.001, (0, 0))])
+def test_who_is_gone_counts_for_its_own_expiry(after: float, expected: tuple[int, int]) -> None:
+    judge = guard()
+    judge.note_gone(replica(), lost=True, now=NOW)
+    assert counted(judged([], judge=judge, now=NOW + after)) == expected
+
+
+def test_who_left_politely_lived_and_is_not_lost() -> None:
+    judge = guard()
+    judge.note_gone(replica(), lost=False, now=NOW)
+    assert counted(judged([], judge=judge)) == (0, 1)
+
+
+def test_who_is_back_is_gone_no_more_and_known_since_before() -> None:
+    judge, one = guard(), replica()
+    judge.note_gone(one, lost=True, now=NOW)
+    assert judge.note_back("c1", one.identity.position) == NOW - 1_000.0
+    assert judge.note_back("c1", one.identity.position) is None
+    assert counted(judged([], judge=judge)) == (0, 0)
+
+
+def test_it_says_on_and_off_once_and_louder_after_its_limit() -> None:
+    judge, members = guard(limit=600.0), [(one, False) for one in cut(3, 3)]
+    assert told(judge.judge(members, now=NOW)) == [(EventKind.GUARD_ON, Reason.SHARE)]
+    assert judge.judge(members, now=NOW + 600.0) == []
+    assert told(judge.judge(members, now=NOW + 600.1)) == [(EventKind.GUARD_ON, Reason.LIMIT)]
+    assert judge.overdue() == ["c1"]
+    assert judge.judge(members, now=NOW + 2_000.0) == []
+    for one, _ in members:
+        one.pulse.beat(now=NOW + 2_000.0, stream=None, hand_over=False)
+    (off,) = judge.judge(members, now=NOW + 2_000.0)
+    assert told([off]) == [(EventKind.GUARD_OFF, Reason.SHARE)]
+    assert off.detail["active_seconds"] == 2_000.0
+    assert judge.overdue() == []
+
+
+@pytest.mark.parametrize(
+    ("quiet", "after", "kept"),
+    [
+        pytest.param(80.0, 75.0, True, id="two-beats-time"),
+        pytest.param(80.0, 75.1, False, id="and-no-more"),
+        pytest.param(-1.0, 10.0, False, id="not-who-spoke-since"),
+    ],
+)
+def test_after_a_release_whoever_was_quiet_by_then_is_kept_for_a_while(quiet: float, after: float, kept: bool) -> None:
+    judge = judged(cut(3, 3))
+    judged(cut(1, 3), judge=judge)
+    assert judge.keeps(replica(silent=quiet), now=NOW + after) is kept
+
+
+@pytest.mark.parametrize(
+    ("protected", "after", "kept"),
+    [
+        pytest.param(Reason.PROBE, 30.0, True, id="until-its-next-beat"),
+        pytest.param(Reason.PROBE, 30.1, False, id="and-no-longer"),
+        pytest.param(None, 0.0, False, id="not-who-begins-to-fail"),
+    ],
+)
+def test_after_a_release_a_failing_probe_that_was_kept_has_one_beat(
+    protected: Reason | None, after: float, kept: bool
+) -> None:
+    judge = judged(cut(3, 3))
+    judged(cut(1, 3), judge=judge)
+    one = failing(0, since=1.0)
+    one.protected_from = protected
+    assert judge.keeps(one, now=NOW + after) is kept
+
+
+def test_our_own_pause_does_not_eat_the_time_after_a_release() -> None:
+    judge = judged(cut(3, 3))
+    judged(cut(1, 3), judge=judge)
+    judge.excuse(100.0)
+    assert judge.keeps(replica(silent=80.0), now=NOW + 150.0)
+
+
+def test_an_operator_who_lets_go_leaves_no_time() -> None:
+    judge = judged(cut(3, 3))
+    assert told(judge.set_mode("c1", GuardMode.OFF, until=None, now=NOW)) == [(EventKind.GUARD_OFF, Reason.ADMIN)]
+    assert not judge.keeps(replica(silent=80.0), now=NOW)
+    assert not judged(cut(3, 3), judge=judge).status("c1").active
+
+
+def test_told_to_hold_it_keeps_for_as_long_as_it_was_told() -> None:
+    judge = guard()
+    judge.set_mode("c1", GuardMode.HOLD, until=NOW + 10.0, now=NOW)
+    assert judge.keeps(replica(), now=NOW)
+    assert judge.judge([], now=NOW + 10.0) == []
+    assert told(judge.judge([], now=NOW + 10.1)) == [(EventKind.GUARD_OFF, Reason.TIME_OVER)]
+    assert judge.status("c1").mode is GuardMode.AUTO
+
+
+def test_disabled_it_still_holds_when_told_to() -> None:
+    judge = judged(cut(9, 9), judge=guard(enabled=False))
+    assert not judge.status("c1").active
+    judge.set_mode("c1", GuardMode.HOLD, until=None, now=NOW)
+    assert judge.status("c1").active
+
+
+def test_one_more_failing_probe_is_judged_when_it_could_turn_the_guard_on() -> None:
+    judge = judged(cut(1, 4))
+    assert [judge.might_turn_on("c1") for _ in range(2)] == [False, True]
+
+
+def test_a_cluster_of_which_there_is_nothing_to_know_is_forgotten() -> None:
+    judge = judged(cut(3, 3))
+    judge.note_gone(replica(9), lost=True, now=NOW)
+    assert judge.clusters() == ["c1"]
+    judged([], judge=judge, now=NOW + 1_000.0)
+    judged([], judge=judge, now=NOW + 100_000.0)
+    assert judge.clusters() == []
+
+
+def test_it_says_why() -> None:
+    judge = judged(cut(3, 5))
+    assert judge.status("c1").why == "3 lost of 5 that lived when the window began"
+    judge.set_mode("c1", GuardMode.HOLD, until=None, now=NOW)
+    assert judge.status("c1").why.startswith("told to hold; 3 lost of 5")
+    judge.set_mode("c1", GuardMode.OFF, until=None, now=NOW)
+    assert judge.status("c1").why.startswith("told to be OFF; 3 lost of 5")
+    assert judge.status("elsewhere").why == ""

@@ -1,0 +1,59 @@
+"""The histogram of beats: buckets end at their edges, and the figures are those of the plain list."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from namesrv.core.punctuality import EDGES, EDGES_MS, PERIOD_SECONDS, Punctuality
+
+
+def test_the_edges_reach_from_a_quarter_to_a_thousand_seconds_by_square_roots_of_two() -> None:
+    assert EDGES[0] == 0.25
+    assert EDGES[-1] == 1_024.0
+    assert all(after / before == pytest.approx(2**0.5) for before, after in pairwise(EDGES))
+
+
+def test_edges_are_told_in_milliseconds_and_all_differ() -> None:
+    assert EDGES_MS[0] == "250"
+    assert EDGES_MS[-2:] == ("1024000", "inf")
+    assert len(set(EDGES_MS)) == len(EDGES) + 1
+
+
+@pytest.mark.parametrize(
+    ("interval", "edge"),
+    [(0.0, "250"), (0.25, "250"), (0.2501, "354"), (1_024.0, "1024000"), (1_024.1, "inf"), (1e9, "inf")],
+)
+def test_an_interval_of_exactly_an_edge_belongs_below_it(interval: float, edge: str) -> None:
+    punctuality = Punctuality(0.0)
+    punctuality.add(interval)
+    assert punctuality.detail()["buckets"] == {edge: 1}
+
+
+@given(st.lists(st.floats(0, 5_000), min_size=1))
+def test_the_figures_are_those_of_the_list(intervals: list[float]) -> None:
+    punctuality = Punctuality(0.0)
+    for interval in intervals:
+        punctuality.add(interval)
+    detail = punctuality.detail()
+
+    assert detail["count"] == len(intervals)
+    assert detail["min_ms"] == round(min(intervals) * 1_000)
+    assert detail["max_ms"] == round(max(intervals) * 1_000)
+    plain: dict[str, int] = {}
+    for interval in sorted(intervals):
+        name = next((ms for edge, ms in zip(EDGES, EDGES_MS, strict=False) if interval <= edge), "inf")
+        plain[name] = plain.get(name, 0) + 1
+    assert list(detail["buckets"].items()) == list(plain.items())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("now", "over"), [(100.0 + PERIOD_SECONDS - 0.001, False), (100.0 + PERIOD_SECONDS, True)])
+def test_a_period_is_over_after_ten_minutes(now: float, over: bool) -> None:
+    assert Punctuality(100.0).is_over(now=now) is over
+
+
+def test_without_a_beat_nothing_is_counted() -> None:
+    assert Punctuality(0.0).detail() == {"count": 0, "min_ms": 0, "max_ms": 0, "buckets": {}}

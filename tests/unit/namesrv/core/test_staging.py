@@ -1,0 +1,52 @@
+"""Topics that come in by chunks: the differences are those of two whole tables, however they were cut."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from namesrv.core.model import QueueConfig
+from namesrv.core.staging import Staging, staged
+
+TABLES = st.dictionaries(
+    st.sampled_from([f"t{n}" for n in range(8)]), st.builds(QueueConfig, st.integers(0, 2), st.just(1), st.just(6))
+)
+ORDERS = {"orders": QueueConfig(4, 4, 6)}
+
+
+@given(held=TABLES, after=TABLES, size=st.integers(1, 4))
+def test_chunks_differ_from_what_is_held_as_the_whole_does(
+    held: dict[str, QueueConfig], after: dict[str, QueueConfig], size: int
+) -> None:
+    staging, names = Staging(held), list(after)
+    for start in range(0, len(names), size):
+        staging.add({name: after[name] for name in names[start : start + size]})
+    whole = staging.finish()
+
+    assert whole.topics == after
+    assert whole.compared_with is held
+    assert whole.changed == {name: queues for name, queues in after.items() if held.get(name) != queues}
+    assert set(whole.removed) == held.keys() - after.keys()
+    assert len(whole.removed) == len(set(whole.removed))
+    assert whole.is_unchanged == (after == held)
+    assert (whole.topics is held) == (after == held)
+
+
+def test_the_same_topics_in_another_order_are_the_table_that_is_held() -> None:
+    held = {"a": QueueConfig(1, 1, 6), "b": QueueConfig(2, 2, 6)}
+    assert staged({"b": QueueConfig(2, 2, 6), "a": QueueConfig(1, 1, 6)}, held=held).topics is held
+
+
+def test_the_held_table_itself_is_not_walked() -> None:
+    same = staged(ORDERS, held=ORDERS)
+    assert same.is_unchanged
+    assert not same.changed
+
+
+def test_no_topics_at_all_remove_all() -> None:
+    nothing = Staging(ORDERS).finish()
+    assert (nothing.topics, nothing.changed, nothing.removed) == ({}, {}, ("orders",))
+
+
+def test_nothing_held_and_nothing_brought_is_unchanged() -> None:
+    assert staged({}, held={}).is_unchanged

@@ -1,0 +1,50 @@
+"""Every metric has its line in the README, and none has a label of unbounded values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prometheus_client.metrics_core import Metric
+
+from namesrv.metrics import Metrics
+
+README = (Path(__file__).parents[3] / "namesrv" / "README.md").read_text(encoding="utf-8")
+BOUNDED_LABELS = {
+    "cluster",
+    "state",
+    "role",
+    "event",
+    "reason",
+    "result",
+    "method",
+    "code",
+    "source",
+    "cause",
+    "limit",
+    "quantile",
+}
+
+
+def ours() -> list[Metric]:
+    return [metric for metric in Metrics().registry.collect() if metric.name.startswith("namesrv_")]
+
+
+@pytest.mark.parametrize("metric", ours(), ids=lambda metric: metric.name)
+def test_a_metric_is_explained(metric: Metric) -> None:
+    name = {"counter": f"{metric.name}_total", "info": f"{metric.name}_info"}.get(metric.type, metric.name)
+    assert f"`{name}" in README
+    assert metric.documentation
+
+
+def test_labels_are_of_bounded_sets() -> None:
+    metrics = vars(Metrics()).values()
+    labels = {label for metric in metrics for label in getattr(metric, "_labelnames", ())}
+    assert labels <= BOUNDED_LABELS
+
+
+def test_the_totals_that_people_watch_as_rates_add_up_over_labels() -> None:
+    metrics = Metrics()
+    metrics.beats.labels("OK").inc(2)
+    metrics.beats.labels("UNKNOWN_BROKER").inc()
+    assert metrics.totals()["heartbeats_total"] == 3
