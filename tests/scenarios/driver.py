@@ -2,18 +2,23 @@
 
 A command is a word, then bare words and ``key=value`` pairs. Brokers are written ``name/id`` or ``cluster/name/id``
 (cluster c1 where none stands). Each address remembers the generation it was last given, as its agent would.
+
+``fleet 10`` registers the masters b1 to b10 of c1 at addresses of the same names, whose agents beat each 30 s, spread
+evenly, while time advances; ``cut b1-b6`` silences some and ``heal b1-b6`` lets them speak again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from namesrv.core.administration import Administration
 from namesrv.core.errors import NameServerError
 from namesrv.core.events import Event, EventKind, Reason
+from namesrv.core.guard import GuardMode
 from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import BrokerIdentity, DataVersion, Health, ProbeVerdict, QueueConfig, Registration
+from namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Health, ProbeVerdict, QueueConfig, Registration
 from namesrv.core.name_server import NameServer
 
 START = 1_000.0
@@ -67,6 +72,9 @@ class Player:
         self.core = NameServer(rules=LivenessRules(), first_generation=1, started_at=START)
         self._generations: dict[tuple[str, str], int] = {}
         self._identities: dict[tuple[str, str], Registration] = {}
+        self._next_beats: dict[str, float] = {}
+        self._silent: set[str] = set()
+        self._failing: set[str] = set()
 
     def play(self, step: Step) -> list[str]:
         """Run the commands of a step and return what they print."""
@@ -154,9 +162,115 @@ class Player:
         """Let time pass, with a sweep whenever the server would run one."""
         target = self.now + float(seconds)
         while self.now < target:
-            self.now = min(target, self.now + self.core.sweep_interval())
-            for line in _shown(self.core.sweep(now=self.now)):
-                yield f"{self.now - START:g}s {line}"
+            sweep_at = min(target, self.now + self.core.sweep_interval())
+            yield from self._beat_until(sweep_at)
+            self.now = sweep_at
+            yield from self._at(_shown(self.core.sweep(now=self.now)))
+
+    def _beat_until(self, until: float) -> Iterator[str]:
+        """Let the agents of the fleet beat when they are due; whoever is not known registers again, as it would."""
+        while due := min(((at, addr) for addr, at in self._next_beats.items() if at <= until), default=None):
+            self.now, addr = due
+            self._next_beats[addr] += 30.0
+            if addr in self._silent:
+                continue
+            health = Health(ProbeVerdict.FAILING if addr in self._failing else ProbeVerdict.PASSING)
+            registration = self._identities["c1", addr]
+            answer = self.core.beat(
+                registration.identity,
+                self._generations["c1", addr],
+                data_version=registration.data_version,
+                health=health,
+                now=self.now,
+            )
+            yield from self._at(_shown(answer.events))
+            if answer.status == "UNKNOWN_BROKER":
+                registered = self.core.register(replace(registration, health=health), now=self.now)
+                self._generations["c1", addr] = registered.generation
+                yield from self._at(_shown(registered.events))
+
+    def _at(self, lines: Iterable[str]) -> Iterator[str]:
+        return (f"{self.now - START:g}s {line}" for line in lines)
+
+    # --- a fleet that beats by itself -------------------------------------------------------------------------
+
+    def do_fleet(self, count: str, topics: str = "orders:4") -> Iterator[str]:
+        for number in range(1, int(count) + 1):
+            addr = f"b{number}"
+            for _ in self.do_register(f"b{number}/0", addr, topics=topics):
+                pass
+            self._next_beats[addr] = self.now + 30.0 * number / int(count)
+        yield f"  {count} brokers"
+
+    def do_cut(self, *addrs: str) -> Iterator[str]:
+        self._silent.update(_each(addrs))
+        yield from ()
+
+    def do_heal(self, *addrs: str) -> Iterator[str]:
+        self._silent.difference_update(_each(addrs))
+        yield from ()
+
+    def do_fail(self, *addrs: str) -> Iterator[str]:
+        self._failing.update(_each(addrs))
+        yield from ()
+
+    def do_mend(self, *addrs: str) -> Iterator[str]:
+        self._failing.difference_update(_each(addrs))
+        yield from ()
+
+    # --- operators and ourselves ------------------------------------------------------------------------------
+
+    def do_guard(self, cluster: str, mode: str = "", seconds: str = "") -> Iterator[str]:
+        if mode:
+            asked = float(seconds) if seconds else None
+            change = self._operator.set_guard(cluster, GuardMode(mode), seconds=asked, by="ann", now=self.now)
+            yield from _shown(change.events)
+        else:
+            status = self.core.guard.status(cluster)
+            yield f"{status.mode} {'on' if status.active else 'off'}" + (f": {status.why}" if status.why else "")
+
+    def do_maintenance(self, group: str, seconds: str = "", note: str = "") -> Iterator[str]:
+        asked = float(seconds) if seconds else None
+        yield from _shown(
+            self._operator.set_maintenance(_key(group), seconds=asked, note=note, by="ann", now=self.now).events
+        )
+
+    def do_wipe(self, group: str) -> Iterator[str]:
+        yield from _shown(self._operator.set_write_perm(_key(group), writable=False, by="ann").events)
+
+    def do_allow(self, group: str) -> Iterator[str]:
+        yield from _shown(self._operator.set_write_perm(_key(group), writable=True, by="ann").events)
+
+    def do_delete(self, topic: str, force: str = "no", cluster: str = "") -> Iterator[str]:
+        deletion = self._operator.delete_topic(topic, cluster=cluster, force=force == "yes", by="ann")
+        yield from _shown(deletion.events)
+
+    def do_evict(self, broker: str) -> Iterator[str]:
+        who = _identity(broker, "")
+        yield from _shown(
+            self._operator.evict(who.cluster, who.broker_name, who.broker_id, by="ann", now=self.now).events
+        )
+
+    @property
+    def _operator(self) -> Administration:
+        return Administration(self.core)
+
+    def do_pause(self, seconds: str) -> Iterator[str]:
+        """The server stands still: nobody is heard, and it knows for how long when it goes on."""
+        self.now += float(seconds)
+        for addr, due in self._next_beats.items():
+            self._next_beats[addr] = due + 30.0 * max(0, 1 + (self.now - due) // 30.0)
+        yield from _shown(self.core.excuse(float(seconds), now=self.now))
+
+    def do_warm_restart(self) -> Iterator[str]:
+        """The server restarts at once from a snapshot of this moment."""
+        before = self.core
+        self.core = NameServer(rules=LivenessRules(), first_generation=1_000, started_at=self.now)
+        for _, replica in before.replicas():
+            held = replace(replica.registration, health=replica.health)
+            self.core.restore(held, replica.generation, now=self.now)
+        self.core.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
+        yield f"  {self.core.provisional_count()} provisional"
 
     def do_route(self, topic: str, cluster: str = "", zone: str = "") -> Iterator[str]:
         route = self.core.routes.route(topic, cluster=cluster, zone=zone)
@@ -192,7 +306,9 @@ def _shown(events: Iterable[Event]) -> Iterator[str]:
     for event in events:
         if event.kind in {EventKind.TOPICS, EventKind.HEARTBEATS}:
             continue
-        line = f"{event.kind} {event.broker.identity if event.broker else event.group}"
+        line = event.kind.value
+        if event.broker or event.group:
+            line += f" {event.broker.identity if event.broker else event.group}"
         if event.reason is not None:
             line += f" {event.reason}"
         if event.interval:
@@ -204,6 +320,20 @@ def _shown(events: Iterable[Event]) -> Iterator[str]:
 def _identity(broker: str, addr: str) -> BrokerIdentity:
     *cluster, name, broker_id = broker.split("/")
     return BrokerIdentity(cluster[0] if cluster else "c1", name, int(broker_id), addr)
+
+
+def _key(text: str) -> GroupKey:
+    """``cluster/name``, or a cluster alone."""
+    cluster, _, name = text.partition("/")
+    return GroupKey(cluster, name)
+
+
+def _each(addrs: Iterable[str]) -> Iterator[str]:
+    """``b2-b4`` is b2, b3, b4."""
+    for part in addrs:
+        first, _, last = part.partition("-")
+        for number in range(int(first[1:]), int((last or first)[1:]) + 1):
+            yield f"b{number}"
 
 
 def _version(text: str) -> DataVersion:
