@@ -102,6 +102,7 @@ class NameServerApp:
             monitoring.start()
             self.record([Event(kind=EventKind.NAMESRV_STARTED, detail={"version": self._version})])
             self.hub = self._watch_hub()
+            self._upkeep = self._make_upkeep()
             await self.server.start(self._servicers(), self.calls)
             if self.calls.state is NodeState.READY:
                 self._tell_ready()
@@ -192,6 +193,7 @@ class NameServerApp:
             bounds=self.config.liveness.bounds(),
             max_topics=self.config.routes.max_topics_per_broker,
             record=self.record,
+            catch_up=self._upkeep.catch_up,
             metrics=self.metrics,
         )
         return Servicers(
@@ -221,8 +223,8 @@ class NameServerApp:
 
     # --- while it serves --------------------------------------------------------------------------------------
 
-    async def _until(self, stop: asyncio.Event) -> None:
-        upkeep = Upkeep(
+    def _make_upkeep(self) -> Upkeep:
+        return Upkeep(
             self.core,
             self.recorder,
             record=self.record,
@@ -232,8 +234,10 @@ class NameServerApp:
             clock=self.clock,
             metrics=self.metrics,
         )
+
+    async def _until(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
-            work = [upkeep.run(), self.hub.run(), self._manager.feed_watchdog(), self._tell_manager()]
+            work = [self._upkeep.run(), self.hub.run(), self._manager.feed_watchdog(), self._tell_manager()]
             if self._keeper is not None:
                 work.append(self._keeper.run())
             running = [tasks.create_task(task) for task in work]

@@ -183,7 +183,12 @@ class Metrics:
             "events_total": self.events,
         }
         return {
-            name: sum(int(sample.value) for sample in counter.collect()[0].samples if sample.name.endswith("_total"))
+            name: sum(
+                int(sample.value)
+                for metric in counter.collect()
+                for sample in metric.samples
+                if sample.name.endswith("_total")
+            )
             for name, counter in counters.items()
         }
 

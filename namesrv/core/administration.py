@@ -69,7 +69,8 @@ class Administration:
     def set_write_perm(self, key: GroupKey, *, writable: bool, by: str) -> PermChange:
         """Wipe the write permission of a broker name, or give it back. Raises BrokerUnknown."""
         changed = self._core.set_writable(key, writable)
-        contributor = self._core.routes.groups[key].contributor()
+        group = self._core.routes.groups.get(key)
+        contributor = None if group is None else group.contributor()
         topic_count = 0 if contributor is None else len(contributor.registration.topics)
         detail: dict[str, object] = {"topics": topic_count, "by": by}
         told = write_perm_event(key, Reason.ADMIN, writable=writable, detail=detail)

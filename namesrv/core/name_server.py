@@ -204,6 +204,9 @@ class NameServer:
         replica = self._new_replica(replace(registration, topics=topics.topics), None, now=now)
         replica.generation = generation
         replica.is_out = replica.failing_since is not None
+        if replica.is_out:
+            # The snapshot does not tell since when: so long that the guard's window neither saw it live nor lost it.
+            replica.failing_since = now - 2 * registration.expiry
         replica.known_since = now - registration.expiry
         replica.is_provisional = True
         group.replicas[registration.identity.broker_id] = replica
@@ -485,19 +488,20 @@ class NameServer:
     def set_writable(self, key: GroupKey, writable: bool) -> bool:
         """Wipe the write permission of a group, or give it back; return whether that changed anything.
 
-        A wipe ends with the master's next incarnation. Raises BrokerUnknown.
+        A wipe ends with the master's next incarnation, and outlives its absence. Raises BrokerUnknown.
         """
-        group = self.routes.groups.get(key)
-        if group is None:
+        group, is_writable = self.routes.groups.get(key), key not in self.overrides.wipes
+        if group is None and is_writable:
             raise BrokerUnknown(key)
-        if writable is (key not in self.overrides.wipes):
+        if writable is is_writable:
             return False
         if writable:
             del self.overrides.wipes[key]
-        else:
+        elif group is not None:
             master = group.replicas.get(MASTER_ID)
             self.overrides.wipes[key] = "" if master is None else master.registration.incarnation
-        self.routes.refresh(group)
+        if group is not None:
+            self.routes.refresh(group)
         return True
 
     def holders(self, topic: str, cluster: str = "") -> list[GroupKey]:

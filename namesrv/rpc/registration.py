@@ -34,12 +34,14 @@ class RegistrationServicer:
         bounds: IntervalBounds,
         max_topics: int,
         record: RecordEvents,
+        catch_up: Callable[[float], None],
         metrics: Metrics,
     ) -> None:
         self._core = core
         self._clock = clock
         self._max_topics = max_topics
         self._record = record
+        self._catch_up = catch_up
         self._metrics = metrics
         self._count_beat = {status: metrics.beats.labels(status).inc for status in BeatStatus}
         self._stream_ids = itertools.count(1)
@@ -108,7 +110,7 @@ class RegistrationServicer:
         finally:
             self._streams.discard(task)
             self._metrics.streams.dec()
-            now, by_us = self._clock.monotonic(), at_work or self._draining
+            now, by_us = self._now(), at_work or self._draining
             for identity, generation in held.items():
                 self._record(self._core.end_stream(identity, generation, stream=stream, now=now, by_us=by_us))
 
@@ -132,13 +134,19 @@ class RegistrationServicer:
         self._record(answer.events)
         return codec.leave_answer(answer)
 
+    def _now(self) -> float:
+        """The time, once a pause of our own is credited: what was sent in it is read only now."""
+        now = self._clock.monotonic()
+        self._catch_up(now)
+        return now
+
     def _beat(self, beat: codec.Beat, *, stream: int | None = None) -> BeatAnswer:
         answer = self._core.beat(
             beat.identity,
             beat.generation,
             data_version=beat.data_version,
             health=beat.health,
-            now=self._clock.monotonic(),
+            now=self._now(),
             stream=stream,
             hand_over=beat.hand_over,
         )

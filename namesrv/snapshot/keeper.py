@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
+from namesrv.core.model import Health
 from namesrv.core.name_server import NameServer
 from namesrv.metrics import Metrics
 from namesrv.snapshot.codec import OperatorState
@@ -119,7 +120,8 @@ class SnapshotKeeper:
         replicas = [replica for _, replica in core.members()]
         registrations = [replica.registration for replica in replicas]
         generations = [replica.generation for replica in replicas]
-        healths = [replica.health for replica in replicas]
+        # What the guard keeps in the routes is to be there after a restart as well.
+        healths = [Health() if replica.is_routed else replica.health for replica in replicas]
         operator = OperatorState(
             kv=tuple(core.kv.entries()),
             wipes=dict(core.overrides.wipes),

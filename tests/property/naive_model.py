@@ -101,7 +101,7 @@ class Model:
         fact = new_fact(call, call["generation"], known=call["now"] - call["expiry"])
         fact["provisional"] = True
         if call["probe"] == "FAILING":
-            fact.update(failing=call["now"], out=True)
+            fact.update(failing=call["now"] - 2 * call["expiry"], out=True)
         self.facts.append(fact)
         self.generation += 1
         return None

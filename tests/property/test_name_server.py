@@ -468,7 +468,10 @@ class NameServerMachine(RuleBasedStateMachine):
     def warm_restart(self, first: int) -> None:
         """One that has a snapshot knows all, and their generations."""
         before, self.boots = self.core, self.boots + 1
-        restored = [(replace(r.registration, health=r.health), r.generation) for _, r in before.replicas()]
+        restored = [
+            (replace(r.registration, health=Health() if r.is_routed else r.health), r.generation)
+            for _, r in before.replicas()
+        ]
         orders = self.model.orders
         self.begin(first + 1_000 * self.boots)
         for registration, generation in restored:

@@ -267,7 +267,7 @@ class Player:
         before = self.core
         self.core = NameServer(rules=LivenessRules(), first_generation=1_000, started_at=self.now)
         for _, replica in before.replicas():
-            held = replace(replica.registration, health=replica.health)
+            held = replace(replica.registration, health=Health() if replica.is_routed else replica.health)
             self.core.restore(held, replica.generation, now=self.now)
         self.core.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
         yield f"  {self.core.provisional_count()} provisional"
