@@ -37,6 +37,9 @@ from pointsman.wire.names import join_addr, split_addr
 HISTORY_STOP_SECONDS = 10.0
 SNAPSHOT_STOP_SECONDS = 10.0
 STATUS_SECONDS = 5.0
+COLLECTOR_THRESHOLDS = (10_000, 10, 50)
+"""Of the garbage collector. With Python's own, the ups and downs of a few dozen calls in flight set it off all the
+time, which took 5 % of the calls a second."""
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +141,7 @@ class NameServerApp:
     def _start_warm(self) -> None:
         loaded = self._keeper.warm_start() if self._keeper is not None else None
         gc.freeze()  # what was loaded stays: the collector need not walk it
+        gc.set_threshold(*COLLECTOR_THRESHOLDS)
         self._warm_up = WarmUp(
             started_at=self._started_at,
             warm_up_seconds=self.config.server.warm_up_seconds,

@@ -58,8 +58,8 @@ class Metrics:
             registry=self.registry,
         )
         self.streams = Gauge("namesrv_keep_alive_streams", "Open KeepAlive streams", registry=self.registry)
-        self.route_answers = Counter(
-            "namesrv_route_answers", "Route answers sent from the cache or built", ["source"], registry=self.registry
+        self.route_answers_built = Counter(
+            "namesrv_route_answers_built", "Route answers built; all others were ready", registry=self.registry
         )
         self.route_cache_bytes = Gauge(
             "namesrv_route_cache_bytes", "Bytes of cached route answers", registry=self.registry

@@ -177,25 +177,29 @@ def registration(message: registration_service_pb2.BrokerRegistration, *, bounds
 
 
 def topics(
-    messages: Iterable[broker_pb2.TopicConfig], *, path: str, before: Collection[str] = ()
+    messages: Iterable[broker_pb2.TopicConfig],
+    *,
+    path: str,
+    before: Collection[str] = (),
+    held: Collection[str] = (),
 ) -> dict[str, QueueConfig]:
     """Decode and check topics that follow those of ``before``. Raises InvalidRequest.
 
-    On the way of registrations with 100,000 topics: equal queues are checked once, and share one tuple.
+    On the way of registrations with 100,000 topics: equal queues are checked once and share one tuple, and names that
+    are ``held`` already were checked when they came.
     """
     read: dict[str, QueueConfig] = {}
-    checked: dict[QueueConfig, QueueConfig] = {}
+    checked: dict[tuple[int, int, int, int], QueueConfig] = {}
 
     def violations() -> Iterator[FieldViolation]:
         for i, message in enumerate(messages, len(before)):
             name = message.topic
-            of_topic = QueueConfig(
-                message.read_queue_nums, message.write_queue_nums, message.perm, message.topic_sys_flag
-            )
+            of_topic = (message.read_queue_nums, message.write_queue_nums, message.perm, message.topic_sys_flag)
             queues = checked.get(of_topic)
-            if queues is None or name_problem(name) is not None:
-                yield from topic_violations(name, of_topic, path=f"{path}[{i}]")
-                queues = checked[of_topic] = of_topic
+            if queues is None or (name not in held and name_problem(name) is not None):
+                queues = QueueConfig(*of_topic)
+                yield from topic_violations(name, queues, path=f"{path}[{i}]")
+                checked[of_topic] = queues
             if name in read or name in before:
                 yield duplicate_topic(name, path=f"{path}[{i}]")
             read[sys.intern(name)] = queues

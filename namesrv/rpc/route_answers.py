@@ -41,8 +41,7 @@ class RouteAnswers:
         self._max_bytes = max_bytes
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._bytes = 0
-        self._hits = metrics.route_answers.labels("cached")
-        self._builds = metrics.route_answers.labels("built")
+        self._count_built = metrics.route_answers_built.inc
         self._size = metrics.route_cache_bytes
 
     @property
@@ -56,7 +55,6 @@ class RouteAnswers:
         entry = self._entries.get(key)
         if entry is not None and self._is_good(entry, topic):
             self._entries.move_to_end(key)
-            self._hits.inc()
             return entry.answer
         return self._build(key)
 
@@ -79,7 +77,7 @@ class RouteAnswers:
         route = self._routes.route(topic, cluster=cluster, zone=zone)
         answer = route_answer(route, boot=self.boot)
         size = len(answer.route) + len(answer.unchanged) + sum(map(sys.getsizeof, key)) + ENTRY_OVERHEAD_BYTES
-        self._builds.inc()
+        self._count_built()
         self._keep(key, _Entry(answer, route.counter, self._routes.change, size))
         return answer
 

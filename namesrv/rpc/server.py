@@ -86,8 +86,9 @@ class Server:
         self._serving = (servicers, calls)
         self._server.add_generic_rpc_handlers(
             (
-                calls.service(REGISTRATION, servicers.registration),
+                # In this order: gRPC asks one after the other whether a call is its own.
                 calls.service(ROUTE, servicers.route, raw=RAW_METHODS, drains=True),
+                calls.service(REGISTRATION, servicers.registration),
                 calls.service(ADMIN, servicers.admin),
             )
         )

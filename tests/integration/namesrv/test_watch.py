@@ -278,7 +278,7 @@ async def test_hundreds_of_watchers_all_hear_the_same_bytes(server: NameServerAp
         second = await asyncio.gather(*map(hear, watches))
         assert (len(set(first)), len(set(second))) == (1, 1)
         assert first[0] != second[0]
-        assert value(server, "namesrv_route_answers_total", source="built") == 2
+        assert value(server, "namesrv_route_answers_built_total") == 2
         await until(lambda: value(server, "namesrv_watch_lag_seconds_count") == 200)
     await until(lambda: value(server, "namesrv_watchers") == 0)
 

@@ -1,0 +1,99 @@
+"""Route queries against a bare handler that answers as many bytes: unchanging, changing each second, unchanged."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+
+from pointsman.v1.route_service_pb2 import GetTopicRouteResponse
+from tests.bench import messages
+from tests.bench.report import Report
+from tests.bench.servers import bare_server, name_server
+from tests.bench.turns import Load, Turn, in_turns, repeat
+from tests.bench.worker import Worker, worker
+
+BROKERS = (2, 100)
+CONCURRENCY = 32
+SHARE_OF_BARE = 0.9
+NOISE = 0.02
+"""Two measurements of the same thing differ by about so much."""
+
+
+async def measure(report: Report) -> None:
+    """Print the figures."""
+    report.subject("Route queries: calls a CPU second of the server, as a share of a bare bytes handler's")
+    for brokers in BROKERS:
+        async with worker(name_server) as ours, worker(bare_server) as bare:
+            await _measure(report, ours, bare, brokers=brokers)
+
+
+async def _measure(report: Report, ours: Worker, bare: Worker, *, brokers: int) -> None:
+    async with (
+        grpc.aio.insecure_channel(await ours.ask("addr")) as channel,
+        grpc.aio.insecure_channel(await bare.ask("addr")) as bare_channel,
+    ):
+        generations = [
+            await messages.register(channel, messages.registration(number, topics=1)) for number in range(brokers)
+        ]
+        changing = messages.ChangingTopic(channel, 0, generations[0])
+        ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(messages.ROUTE)
+        query = messages.query(messages.topic_name(0))
+        answer = await ask(query)
+        digest = GetTopicRouteResponse.FromString(answer).route.revision.digest
+        conditional = messages.query(messages.topic_name(0), known_digest=digest)
+        await bare.ask("answer", answer)
+        costs = await in_turns(
+            {
+                "bare": Turn(bare, queries(bare_channel, query)),
+                "steady": Turn(ours, queries(channel, query)),
+                "unchanged": Turn(ours, queries(channel, conditional)),
+                # An even number of changes a round: `conditional` stays right.
+                "changing": Turn(ours, _with_changes(queries(channel, query), changing)),
+            },
+            report,
+            title=f"routes of {brokers} brokers",
+        )
+        assert GetTopicRouteResponse.FromString(await ask(conditional)).HasField("unchanged")
+    size = f"{brokers} brokers, {len(answer):,} bytes"
+    for name in ("steady", "changing"):
+        share = costs.ratio(name, "bare")
+        report.figure(
+            f"{size}, {name}",
+            f"{share:.2f} ({costs.median(name):.1f} against {costs.median('bare'):.1f} us a call)",
+            target=f"at least {SHARE_OF_BARE}",
+            is_met=share >= SHARE_OF_BARE,
+        )
+    speed = costs.ratio("unchanged", "steady")
+    report.figure(
+        f"{brokers} brokers, `unchanged` against the full answer",
+        f"{speed:.2f} times as many ({costs.median('unchanged'):.1f} against {costs.median('steady'):.1f} us a call)",
+        target=f"no fewer, up to a noise of {NOISE:.0%}",
+        is_met=speed >= 1 - NOISE,
+    )
+
+
+def queries(channel: grpc.aio.Channel, query: bytes) -> Load:
+    """Ask all the time, CONCURRENCY at once."""
+    ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(messages.ROUTE)
+
+    async def load(seconds: float) -> int:
+        return sum(await asyncio.gather(*(repeat(lambda: ask(query), seconds) for _ in range(CONCURRENCY))))
+
+    return load
+
+
+def _with_changes(queries: Load, topic: messages.ChangingTopic) -> Load:
+    async def change(seconds: float) -> None:
+        """Change it once a second, in the middle of it, and back at the end of the round."""
+        for _ in range(round(seconds)):
+            await asyncio.sleep(0.5)
+            await topic.change()
+            await asyncio.sleep(0.5)
+
+    async def load(seconds: float) -> int:
+        # Two seconds, so that the topic is as it was before.
+        calls, _ = await asyncio.gather(queries(2 * seconds), change(2 * seconds))
+        return calls
+
+    return load

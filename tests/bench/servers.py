@@ -1,0 +1,178 @@
+"""The servers that are measured, in processes of their own: the name server, and as little as grpc.aio can do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from namesrv.app import NameServerApp
+from namesrv.config import (
+    HistoryConfig,
+    LogConfig,
+    MonitoringConfig,
+    NameServerConfig,
+    ServerConfig,
+    SnapshotConfig,
+)
+from namesrv.rpc.server import REGISTRATION, ROUTE, SERVER_OPTIONS
+from pointsman.service import logs
+from tests.bench.worker import Commands, obey
+
+PROBE_SECONDS = 0.001
+
+BARE = "pointsman.bench.Bare"
+"""A service that the bare server has in addition, for what a bench wants of it."""
+
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+async def name_server(pipe: Connection) -> None:
+    """Run the real one with everything on, history and snapshot on disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = NameServerConfig(
+            server=ServerConfig(listen="127.0.0.1:0", warm_up_seconds=0.0),
+            monitoring=MonitoringConfig(listen="127.0.0.1:0"),
+            history=HistoryConfig(directory=f"{folder}/history"),
+            snapshot=SnapshotConfig(directory=f"{folder}/state"),
+            log=LogConfig(level="WARNING"),
+        )
+        logs.configure(config.log.level)
+        app, stop = NameServerApp(config, version="bench"), asyncio.Event()
+        sample = app.metrics.registry.get_sample_value
+
+        def sweeps() -> tuple[float, float]:
+            """How many there were, and the seconds they took together."""
+            name = "namesrv_sweep_duration_seconds"
+            return sample(f"{name}_count") or 0.0, sample(f"{name}_sum") or 0.0
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(app.run(stop))
+            await app.started.wait()
+            await obey(pipe, {**_process_commands(app.addr), "sweeps": sweeps})
+            stop.set()
+
+
+async def bare_server(pipe: Connection) -> None:
+    """Answer ready bytes to whatever comes, over the same options."""
+    bare = _Bare()
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server.add_generic_rpc_handlers(bare.handlers())
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    await obey(pipe, {**_process_commands(f"127.0.0.1:{port}"), "answer": bare.answer})
+    await server.stop(None)
+
+
+class _Bare:
+    def __init__(self) -> None:
+        self._answer = b""
+        self._watchers: set[asyncio.Event] = set()
+
+    def answer(self, answer: bytes) -> None:
+        """Set the bytes that every answer is."""
+        self._answer = answer
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        unary, stream = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
+        return [
+            grpc.method_handlers_generic_handler(
+                ROUTE.full_name,
+                {
+                    "GetTopicRoute": unary(self._unary),
+                    "WatchTopicRoutes": grpc.unary_stream_rpc_method_handler(self._watch),
+                },
+            ),
+            grpc.method_handlers_generic_handler(
+                REGISTRATION.full_name,
+                {"KeepAlive": stream(self._echo), "RegisterBroker": grpc.stream_unary_rpc_method_handler(self._take)},
+            ),
+            grpc.method_handlers_generic_handler(BARE, {"Push": unary(self._push)}),
+        ]
+
+    async def _unary(self, request: bytes, context: _Context) -> bytes:  # noqa: ARG002  # the shape of a handler
+        return self._answer
+
+    async def _take(self, requests: AsyncIterator[bytes], context: _Context) -> bytes:  # noqa: ARG002  # as above
+        async for _ in requests:
+            pass
+        return self._answer
+
+    async def _echo(self, requests: AsyncIterator[bytes], context: _Context) -> None:
+        async for _ in requests:
+            await context.write(self._answer)
+
+    async def _watch(self, request: bytes, context: _Context) -> None:  # noqa: ARG002  # as above
+        woken = asyncio.Event()
+        self._watchers.add(woken)
+        # As a watch begins: the state, and that there is no more of it.
+        await context.write(self._answer)
+        await context.write(b"")
+        try:
+            while await woken.wait():
+                woken.clear()
+                await context.write(self._answer)
+        finally:
+            self._watchers.discard(woken)
+
+    async def _push(self, request: bytes, context: _Context) -> bytes:  # noqa: ARG002  # as above
+        for woken in self._watchers:
+            woken.set()
+        return b""
+
+
+class _HoldProbe:
+    """How long anybody has to wait for the event loop, seen from inside."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+        self._longest = self._busiest = 0.0
+
+    async def start(self) -> None:
+        """Begin anew."""
+        self._longest = self._busiest = 0.0
+        self._task = asyncio.create_task(self._run())
+        await asyncio.sleep(2 * PROBE_SECONDS)
+
+    async def stop(self) -> tuple[float, float]:
+        """Return the longest wait, and the most CPU time of the loop's thread within one; seconds."""
+        if self._task is not None:
+            await asyncio.sleep(2 * PROBE_SECONDS)
+            self._task.cancel()
+        return self._longest, self._busiest
+
+    async def _run(self) -> None:
+        while True:
+            at, cpu = time.monotonic(), time.thread_time()
+            await asyncio.sleep(PROBE_SECONDS)
+            self._longest = max(self._longest, time.monotonic() - at - PROBE_SECONDS)
+            self._busiest = max(self._busiest, time.thread_time() - cpu)
+
+
+def _process_commands(addr: str) -> Commands:
+    probe = _HoldProbe()
+    return {
+        "addr": lambda: addr,
+        "cpu": _cpu_seconds,
+        "rss": _resident_bytes,
+        "probe": probe.start,
+        "longest_hold": probe.stop,
+    }
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,106 @@
+"""One change, many watchers of its topic: when the last one has it, and what a watcher costs; against a bare push."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import grpc
+
+from pointsman.v1.route_service_pb2 import GetTopicRouteResponse
+from tests.bench import clients, messages
+from tests.bench.report import Report
+from tests.bench.servers import bare_server, name_server
+from tests.bench.worker import Worker, worker
+
+WATCHERS = (1_000, 5_000)
+CLIENTS = 4
+CHANGES = 7
+REST_SECONDS = 0.5
+"""Between two changes: a walk of the hub has its rest as well, and the machine."""
+COALESCE_MILLISECONDS = 50
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What it took to tell all watchers."""
+
+    milliseconds: float
+    cpu_milliseconds: float
+    bytes_a_watcher: float
+
+
+async def measure(report: Report) -> None:
+    """Print the figures."""
+    report.subject(
+        f"Watches: from the call that changes a route to the last watcher; the name server's time holds up to "
+        f"{COALESCE_MILLISECONDS} ms of coalescing, and {CLIENTS} client processes share the cores"
+    )
+    for count in WATCHERS:
+        report.progress(f"{count:,} watchers of the name server")
+        ours, answer = await _of_name_server(count)
+        report.progress(f"{count:,} watchers of a bare server")
+        bare = await _of_bare_server(count, answer)
+        report.figure(
+            f"{count:,} watchers, to the last one",
+            f"{ours.milliseconds:.0f} ms against {bare.milliseconds:.0f} ms",
+        )
+        report.figure(
+            f"{count:,} watchers, CPU of the server",
+            f"{ours.cpu_milliseconds * 1e3 / count:.1f} against {bare.cpu_milliseconds * 1e3 / count:.1f} us each: "
+            f"{ours.cpu_milliseconds / bare.cpu_milliseconds:.2f} times a bare push",
+        )
+        report.figure(
+            f"{count:,} watchers, memory of the server",
+            f"{ours.bytes_a_watcher / 1e3:.1f} against {bare.bytes_a_watcher / 1e3:.1f} kB a watcher",
+        )
+
+
+async def _of_name_server(count: int) -> tuple[Spread, bytes]:
+    async with worker(name_server) as server, grpc.aio.insecure_channel(await server.ask("addr")) as channel:
+        generations = [await messages.register(channel, messages.registration(i, topics=1)) for i in range(2)]
+        topic = messages.ChangingTopic(channel, 0, generations[0])
+        ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(messages.ROUTE)
+        answer = await ask(messages.query(messages.topic_name(0)))
+        assert GetTopicRouteResponse.FromString(answer).HasField("route")
+        return await _spread(server, count, topic.change), answer
+
+
+async def _of_bare_server(count: int, answer: bytes) -> Spread:
+    async with worker(bare_server) as server, grpc.aio.insecure_channel(await server.ask("addr")) as channel:
+        await server.ask("answer", answer)
+        push: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(messages.PUSH)
+
+        async def change() -> None:
+            await push(b"", timeout=messages.CALL_SECONDS)
+
+        return await _spread(server, count, change)
+
+
+async def _spread(server: Worker, count: int, change: Callable[[], Awaitable[None]]) -> Spread:
+    empty = await server.ask("rss")
+    took: list[float] = []
+    async with _watchers(await server.ask("addr"), count) as watching:
+        memory = await server.ask("rss") - empty
+        cpu = await server.ask("cpu")
+        for number in range(1, CHANGES + 1):
+            await asyncio.sleep(REST_SECONDS)
+            started = time.monotonic()
+            await change()
+            took.append(max(await asyncio.gather(*(client.ask("last", number) for client in watching))) - started)
+        cpu = await server.ask("cpu") - cpu
+    return Spread(statistics.median(took) * 1e3, cpu / CHANGES * 1e3, memory / count)
+
+
+@asynccontextmanager
+async def _watchers(addr: str, count: int) -> AsyncIterator[list[Worker]]:
+    async with AsyncExitStack() as stack:
+        watching = [
+            await stack.enter_async_context(worker(clients.watchers, addr, count // CLIENTS)) for _ in range(CLIENTS)
+        ]
+        await asyncio.gather(*(client.ask("open") for client in watching))
+        yield watching
