@@ -276,9 +276,9 @@ class NameServerApp:
             self._tell_status()
 
     def _tell_status(self) -> None:
-        brokers = sum(1 for _ in self.core.members())
-        heard = f"{brokers - self.core.provisional_count()}/{brokers} brokers heard"
-        self._manager.status(f"{self.calls.state.lower()}, {heard}, {self.hub.count} watchers")
+        heard = [not replica.is_provisional for _, replica in self.core.members()]
+        counts = f"{sum(heard)}/{len(heard)} brokers heard, {self.hub.count} watchers"
+        self._manager.status(f"{self.calls.state.lower()}, {counts}")
 
     def _sizes(self) -> dict[str, int]:
         return self.metrics.totals() | {

@@ -211,12 +211,12 @@ class Metrics:
     def show_brokers(self, members: Iterable[tuple[Group, Replica]]) -> None:
         """Set the broker gauges to what is now."""
         tally = Tally(
-            (replica.identity.cluster, replica.state.value, "slave" if replica.identity.broker_id else "master")
+            (replica.identity.cluster, replica.state, "slave" if replica.identity.broker_id else "master")
             for _, replica in members
         )
         # A scrape may come at any moment: it must never see fewer brokers than there are.
         for labels, count in tally.items():
             self.brokers.labels(*labels).set(count)
-        for labels in self._shown - tally.keys():
-            self.brokers.remove(*labels)
+        for gone in self._shown - tally.keys():
+            self.brokers.remove(*gone)
         self._shown = set(tally)

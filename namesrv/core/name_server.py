@@ -365,10 +365,11 @@ class NameServer:
         A plain walk: 10,000 brokers take a few milliseconds, less than keeping a heap in step with each beat.
         """
         events = [_maintenance_over(window.key) for window in self.maintenance.end_overdue(now=now)]
-        events += self._judge(now=now)
+        members = list(self.members())
+        events += self._judge(members, now=now)
         overdue = [
             (group, replica)
-            for group, replica in self.members()
+            for group, replica in members
             if replica.protected_from is not None or not replica.pulse.is_well(now=now)
         ]
         for group, replica in sorted(overdue, key=lambda member: member[1].pulse.last_seen):
@@ -393,12 +394,12 @@ class NameServer:
         self._lenient_since = now
         return (Event(kind=EventKind.NAMESRV_PAUSED, detail={"seconds": round(seconds, 3)}),)
 
-    def _judge(self, *, now: float) -> list[Event]:
-        """Let the guard count anew, and put back into the routes what it keeps."""
-        members = ((replica, self.maintenance.covers(group.key, now=now)) for group, replica in self.members())
-        events = self.guard.judge(members, now=now)
+    def _judge(self, members: list[tuple[Group, Replica]], *, now: float) -> list[Event]:
+        """Let the guard count all members anew, and put back into the routes what it keeps."""
+        covered = ((replica, self.maintenance.covers(group.key, now=now)) for group, replica in members)
+        events = self.guard.judge(covered, now=now)
         if any(event.kind is EventKind.GUARD_ON for event in events):
-            for group, replica in self.members():
+            for group, replica in members:
                 failing = replica.failing_since is not None and now - replica.failing_since <= replica.pulse.expiry
                 if failing and not replica.is_routed and self._keeps(group, replica, now=now):
                     replica.protected_from = Reason.PROBE
@@ -431,7 +432,7 @@ class NameServer:
         replica.protected_from = None
         announced = self.maintenance.covers(key, now=now)
         if not announced and self.guard.might_turn_on(key.cluster):
-            events = self._judge(now=now)
+            events = self._judge(list(self.members()), now=now)
         if not announced and self.guard.keeps(replica, now=now):
             replica.protected_from = Reason.PROBE
         else:

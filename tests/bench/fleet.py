@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
 from tests.bench import clients
 from tests.bench.report import Report
-from tests.bench.servers import name_server
-from tests.bench.worker import worker
+from tests.bench.servers import bare_server, name_server
+from tests.bench.worker import Main, Worker, worker
 
 BROKERS = 10_000
 INTERVAL_SECONDS = 30
@@ -23,42 +24,70 @@ SECONDS = 30.0
 """Each broker beats once in it."""
 
 
+@dataclass(frozen=True)
+class Load:
+    """What it costs a server to have the fleet, as shares of a core, bytes and seconds."""
+
+    at_rest: float
+    beating: float
+    beats_a_second: float
+    refused: int
+    bytes_a_broker: float
+    sweep: str
+
+
 async def measure(report: Report) -> None:
     """Print the figures."""
     report.subject(f"{BROKERS:,} brokers that beat every {INTERVAL_SECONDS} s, each on a stream of its own")
-    async with worker(name_server) as server, AsyncExitStack() as stack:
+    ours = await _load(report, name_server, is_name_server=True)
+    bare = await _load(report, bare_server, is_name_server=False)
+    report.figure(
+        f"{ours.beats_a_second:.0f} beats a second",
+        f"{ours.beating:.1%} of a core ({ours.at_rest:.1%} without beats), {ours.beating / bare.beating:.2f} times a "
+        f"bare echo's {bare.beating:.1%}; {ours.refused} beats not answered OK",
+    )
+    report.figure("a sweep over all", ours.sweep)
+    report.figure(
+        "memory", f"{ours.bytes_a_broker / 1e3:.1f} against {bare.bytes_a_broker / 1e3:.1f} kB a broker and stream"
+    )
+
+
+async def _load(report: Report, main: Main, *, is_name_server: bool) -> Load:
+    what = "fleet" if is_name_server else "fleet, bare echo"
+    async with worker(main) as server, AsyncExitStack() as stack:
         empty, addr, share = await server.ask("rss"), await server.ask("addr"), BROKERS // CLIENTS
         fleet = [
             await stack.enter_async_context(worker(clients.agents, addr, i * share, share, INTERVAL_SECONDS))
             for i in range(CLIENTS)
         ]
-        report.progress("fleet: registering")
+        report.progress(f"{what}: registering")
         await asyncio.gather(*(client.ask("register") for client in fleet))
-        report.progress("fleet: at rest")
-        await asyncio.sleep(SETTLE_SECONDS)
-        cpu = await server.ask("cpu")
-        await asyncio.sleep(REST_SECONDS)
-        rest = (await server.ask("cpu") - cpu) / REST_SECONDS
+        report.progress(f"{what}: at rest")
+        if is_name_server:
+            await asyncio.sleep(SETTLE_SECONDS)
+        at_rest, _, _ = await _share(server, fleet, REST_SECONDS)
         await asyncio.gather(*(client.ask("begin") for client in fleet))
-        report.progress(f"fleet: beating for {WARM_UP_SECONDS + SECONDS:.0f} s")
+        report.progress(f"{what}: beating for {WARM_UP_SECONDS + SECONDS:.0f} s")
         await asyncio.sleep(WARM_UP_SECONDS)
+        sweeps, swept = await server.ask("sweeps") if is_name_server else (0, 0)
+        beating, beats, refused = await _share(server, fleet, SECONDS)
+        if is_name_server:
+            sweeps_end, swept_end = await server.ask("sweeps")
+            sweeps, swept = max(1, sweeps_end - sweeps), swept_end - swept
+        sweep = f"{swept / sweeps * 1e3:.1f} ms, {sweeps:.0f} of them" if sweeps else ""
+        memory = (await server.ask("rss") - empty) / BROKERS
+    return Load(at_rest, beating, beats / SECONDS, refused, memory, sweep)
 
-        async def now() -> tuple[float, float, float, float, int, int]:
-            beats = [await client.ask("beats") for client in fleet]
-            sweeps, sweep_seconds = await server.ask("sweeps")
-            cpu = await server.ask("cpu")
-            return time.monotonic(), cpu, sweeps, sweep_seconds, sum(b for b, _ in beats), sum(r for _, r in beats)
 
-        at, cpu, sweeps, swept, beats, _ = await now()
-        await asyncio.sleep(SECONDS)
-        at_end, cpu_end, sweeps_end, swept_end, beats_end, refused = await now()
-        full = await server.ask("rss")
-    took, spent, count = at_end - at, cpu_end - cpu, beats_end - beats
-    report.figure(
-        f"{count / took:.0f} beats a second",
-        f"{spent / took:.1%} of a core, {rest:.1%} without beats: {(spent - rest * took) / count * 1e6:.0f} us "
-        f"a beat; {refused} beats not answered OK",
-    )
-    sweep_count = max(1.0, sweeps_end - sweeps)
-    report.figure("a sweep over all", f"{(swept_end - swept) / sweep_count * 1e3:.1f} ms, {sweep_count:.0f} of them")
-    report.figure("memory", f"{(full - empty) / BROKERS / 1e3:.1f} kB a broker with its stream")
+async def _share(server: Worker, fleet: list[Worker], seconds: float) -> tuple[float, int, int]:
+    """The server's share of a core in that time, the beats in it, and all beats so far that were not answered OK."""
+    before, cpu, started = await _beats(fleet), await server.ask("cpu"), time.monotonic()
+    await asyncio.sleep(seconds)
+    share = (await server.ask("cpu") - cpu) / (time.monotonic() - started)
+    after = await _beats(fleet)
+    return share, after[0] - before[0], after[1]
+
+
+async def _beats(fleet: list[Worker]) -> tuple[int, int]:
+    counts = [await client.ask("beats") for client in fleet]
+    return sum(beats for beats, _ in counts), sum(refused for _, refused in counts)
