@@ -43,6 +43,8 @@ class Staging:
         held, changed = self._held, self._changed
         for topic, queues in chunk.items():
             before = held.get(topic)
+            if before is queues:
+                continue
             if before is None:
                 self._new += 1
                 changed[topic] = queues

@@ -26,6 +26,7 @@ from namesrv.core.model import (
     ProbeVerdict,
     QueueConfig,
     Registration,
+    TopicTable,
 )
 from namesrv.core.validation import (
     IntervalBounds,
@@ -43,6 +44,8 @@ from pointsman.wire.violation import FieldViolation
 
 DEFAULT_HEARTBEAT_INTERVAL = 30.0
 DEFAULT_EXPIRY = 120.0
+
+NO_TOPICS: TopicTable = {}
 
 _VERDICTS = {
     broker_pb2.PROBE_STATUS_UNSPECIFIED: ProbeVerdict.UNKNOWN,
@@ -181,30 +184,30 @@ def topics(
     *,
     path: str,
     before: Collection[str] = (),
-    held: Collection[str] = (),
+    held: TopicTable = NO_TOPICS,
 ) -> dict[str, QueueConfig]:
     """Decode and check topics that follow those of ``before``. Raises InvalidRequest.
 
-    On the way of registrations with 100,000 topics: equal queues are checked once and share one tuple, and names that
-    are ``held`` already were checked when they came.
+    On the way of registrations with 100,000 topics: what is ``held`` already was checked when it came, and is used
+    again; equal queues are checked once, and share one tuple.
     """
     read: dict[str, QueueConfig] = {}
     checked: dict[tuple[int, int, int, int], QueueConfig] = {}
-
-    def violations() -> Iterator[FieldViolation]:
-        for i, message in enumerate(messages, len(before)):
-            name = message.topic
-            of_topic = (message.read_queue_nums, message.write_queue_nums, message.perm, message.topic_sys_flag)
-            queues = checked.get(of_topic)
-            if queues is None or (name not in held and name_problem(name) is not None):
-                queues = QueueConfig(*of_topic)
-                yield from topic_violations(name, queues, path=f"{path}[{i}]")
-                checked[of_topic] = queues
-            if name in read or name in before:
-                yield duplicate_topic(name, path=f"{path}[{i}]")
-            read[sys.intern(name)] = queues
-
-    refuse_if_any(violations())
+    violations: list[FieldViolation] = []
+    for i, message in enumerate(messages, len(before)):
+        name = message.topic
+        of_topic = (message.read_queue_nums, message.write_queue_nums, message.perm, message.topic_sys_flag)
+        queues = held.get(name)
+        if queues is None or queues != of_topic:
+            equal = checked.get(of_topic)
+            if equal is None or (queues is None and name_problem(name) is not None):
+                equal = checked[of_topic] = QueueConfig(*of_topic)
+                violations += topic_violations(name, equal, path=f"{path}[{i}]")
+            queues = equal
+        if name in read or name in before:
+            violations.append(duplicate_topic(name, path=f"{path}[{i}]"))
+        read[sys.intern(name)] = queues
+    refuse_if_any(violations)
     return read
 
 
