@@ -18,6 +18,7 @@ from prometheus_client import (
 
 from namesrv.core.events import Event
 from namesrv.core.group import Group, Replica
+from namesrv.tallies import Tallies, Timings
 
 RPC_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 WATCH_LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
@@ -48,13 +49,13 @@ class Metrics:
             ["event", "reason"],
             registry=self.registry,
         )
-        self.beats = Counter("namesrv_heartbeats", "Heartbeats, by answer", ["result"], registry=self.registry)
-        self.rpcs = Counter("namesrv_rpcs", "Finished calls", ["method", "code"], registry=self.registry)
-        self.rpc_seconds = Histogram(
+        self.beats = Tallies("namesrv_heartbeats", "Heartbeats, by answer", ["result"], registry=self.registry)
+        self.rpcs = Tallies("namesrv_rpcs", "Finished calls", ["method", "code"], registry=self.registry)
+        self.rpc_seconds = Timings(
             "namesrv_rpc_duration_seconds",
             "Time in the handler of an answered unary call",
-            ["method"],
-            buckets=RPC_BUCKETS,
+            "method",
+            bounds=RPC_BUCKETS,
             registry=self.registry,
         )
         self.streams = Gauge("namesrv_keep_alive_streams", "Open KeepAlive streams", registry=self.registry)
@@ -64,7 +65,7 @@ class Metrics:
         self.route_cache_bytes = Gauge(
             "namesrv_route_cache_bytes", "Bytes of cached route answers", registry=self.registry
         )
-        self.route_queries = Counter(
+        self.route_queries = Tallies(
             "namesrv_route_queries",
             "Topics asked for, by answer: ok, unchanged, not_found, not_ready",
             ["result"],

@@ -19,7 +19,6 @@ BOUNDED_LABELS = {
     "result",
     "method",
     "code",
-    "source",
     "cause",
     "limit",
     "quantile",
@@ -39,7 +38,9 @@ def test_a_metric_is_explained(metric: Metric) -> None:
 
 def test_labels_are_of_bounded_sets() -> None:
     metrics = vars(Metrics()).values()
-    labels = {label for metric in metrics for label in getattr(metric, "_labelnames", ())}
+    labels = {
+        label for metric in metrics for names in ("_labelnames", "label_names") for label in getattr(metric, names, ())
+    }
     assert labels <= BOUNDED_LABELS
 
 
