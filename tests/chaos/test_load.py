@@ -99,7 +99,6 @@ async def test_ten_brokers_that_register_100_000_topics_at_once_delay_no_beat(tm
             f"{took:.1f} s, {len(latencies)} beats with a p99 of {p99 * 1e3:.0f} ms, {max(latencies) * 1e3:.0f} at most"
         )
         assert len(route.broker_datas) == LARGE_BROKERS
-        assert await server.metric("namesrv_brokers") == BEATING + LARGE_BROKERS
         assert took < LARGE_SECONDS
         assert p99 < BEAT_P99_SECONDS
 
