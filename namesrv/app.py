@@ -76,6 +76,7 @@ class NameServerApp:
             self.core.routes, boot=self._boot, max_bytes=config.routes.cache_bytes, metrics=self.metrics
         )
         self._version = version
+        self._was_ready = False
         self._manager = manager or ServiceManager({}, clock=self.clock)
         self.server = Server(longest_interval=config.liveness.max_heartbeat_interval_seconds)
         self._is_drained = False
@@ -258,16 +259,21 @@ class NameServerApp:
 
     def _tell_ready(self) -> None:
         self.metrics.ready.set(1)
-        self.record([Event(kind=EventKind.NAMESRV_READY)])
+        if not self._was_ready:
+            # Once a boot: readers of the history count this node as an observer from here on, drained or not.
+            self._was_ready = True
+            self.record([Event(kind=EventKind.NAMESRV_READY)])
 
     def _drain(self, wanted: bool) -> NodeState:
         """Send clients elsewhere, or take them again; brokers are served all the while."""
         if wanted is not (self.calls.state is NodeState.DRAINING):
-            now, provisional = self.clock.monotonic(), self.core.provisional_count()
-            is_warm = self._warm_up.is_over(now=now, still_provisional=provisional)
-            back = NodeState.READY if is_warm else NodeState.WARMING
-            self.server.show(NodeState.DRAINING if wanted else back)
-            self.metrics.ready.set(self.calls.state is NodeState.READY)
+            self.metrics.ready.set(0)
+            if wanted:
+                self.server.show(NodeState.DRAINING)
+            elif self._warm_up.is_over(now=self.clock.monotonic(), still_provisional=self.core.provisional_count()):
+                self._become_ready()
+            else:
+                self.server.show(NodeState.WARMING)
         return self.calls.state
 
     async def _tell_manager(self) -> None:

@@ -77,7 +77,8 @@ class Upkeep:
             due = swept_at + self._core.sweep_interval()
             # In steps, for whoever registers meanwhile may have declared a shorter expiry.
             step = min(max(0.0, due - lateness.woken_at), STEP_SECONDS)
-            self._credited_to = lateness.woken_at + step
+            # A beat that was taken while the last sweep rested may have credited more than that.
+            self._credited_to = max(self._credited_to, lateness.woken_at + step)
             self._metrics.loop_lag.observe(await lateness.sleep(step))
             now = lateness.woken_at
             self.catch_up(now)

@@ -128,7 +128,7 @@ class BrokerState(StrEnum):
     """The agent lives and says that the broker does not answer; not routed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Registration:
     """Everything a broker says of itself. Times are seconds."""
 

@@ -167,6 +167,10 @@ class RouteTable:
             self._lags.popleft()
         return bool(self._lags)
 
+    def lags(self, key: GroupKey) -> bool:
+        """Whether the index has still to follow a swap of this group."""
+        return any(lag.key == key for lag in self._lags)
+
     def _work_off(self, lag: _Lag, at_most: int) -> bool:
         """Index up to so many topics of a swap; return whether it is done."""
         for _ in range(at_most):

@@ -28,8 +28,6 @@ from namesrv.metrics import Metrics
 from namesrv.rpc import status
 from pointsman.service.clock import Clock
 
-COLLECT_SECONDS = 60.0
-"""How long a client may take to send a whole stream; what it had sent is then forgotten."""
 ENDING_SECONDS = 1.0
 """How long a stream that we end may take to tell its client why: one that does not read would hold us up for ever."""
 
@@ -41,6 +39,14 @@ Write = Callable[[bytes], Awaitable[None]]
 
 _Request = TypeVar("_Request")
 _Answer = TypeVar("_Answer")
+
+
+class SlowStream(Exception):
+    """A client took longer than so many seconds to send a whole stream; nothing of it was applied."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"longer than {seconds:g} s")
+        self.seconds = seconds
 
 
 class Calls:
@@ -132,7 +138,7 @@ class Calls:
                 if not isinstance(response, bytes):
                     response = await response
             except Exception as error:  # noqa: BLE001  # the border: every fault becomes a status
-                await self._fail(context, method, self._status_of(error, method))
+                await self._fail(context, method, self._settled(error, method))
             finally:
                 self._end_call()
             succeeded()
@@ -155,15 +161,12 @@ class Calls:
     ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
         async def call(requests: AsyncIterator[bytes], context: Context) -> bytes:
             try:
-                async with asyncio.timeout(COLLECT_SECONDS):
-                    response = await behaviour(requests)
-            except TimeoutError:
-                await self._fail(context, method, status.too_slow(COLLECT_SECONDS))
+                response = await behaviour(requests)
             except asyncio.CancelledError:
                 self._metrics.rpcs.labels(method.name, grpc.StatusCode.CANCELLED.name).inc()
                 raise
             except Exception as error:  # noqa: BLE001  # as above
-                await self._fail(context, method, self._status_of(error, method))
+                await self._fail(context, method, self._settled(error, method))
             self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc()
             return response.SerializeToString()
 
@@ -196,7 +199,7 @@ class Calls:
             self._metrics.rpcs.labels(method.name, grpc.StatusCode.CANCELLED.name).inc()
             raise
         except Exception as error:  # noqa: BLE001  # as above
-            await self._fail(context, method, self._status_of(error, method))
+            await self._fail(context, method, self._settled(error, method))
 
     async def _end(self, context: Context, method: MethodDescriptor) -> NoReturn:
         """Tell a client that its stream is over here. One that does not read will find that out when it does."""
@@ -205,6 +208,15 @@ class Calls:
                 await self._fail(context, method, status.not_serving(NodeState.DRAINING))
         except TimeoutError:
             raise asyncio.CancelledError from None
+
+    def _settled(self, error: Exception, method: MethodDescriptor) -> status_pb2.Status:
+        """The status of an error, which then lets go of the frames that it came through.
+
+        What we abort with refers to it, in a cycle: megabytes of a refused registration would wait for the collector.
+        """
+        failure = self._status_of(error, method)
+        error.__traceback__ = error.__context__ = error.__cause__ = None
+        return failure
 
     def _status_of(self, error: Exception, method: MethodDescriptor) -> status_pb2.Status:
         if isinstance(error, NameServerError):
@@ -215,6 +227,8 @@ class Calls:
             if self.state is NodeState.WARMING and isinstance(error, TopicNotFound | ClusterNotFound):
                 return status.not_known_yet(error)
             return status.refusal(error)
+        if isinstance(error, SlowStream):
+            return status.too_slow(error.seconds)
         if isinstance(error, DecodeError):
             return status.unreadable(f"the request is no {method.input_type.full_name}")
         error_id = secrets.token_hex(8)

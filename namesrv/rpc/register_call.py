@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections import OrderedDict
+import weakref
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,7 @@ from namesrv.core.name_server import NameServer, Registered
 from namesrv.core.staging import StagedTopics, Staging
 from namesrv.core.validation import IntervalBounds
 from namesrv.rpc import codec
-from namesrv.rpc.calls import RecordEvents
+from namesrv.rpc.calls import RecordEvents, SlowStream
 from pointsman.service.clock import Clock
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.names import MAX_CHUNK_TOPICS
@@ -33,8 +34,16 @@ merely yields. With ``sleep(0)`` in its place its p99 was three times as long (`
 LARGE = 5_000
 """Topics from which a registration is kept out of the garbage collector's rounds: with a million topics one of those
 took 70 ms, and plain tables of names and numbers have no cycles to find."""
+COLLECT_SECONDS = 60.0
+"""How long a client may take to send a whole registration; what it had sent is then forgotten."""
 MAX_AT_ONCE = 256
 """Registrations that may be coming in at the same time; each holds what it has sent so far."""
+BYTES_A_TOPIC = 200
+"""On the wire, at most, rounded up: a name of 127 characters and four numbers."""
+BYTES_OF_BROKER = 128 * 1024
+"""What a broker says of itself, with every label and text as long as it may be, stays below this."""
+COMING_IN_BYTES = 256 * 1024 * 1024
+"""Of all registrations that are coming in."""
 WORTH_REMEMBERING_BYTES = 4_096
 REMEMBERED_BYTES = 128 * 1024 * 1024
 IDENTITY_BYTES = 640
@@ -43,10 +52,10 @@ IDENTITY_BYTES = 640
 
 @dataclass(frozen=True, slots=True)
 class _Remembered:
-    """The last registration of a broker and the bytes it came in."""
+    """A registration and the bytes it came in; good for as long as the core holds it."""
 
     chunks: tuple[bytes, ...]
-    registration: Registration
+    registration: weakref.ref[Registration]
     size: int
 
 
@@ -64,43 +73,58 @@ class RegisterCalls:
         self._coming_in = 0
         self._turn = asyncio.Lock()
         self._since_rest = 0
+        self.coming_in_bytes = 0
+        """Of all registrations that are coming in."""
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
-        self._remembered_bytes = 0
+        self.remembered_bytes = 0
+        """Of the registrations that are known by their bytes."""
+        self._gone: deque[bytes] = deque()
+        """What is remembered of registrations that nobody holds any more; appended to by any thread."""
 
     async def register_broker(self, requests: AsyncIterator[bytes]) -> wire.RegisterBrokerResponse:
-        """Collect the chunks and apply them at their commit."""
+        """Collect the chunks and apply them at their commit. Raises SlowStream, and what is wrong with them."""
         if self._coming_in >= MAX_AT_ONCE:
             raise LimitExceeded("registrations_at_once", MAX_AT_ONCE)
         self._coming_in += 1
+        chunks: list[bytes] = []
         try:
-            registered, registration = await self._collect(requests)
+            async with asyncio.timeout(COLLECT_SECONDS):
+                registered, registration = await self._collect(requests, chunks)
+        except TimeoutError:
+            raise SlowStream(COLLECT_SECONDS) from None
         finally:
             self._coming_in -= 1
-        is_lagging = True
-        while is_lagging:
+            self.coming_in_bytes -= sum(map(len, chunks))
+        while self._core.routes.lags(registration.identity.group_key):
             async with self._turn:
-                is_lagging = self._core.routes.settle(SLICE_TOPICS)
-                if is_lagging:
+                if self._core.routes.settle(SLICE_TOPICS):
                     await self._rest_after(SLICE_TOPICS)
         return self._answer(registered, registration)
 
-    async def _collect(self, requests: AsyncIterator[bytes]) -> tuple[Registered, Registration]:
-        chunks: list[bytes] = []
+    async def _collect(self, requests: AsyncIterator[bytes], chunks: list[bytes]) -> tuple[Registered, Registration]:
         incoming: _Incoming | None = None
-        known: _Remembered | None = None
+        known: tuple[bytes, ...] = ()
+        held: Registration | None = None
+        room = BYTES_OF_BROKER + BYTES_A_TOPIC * self._max_topics
         async for request in requests:
             if not chunks:
-                known = self._recall(request)
+                known, held = self._recall(request)
             chunks.append(request)
-            if known is not None and _continues(known, chunks):
-                if len(chunks) == len(known.chunks):
-                    return self._renew(known.registration), known.registration
+            self.coming_in_bytes += len(request)
+            room -= len(request)
+            if room < 0:
+                raise LimitExceeded("bytes_per_registration", BYTES_OF_BROKER + BYTES_A_TOPIC * self._max_topics)
+            if self.coming_in_bytes > COMING_IN_BYTES:
+                raise LimitExceeded("bytes_of_registrations_at_once", COMING_IN_BYTES)
+            if held is not None and known[len(chunks) - 1 : len(chunks)] == (request,):
+                if len(chunks) == len(known):
+                    return self._renew(held), held
                 continue
             if incoming is None:
                 incoming = _Incoming(self._core, self._bounds, self._max_topics)
                 for earlier in chunks[:-1]:
                     await self._read(incoming, earlier)
-                known = None
+                held = None
             if await self._read(incoming, request):
                 return self._accept(incoming, chunks)
         raise InvalidRequest([FieldViolation("commit", f"is missing: the stream ended after {len(chunks)} chunks")])
@@ -149,25 +173,38 @@ class RegisterCalls:
 
     # --- what is remembered -----------------------------------------------------------------------------------
 
-    def _recall(self, first_chunk: bytes) -> _Remembered | None:
+    def _recall(self, first_chunk: bytes) -> tuple[tuple[bytes, ...], Registration | None]:
+        """The chunks of the last registration that began like this, if the core still holds it."""
         known = self._remembered.get(first_chunk[:IDENTITY_BYTES])
-        if known is None or self._core.registration_of(known.registration.identity) is not known.registration:
-            return None
+        registration = None if known is None else known.registration()
+        if (
+            known is None
+            or registration is None
+            or self._core.registration_of(registration.identity) is not registration
+        ):
+            return (), None
         self._remembered.move_to_end(first_chunk[:IDENTITY_BYTES])
-        return known
+        return known.chunks, registration
 
     def _remember(self, chunks: list[bytes], registration: Registration | None) -> None:
+        while self._gone:
+            gone = self._remembered.get(key := self._gone.popleft())
+            if gone is not None and gone.registration() is None:
+                self._forget(key)
         key, size = chunks[0][:IDENTITY_BYTES], sum(map(len, chunks))
-        before = self._remembered.pop(key, None)
-        if before is not None:
-            self._remembered_bytes -= before.size
+        self._forget(key)
         if registration is None or size < WORTH_REMEMBERING_BYTES:
             return
-        self._remembered[key] = _Remembered(tuple(chunks), registration, size)
-        self._remembered_bytes += size
-        while self._remembered_bytes > REMEMBERED_BYTES:
-            _, dropped = self._remembered.popitem(last=False)
-            self._remembered_bytes -= dropped.size
+        reference = weakref.ref(registration, lambda _: self._gone.append(key))
+        self._remembered[key] = _Remembered(tuple(chunks), reference, size)
+        self.remembered_bytes += size
+        while self.remembered_bytes > REMEMBERED_BYTES:
+            self._forget(next(iter(self._remembered)))
+
+    def _forget(self, key: bytes) -> None:
+        known = self._remembered.pop(key, None)
+        if known is not None:
+            self.remembered_bytes -= known.size
 
 
 class _Incoming:
@@ -222,10 +259,6 @@ class _Incoming:
         assert self._registration is not None, "a commit stands in a chunk"  # noqa: S101
         topics = self._staging.finish()
         return replace(self._registration, topics=topics.topics), topics
-
-
-def _continues(known: _Remembered, chunks: list[bytes]) -> bool:
-    return len(chunks) <= len(known.chunks) and chunks[-1] == known.chunks[len(chunks) - 1]
 
 
 def _check_commit(commit: wire.RegistrationCommit, *, topics: int, chunks: int) -> None:

@@ -13,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_status import rpc_status
 
 from namesrv.app import NameServerApp
-from namesrv.rpc import calls
+from namesrv.rpc import register_call
 from namesrv.rpc.register_call import SLICE_TOPICS
 from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.v1.broker_pb2 import PROBE_STATUS_FAILING, BrokerIdentity, TopicConfig
@@ -114,7 +114,7 @@ async def test_a_registration_that_breaks_after_15_000_topics_changes_nothing(
 async def test_a_registration_that_never_ends_is_given_up_and_changes_nothing(
     server: NameServerApp, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "COLLECT_SECONDS", 0.2)
+    monkeypatch.setattr(register_call, "COLLECT_SECONDS", 0.2)
 
     async def chunks() -> AsyncIterator[RegisterBrokerRequest]:
         for chunk in wire.registration(*BIG[:15_000], commit=False):

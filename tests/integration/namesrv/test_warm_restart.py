@@ -11,10 +11,12 @@ import grpc
 import pytest
 
 from namesrv.app import NameServerApp
+from pointsman.v1.admin_service_pb2 import SetDrainRequest
 from pointsman.v1.broker_pb2 import BROKER_STATE_PROVISIONAL, BROKER_STATE_UP, BrokerIdentity
 from pointsman.v1.registration_service_pb2 import BEAT_STATUS_OK, HeartbeatRequest
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from tests.fakes import wire
+from tests.fakes.history_rows import rows_in
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.name_server_process import daemon
@@ -185,3 +187,19 @@ async def test_a_state_directory_in_use_is_one_clear_line_and_exit_1(tmp_path: P
             said = await second.until(f"cannot start: {taken}")
             assert said["level"] == "ERROR"
             assert await second.end() == 1
+
+
+async def test_a_node_that_was_drained_while_it_warmed_is_ready_once_it_is_taken_back(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    async with (
+        running_name_server(clock=clock, history=tmp_path, warm_up_seconds=45.0) as app,
+        grpc.aio.insecure_channel(app.addr) as channel,
+    ):
+        peer = Peer(channel)
+        await peer.admin.SetDrain(SetDrainRequest(draining=True, by="ann"))
+        await clock.advance(60.0)
+        for draining in (False, True, False):
+            await peer.admin.SetDrain(SetDrainRequest(draining=draining, by="ann"))
+        assert await code_of_unknown(peer) is grpc.StatusCode.NOT_FOUND
+    assert [row["event"] for row in rows_in(tmp_path)].count("NAMESRV_READY") == 1

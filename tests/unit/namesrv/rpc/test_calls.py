@@ -1,0 +1,66 @@
+"""What a refused call leaves behind: nothing that waits for the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import AsyncIterator
+from typing import Any, NoReturn
+
+import grpc
+import pytest
+
+from namesrv.core.errors import InvalidRequest
+from namesrv.metrics import Metrics
+from namesrv.rpc.calls import Calls
+from namesrv.rpc.server import REGISTRATION
+from pointsman.v1.registration_service_pb2 import RegisterBrokerResponse
+from pointsman.wire.violation import FieldViolation
+from tests.fakes.manual_clock import ManualClock
+
+
+class Large:
+    """What a call holds while it runs."""
+
+
+class Context:
+    """As much of a call's context as a refusal needs."""
+
+    async def abort_with_status(self, failed: object) -> NoReturn:
+        raise grpc.aio.AbortError(f"refused: {failed}")
+
+
+class Servicer:
+    """Refuses every registration, and remembers weakly what it held."""
+
+    def __init__(self) -> None:
+        self.held: weakref.ref[Large] | None = None
+
+    async def register_broker(self, requests: AsyncIterator[bytes]) -> RegisterBrokerResponse:  # noqa: ARG002
+        large = Large()
+        self.held = weakref.ref(large)
+        try:
+            {}["missing"]
+        except KeyError:
+            raise InvalidRequest([FieldViolation("commit", "is missing")])  # noqa: B904  # a cause stays behind as well
+
+
+async def no_requests() -> AsyncIterator[bytes]:
+    return
+    yield b""
+
+
+async def test_a_refused_call_lets_go_of_what_it_held_at_once() -> None:
+    servicer = Servicer()
+    calls = Calls(clock=ManualClock(), metrics=Metrics(), record=lambda _: None)
+    behaviour: Any = calls._collecting(REGISTRATION.methods_by_name["RegisterBroker"], servicer.register_broker)
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(grpc.aio.AbortError, match="commit") as refused:
+            await behaviour(no_requests(), Context())
+        assert refused.value is not None
+        assert servicer.held is not None
+        assert servicer.held() is None
+    finally:
+        gc.enable()
