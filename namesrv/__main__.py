@@ -88,12 +88,18 @@ async def serve(config: NameServerConfig, stop: asyncio.Event) -> int:
     try:
         await app.run(stop)
     except (CannotListen, OSError) as error:
-        log.error("cannot start: %s", error)  # noqa: TRY400  # the sentence says it all
+        log.error("cannot start: %s", _sentence(error))  # noqa: TRY400  # the sentence says it all
         return process.EXIT_FAILED
     except BaseExceptionGroup as error:
         log.exception("failed", exc_info=error)
         return process.EXIT_FAILED
     return process.EXIT_OK
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 if __name__ == "__main__":

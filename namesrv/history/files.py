@@ -14,12 +14,23 @@ from pathlib import Path
 from typing import BinaryIO
 
 from namesrv.history.folder import day_folder, file_node, history_files, pack
+from pointsman.service.folder_lock import FolderLock, InUse
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_FILE_AGE = timedelta(hours=1)
 
 
 log = logging.getLogger(__name__)
+
+
+class HistoryInUse(OSError):
+    """Another process of the same node's name writes there."""
+
+    def __init__(self, directory: Path, node: str) -> None:
+        super().__init__(
+            f"another pointsman-namesrv writes the history of node {node} in {directory}; "
+            "set server.node or history.directory"
+        )
 
 
 @dataclass(slots=True)
@@ -43,6 +54,7 @@ class HistoryFiles:
         """Files closed so far."""
         self._stem = f"{self.node}-{boot_id}"
         self._number = 0
+        self._lock = FolderLock(directory / f".{self.node}.lock")
         self._open: _OpenFile | None = None
 
     @property
@@ -51,8 +63,22 @@ class HistoryFiles:
         return self._open.path if self._open is not None else None
 
     def prepare(self) -> None:
-        """Make the folder. Raises OSError when that cannot be."""
+        """Make the folder and own this node's part of it.
+
+        Raises HistoryInUse: this process would pack the other's open file. Raises another OSError without a folder.
+        """
         self.raw.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.hold()
+        except InUse:
+            raise HistoryInUse(self.directory, self.node) from None
+        except OSError as error:
+            # A folder that can only be read is one that may be writable later.
+            log.warning("the history folder is not locked", extra={"facts": {"error": str(error)}})
+
+    def release(self) -> None:
+        """Let another process write this node's history."""
+        self._lock.release()
 
     def append(self, line: bytes, *, event_at: datetime) -> None:
         """Write one line to the file of its day. Raises OSError."""

@@ -125,12 +125,16 @@ class Recorder:
                 if not self._write_batch(files, batch):
                     break
             self._show_queue()
-        self._lose(self._waiting.rows, "disk")
+        if self._waiting.rows:
+            self._lose(self._waiting.rows, "disk")
+            facts = {"rows_waiting": self._waiting.rows, "rows_dropped": self.dropped, "problem": self._refusal}
+            log.error("stopped with rows that the history does not hold", extra={"facts": facts})
         try:
             files.close()
         except OSError:
             log.exception("the last history file stays as it is")
         self._tend()
+        files.release()
 
     def _tend(self) -> None:
         try:

@@ -7,7 +7,6 @@ one. Blocking; used by one thread at a time.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from namesrv.snapshot import segment
 from namesrv.snapshot.segment import SegmentRefused
+from pointsman.service.folder_lock import FolderLock, InUse
 
 LOCK_NAME = "lock"
 DAMAGED_NAME = "damaged"
@@ -39,7 +39,7 @@ class SegmentFiles:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._lock: int | None = None
+        self._lock = FolderLock(directory / LOCK_NAME)
 
     def hold(self) -> None:
         """Make the folder, own it, and remove what a crash left unfinished.
@@ -47,36 +47,31 @@ class SegmentFiles:
         Raises StateDirectoryInUse, and another OSError when the folder cannot be written.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        if self._lock is None:
-            lock = os.open(self.directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                os.close(lock)
-                if isinstance(error, BlockingIOError):
-                    raise StateDirectoryInUse(self.directory) from None
-                raise
-            self._lock = lock
+        try:
+            self._lock.hold()
+        except InUse:
+            raise StateDirectoryInUse(self.directory) from None
         for name in os.listdir(self.directory):
             if _UNFINISHED.fullmatch(name):
                 (self.directory / name).unlink()
 
     def is_held(self) -> bool:
         """Whether the folder is ours and still the one that we took: somebody may have removed it."""
-        return self._lock is not None and os.fstat(self._lock).st_nlink > 0
+        return self._lock.is_held()
 
     def release(self) -> None:
         """Let another process have the folder."""
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            os.close(lock)
+        self._lock.release()
 
     def names(self) -> list[str]:
         """Every segment's file name, sorted. Raises OSError."""
         return sorted(name for name in os.listdir(self.directory) if _SEGMENT.fullmatch(name))
 
     def read(self, name: str) -> bytes:
-        """The content of one segment. Raises SegmentRefused, also when the disk does not give it."""
+        """The content of one segment. Raises SegmentRefused, also when the disk does not give it.
+
+        Raises PermissionError: it is not damaged, and must neither be put aside nor written over.
+        """
         # Neither a pipe nor a link may stand in a segment's place and have us wait, or read elsewhere.
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
@@ -86,6 +81,8 @@ class SegmentFiles:
                 if size != expected:
                     raise SegmentRefused(f"has {size} bytes, its header says {expected}")
                 return segment.unseal(header + stream.read())
+        except PermissionError:
+            raise
         except OSError as error:
             raise SegmentRefused(f"cannot be read: {error.strerror}") from error
 

@@ -96,8 +96,8 @@ class SnapshotStore:
     def load(self) -> Loaded:
         """Own the folder and read it; what is damaged is said, put aside, and left out.
 
-        Raises StateDirectoryInUse, and another OSError when there is no such folder and none can be made. One that can
-        be read and not written is read.
+        Raises StateDirectoryInUse, PermissionError for a segment that this user may not read, and another OSError when
+        there is no such folder and none can be made. One that can be read and not written is read.
         """
         try:
             self._files.hold()
@@ -128,6 +128,9 @@ class SnapshotStore:
                 facts = {"file": self._files.directory / name, "problem": str(error)}
                 log.error("a segment of the snapshot is refused", extra={"facts": facts})  # noqa: TRY400  # said in full
                 self._files.put_aside(name)
+            except PermissionError:
+                self._files.release()
+                raise
         return Loaded(brokers, operator, refused)
 
     def _load_operator(self, content: bytes) -> OperatorState:

@@ -111,7 +111,10 @@ def test_a_disk_that_turns_read_only_costs_no_row_when_it_turns_back(disk: Path,
     writing.record([broker_event()])
     until(lambda: written(writing) == 1)
     # An open file keeps a disk writable; the next hour closes it, and packing it is the last thing that succeeds.
-    writing._files.close()  # type: ignore[union-attr]  # it has files, and its thread has nothing to write
+    files = writing._files
+    assert files is not None
+    files.close()
+    files.release()
     until(lambda: remount(disk, "ro"))
     writing.record([broker_event()] * 2)
     until(writing.complaints)

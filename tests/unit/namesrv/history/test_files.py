@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from namesrv.history import files
-from namesrv.history.files import HistoryFiles
+from namesrv.history.files import HistoryFiles, HistoryInUse
 
 EVENING = datetime(2026, 3, 1, 23, 59, 59, tzinfo=UTC)
 
@@ -22,7 +22,19 @@ def history(tmp_path: Path) -> HistoryFiles:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder / "raw")) for path in folder.rglob("*") if path.is_file())
+    return sorted(str(path.relative_to(folder / "raw")) for path in (folder / "raw").rglob("*") if path.is_file())
+
+
+def test_a_second_writer_of_one_node_is_refused_and_one_of_another_is_not(
+    history: HistoryFiles, tmp_path: Path
+) -> None:
+    with pytest.raises(HistoryInUse, match=r"writes the history of node host_9876 in .*set server.node"):
+        HistoryFiles(tmp_path, node="host:9876", boot_id="b2").prepare()
+    other = HistoryFiles(tmp_path, node="host:9877", boot_id="b2")
+    other.prepare()
+    history.release()
+    HistoryFiles(tmp_path, node="host:9876", boot_id="b3").prepare()
+    other.release()
 
 
 def test_a_file_stands_in_the_folder_of_its_day_and_its_name_has_no_colon(

@@ -37,12 +37,13 @@ class Servicer:
         self.held: weakref.ref[Large] | None = None
 
     async def register_broker(self, requests: AsyncIterator[bytes]) -> RegisterBrokerResponse:  # noqa: ARG002
-        large = Large()
+        large = Large()  # a refusal's frames hold it
         self.held = weakref.ref(large)
         try:
-            {}["missing"]
-        except KeyError:
-            raise InvalidRequest([FieldViolation("commit", "is missing")])  # noqa: B904  # a cause stays behind as well
+            assert large is None, "the cause of a refusal has frames of its own"
+        except AssertionError:
+            raise InvalidRequest([FieldViolation("commit", "is missing")])  # noqa: B904
+        return RegisterBrokerResponse()
 
 
 async def no_requests() -> AsyncIterator[bytes]:

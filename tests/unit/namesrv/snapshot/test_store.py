@@ -233,6 +233,28 @@ def test_a_folder_in_use_is_refused_and_the_first_goes_on(
     assert writing.write(snapshot(held(1))).whole
 
 
+def test_a_segment_that_may_not_be_read_is_no_damage(
+    writing: SnapshotStore, state: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing.write(snapshot(held(1)))
+    writing.close()
+    before = written_at(state)
+    opened = os.open
+
+    def refuse(path: str | Path, *arguments: int) -> int:
+        if Path(path).name == OPERATOR_NAME:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *arguments)
+
+    monkeypatch.setattr(os, "open", refuse)
+    again = store(state, clock)
+    with pytest.raises(PermissionError, match=OPERATOR_NAME):
+        again.load()
+    monkeypatch.undo()
+    assert written_at(state) == before
+    assert len(loaded(state).brokers) == 1
+
+
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path, clock: ManualClock) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(OSError, match=r"file"):

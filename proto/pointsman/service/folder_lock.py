@@ -1,0 +1,43 @@
+"""A folder, or a part of one, that one process at a time may use."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class InUse(OSError):
+    """Another process holds the lock."""
+
+
+class FolderLock:
+    """A lock file: held from :meth:`hold` to :meth:`release`, or to the end of the process, however that ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def hold(self) -> None:
+        """Take the lock; again while it is held does nothing. Raises InUse, and another OSError without a file."""
+        if self._descriptor is not None:
+            return
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if isinstance(error, BlockingIOError):
+                raise InUse(f"{self._path} is held by another process") from None
+            raise
+        self._descriptor = descriptor
+
+    def is_held(self) -> bool:
+        """Whether it is ours and still the file that we took: somebody may have removed it."""
+        return self._descriptor is not None and os.fstat(self._descriptor).st_nlink > 0
+
+    def release(self) -> None:
+        """Let another process have it."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)

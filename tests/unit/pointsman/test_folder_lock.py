@@ -1,0 +1,34 @@
+"""A lock file is held by one process at a time, and goes with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pointsman.service.folder_lock import FolderLock, InUse
+
+
+def test_a_second_one_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+    first, second = FolderLock(tmp_path / "lock"), FolderLock(tmp_path / "lock")
+    first.hold()
+    first.hold()
+    with pytest.raises(InUse, match="lock is held by another process"):
+        second.hold()
+    first.release()
+    second.hold()
+    assert (first.is_held(), second.is_held()) == (False, True)
+    second.release()
+
+
+def test_a_lock_whose_file_was_removed_is_not_held(tmp_path: Path) -> None:
+    lock = FolderLock(tmp_path / "lock")
+    lock.hold()
+    (tmp_path / "lock").unlink()
+    assert not lock.is_held()
+    lock.release()
+
+
+def test_without_a_folder_there_is_no_lock(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        FolderLock(tmp_path / "missing" / "lock").hold()
