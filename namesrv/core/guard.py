@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.group import Replica
@@ -58,6 +59,14 @@ class GuardStatus:
     active_since: float | None
     why: str
     mode_until: float | None
+
+
+class GuardSetting(NamedTuple):
+    """What the guard of a cluster was told; ``until``: monotonic seconds, None: until told otherwise."""
+
+    cluster: str
+    mode: GuardMode
+    until: float | None
 
 
 @dataclass(slots=True)
@@ -113,6 +122,20 @@ class Guard:
             watch.released_at = None
         return tuple(self._turn(cluster, watch, now=now, reason=Reason.ADMIN))
 
+    def restore(self, settings: Iterable[GuardSetting]) -> None:
+        """Take the modes that a snapshot kept."""
+        for setting in settings:
+            watch = self._watch(setting.cluster)
+            watch.mode, watch.mode_until = setting.mode, setting.until
+
+    def settings(self) -> list[GuardSetting]:
+        """What was told, sorted by cluster; AUTO is not, for it holds anyway."""
+        return [
+            GuardSetting(cluster, watch.mode, watch.mode_until)
+            for cluster, watch in sorted(self._watches.items())
+            if watch.mode is not GuardMode.AUTO
+        ]
+
     def judge(self, members: Iterable[tuple[Replica, bool]], *, now: float) -> list[Event]:
         """Count every cluster anew and turn its guard on or off.
 
@@ -132,7 +155,11 @@ class Guard:
             reason = Reason.SHARE
             if watch.mode_until is not None and now > watch.mode_until:
                 watch.mode, watch.mode_until, reason = GuardMode.AUTO, None, Reason.TIME_OVER
-            events += self._turn(cluster, watch, now=now, reason=reason)
+            turned = list(self._turn(cluster, watch, now=now, reason=reason))
+            if reason is Reason.TIME_OVER and not turned:
+                kind = EventKind.GUARD_OFF if watch.active_since is None else EventKind.GUARD_ON
+                turned = [_event(kind, cluster, watch, reason)]
+            events += turned
             if watch.released_at is not None and now - watch.released_at > LONGEST_CREDIT_SECONDS:
                 watch.released_at = None
             if watch == _Watch():

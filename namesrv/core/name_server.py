@@ -50,6 +50,8 @@ from pointsman.wire.violation import FieldViolation
 
 GENERATIONS = 2**64
 TOLD_A_SWEEP = 500
+OVERDUE_AT_ONCE = 200
+"""Brokers of which a sweep tells; the next one follows at once, and whoever queries gets a turn between them."""
 """Rows of heartbeats that one sweep tells at most: a fleet that began at the same moment is spread over a few."""
 PAUSE_SECONDS = 1.0
 """A pause of our own from which the history is told of it; shorter ones are credited all the same."""
@@ -135,6 +137,7 @@ class NameServer:
         self._rules = rules
         self._next_generation = first_generation % GENERATIONS
         self._lenient_since = started_at
+        self._has_more_overdue = False
         self._max_brokers = max_brokers
         self._count = 0
         self._shortest_expiry: float | None = None
@@ -333,12 +336,16 @@ class NameServer:
     def end_stream(
         self, identity: BrokerIdentity, generation: int, *, stream: int, now: float, by_us: bool = False
     ) -> tuple[Event, ...]:
-        """Take the end of a KeepAlive stream. One that we ended ourselves says nothing of the broker."""
+        """Take the end of a KeepAlive stream.
+
+        One that we ended ourselves says nothing of the broker, and neither does one that ends within an expiry of our
+        own start or pause: its agent may have waited for us in vain. Then silence alone speaks.
+        """
         group = self.routes.groups.get(identity.group_key)
         replica = self._replica(identity)
         if group is None or replica is None or not _is_held_by(replica, identity, generation):
             return ()
-        if by_us:
+        if by_us or now - self._lenient_since <= replica.pulse.expiry:
             replica.pulse.forget_stream(stream)
             return ()
         if not replica.pulse.break_stream(stream, now=now):
@@ -372,7 +379,12 @@ class NameServer:
             for group, replica in members
             if replica.protected_from is not None or not replica.pulse.is_well(now=now)
         ]
-        for group, replica in sorted(overdue, key=lambda member: member[1].pulse.last_seen):
+        overdue.sort(key=lambda member: member[1].pulse.last_seen)
+        most, self._has_more_overdue = len(events) + OVERDUE_AT_ONCE, False
+        for group, replica in overdue:
+            if len(events) >= most:
+                self._has_more_overdue = True
+                break
             expired = self._why_expired(replica, now=now)
             suspect = replica.pulse.why_suspect(now=now)
             if expired is not None:
@@ -381,6 +393,7 @@ class NameServer:
                 events += self._let_failing_go(group, replica, now=now)
             elif suspect is not None:
                 events += self._suspect(group, replica, suspect, now=now)
+        events += self._tell_unannounced(members, now=now)
         self._shortest_expiry = min((replica.pulse.expiry for _, replica in self.members()), default=None)
         return (*events, *self._tell_heartbeats(now=now))
 
@@ -464,6 +477,16 @@ class NameServer:
             return replace(event, kind=EventKind.UNREGISTERED, reason=Reason.MAINTENANCE, detail=detail)
         return replace(event, kind=EventKind.PROBE_FAILED, reason=Reason.PROBE, detail=detail)
 
+    def _tell_unannounced(self, members: list[tuple[Group, Replica]], *, now: float) -> list[Event]:
+        """Tell of whoever went out in a maintenance window that is over, and still fails: from here on an outage."""
+        events: list[Event] = []
+        for group, replica in members:
+            if replica.is_announced and replica.is_out and not self.maintenance.covers(group.key, now=now):
+                replica.is_announced = False
+                told = broker_event(EventKind.SUSPECTED, replica, Reason.PROBE, now=now)
+                events.append(self._told(replica, told))
+        return events
+
     def _tell_heartbeats(self, *, now: float) -> list[Event]:
         events: list[Event] = []
         for _, replica in self.members():
@@ -481,8 +504,8 @@ class NameServer:
         return replica.pulse.why_expired(now=now, rules=self._rules, lenient_since=self._lenient_since)
 
     def sweep_interval(self) -> float:
-        """Seconds until the next sweep should run."""
-        return sweep_interval(self._shortest_expiry)
+        """Seconds until the next sweep should run: at once where the last one left some for it."""
+        return 0.0 if self._has_more_overdue else sweep_interval(self._shortest_expiry)
 
     # --- what operators do ------------------------------------------------------------------------------------
 

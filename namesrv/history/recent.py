@@ -13,11 +13,15 @@ ROUTINE = frozenset({EventKind.HEARTBEAT, EventKind.HEARTBEATS, EventKind.TOPICS
 
 
 class RecentEvents:
-    """At most ``per_broker`` events of at most ``brokers`` names; the name longest without an event goes first."""
+    """At most ``per_broker`` events of a name and ``in_all`` of all; the name longest without an event goes first.
 
-    def __init__(self, *, per_broker: int = 50, brokers: int = 20_000) -> None:
+    An event with what it refers to takes about 600 bytes.
+    """
+
+    def __init__(self, *, per_broker: int = 50, in_all: int = 100_000) -> None:
         self._per_broker = per_broker
-        self._brokers = brokers
+        self._in_all = in_all
+        self._count = 0
         self._events: OrderedDict[GroupKey, deque[Record]] = OrderedDict()
 
     def add(self, record: Record) -> None:
@@ -27,10 +31,12 @@ class RecentEvents:
         if key is None or event.kind in ROUTINE:
             return
         kept = self._events.setdefault(key, deque(maxlen=self._per_broker))
+        self._count += len(kept) < self._per_broker
         kept.append(record)
         self._events.move_to_end(key)
-        if len(self._events) > self._brokers:
-            self._events.popitem(last=False)
+        while self._count > self._in_all:
+            _, oldest = self._events.popitem(last=False)
+            self._count -= len(oldest)
 
     def of(self, broker_name: str, *, cluster: str = "") -> list[Record]:
         """Records of a broker name, oldest first; without a cluster, those of every cluster that has the name.

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from namesrv.core.events import Event
+from namesrv.core.events import Event, EventKind, Reason
 from namesrv.history import topics
 from namesrv.history.files import HistoryFiles
 from namesrv.history.recent import ROUTINE, RecentEvents
@@ -93,7 +93,7 @@ class Recorder:
             record = Record(event, self._clock.utc_now(), round(uptime * 1000), self._seq + 1, rows)
             self._seq += rows
             self.recent.add(record)
-            level = logging.DEBUG if event.kind in ROUTINE else logging.INFO
+            level = _level(event)
             if log.isEnabledFor(level):
                 log.log(level, "%s", event.kind, extra={"facts": _facts(record)})
             self._metrics.count_events((event,))
@@ -190,6 +190,12 @@ class Recorder:
     def _show_queue(self) -> None:
         self._metrics.history_queue.set(self._waiting.rows)
         self._metrics.history_queue_bytes.set(self._waiting.bytes)
+
+
+def _level(event: Event) -> int:
+    if event.kind is EventKind.GUARD_ON:
+        return logging.ERROR if event.reason is Reason.LIMIT else logging.WARNING
+    return logging.DEBUG if event.kind in ROUTINE else logging.INFO
 
 
 def _facts(record: Record) -> dict[str, object]:

@@ -138,7 +138,7 @@ class Calls:
                 if not isinstance(response, bytes):
                     response = await response
             except Exception as error:  # noqa: BLE001  # the border: every fault becomes a status
-                await self._fail(context, method, self._settled(error, method))
+                return self._refuse(context, method, self._status_of(error, method))
             finally:
                 self._end_call()
             succeeded()
@@ -166,7 +166,7 @@ class Calls:
                 self._metrics.rpcs.labels(method.name, grpc.StatusCode.CANCELLED.name).inc()
                 raise
             except Exception as error:  # noqa: BLE001  # as above
-                await self._fail(context, method, self._settled(error, method))
+                return self._refuse(context, method, self._status_of(error, method))
             self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc()
             return response.SerializeToString()
 
@@ -176,7 +176,8 @@ class Calls:
         self, method: MethodDescriptor, behaviour: Callable[[AsyncIterator[bytes], Write], Awaitable[None]]
     ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
         async def call(requests: AsyncIterator[bytes], context: Context) -> None:
-            await self._stream(context, method, behaviour(requests, context.write))
+            if not await self._has_served(context, method, behaviour(requests, context.write)):
+                return
             if self.stopping:
                 await self._end(context, method)
             self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc()
@@ -187,19 +188,22 @@ class Calls:
         self, method: MethodDescriptor, behaviour: Callable[[bytes, Write, str], Awaitable[None]]
     ) -> Callable[[bytes, Context], Awaitable[None]]:
         async def call(request: bytes, context: Context) -> None:
-            await self._stream(context, method, behaviour(request, context.write, _readable(context.peer())))
-            await self._end(context, method)
+            if await self._has_served(context, method, behaviour(request, context.write, _readable(context.peer()))):
+                await self._end(context, method)
 
         return call
 
-    async def _stream(self, context: Context, method: MethodDescriptor, running: Awaitable[None]) -> None:
+    async def _has_served(self, context: Context, method: MethodDescriptor, running: Awaitable[None]) -> bool:
+        """Whether a stream came to its end; else it is refused, and over."""
         try:
             await running
         except asyncio.CancelledError:
             self._metrics.rpcs.labels(method.name, grpc.StatusCode.CANCELLED.name).inc()
             raise
         except Exception as error:  # noqa: BLE001  # as above
-            await self._fail(context, method, self._settled(error, method))
+            self._refuse(context, method, self._status_of(error, method))
+            return False
+        return True
 
     async def _end(self, context: Context, method: MethodDescriptor) -> NoReturn:
         """Tell a client that its stream is over here. One that does not read will find that out when it does."""
@@ -208,15 +212,6 @@ class Calls:
                 await self._fail(context, method, status.not_serving(NodeState.DRAINING))
         except TimeoutError:
             raise asyncio.CancelledError from None
-
-    def _settled(self, error: Exception, method: MethodDescriptor) -> status_pb2.Status:
-        """The status of an error, which then lets go of the frames that it came through.
-
-        What we abort with refers to it, in a cycle: megabytes of a refused registration would wait for the collector.
-        """
-        failure = self._status_of(error, method)
-        error.__traceback__ = error.__context__ = error.__cause__ = None
-        return failure
 
     def _status_of(self, error: Exception, method: MethodDescriptor) -> status_pb2.Status:
         if isinstance(error, NameServerError):
@@ -236,6 +231,19 @@ class Calls:
             "call failed by our own fault", exc_info=error, extra={"facts": {"method": method.name, "id": error_id}}
         )
         return status.internal(error_id)
+
+    def _refuse(self, context: Context, method: MethodDescriptor, failure: status_pb2.Status) -> bytes:
+        """End a call with a status by returning from it; the bytes are not sent.
+
+        An abort leaves a cycle of frames behind, and those that are there when the collector's young generations are
+        frozen are there for ever.
+        """
+        failed = rpc_status.to_status(failure)
+        self._metrics.rpcs.labels(method.name, failed.code.name).inc()
+        context.set_code(failed.code)
+        context.set_details(failed.details)
+        context.set_trailing_metadata(failed.trailing_metadata)
+        return b""
 
     async def _fail(self, context: Context, method: MethodDescriptor, failure: status_pb2.Status) -> NoReturn:
         failed = rpc_status.to_status(failure)

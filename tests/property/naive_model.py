@@ -162,6 +162,8 @@ class Model:
         fact["stream"] = None
         if call["by_us"] or fact["handed"] is not None or silence(fact, call["now"]) > 1.5 * fact["interval"]:
             return []
+        if call["now"] - self.lenient_since <= fact["expiry"]:
+            return []
         fact["broken"] = call["now"]
         return self.mark(fact, "STREAM_BROKEN")
 
@@ -242,6 +244,10 @@ class Model:
                 events += self.mark(fact, "STREAM_BROKEN")
             elif fact["handed"] is None and silence(fact, now) > 2.5 * fact["interval"]:
                 events += self.mark(fact, "SILENCE")
+        for fact in self.facts:
+            if fact["out"] and fact["announced"] and not self.is_covered(fact, now):
+                fact["announced"] = False
+                events.append(told(fact, "SUSPECTED", "PROBE"))
         return sorted(events, key=repr)
 
     def excuse(self, call: Call) -> Any:
@@ -338,7 +344,11 @@ class Model:
             if guard["until"] is not None and now > guard["until"]:
                 guard.update(mode="AUTO", until=None)
                 reason = "TIME_OVER"
-            events += self.turn(cluster, reason, now)
+            turned = self.turn(cluster, reason, now)
+            if reason == "TIME_OVER" and not turned:
+                name = "GUARD_ON" if guard["since"] is not None else "GUARD_OFF"
+                turned = [(name, (cluster, ""), reason, guard["lost"], guard["lived"])]
+            events += turned
         self.gone = [g for g in self.gone if now - g["at"] <= g["expiry"]]
         if any(event[0] == "GUARD_ON" for event in events):
             for fact in self.facts:

@@ -76,6 +76,36 @@ def test_environment_beats_file_and_flag_beats_environment(tmp_path: Path) -> No
     assert (config.server.listen, config.server.node, config.server.loop) == ("h:3", "from-env", "asyncio")
 
 
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        (
+            '[server]\nlisten = "h:1"\n[monitoring]\nlisten = "h:1"',
+            "monitoring.listen: 'h:1' is server.listen as well",
+        ),
+        (
+            '[history]\ndirectory = "data"\n[snapshot]\ndirectory = "./data/"',
+            "snapshot.directory: './data/' is history.directory as well",
+        ),
+    ],
+)
+def test_a_port_or_a_folder_for_two_is_a_fault(tmp_path: Path, toml: str, words: str) -> None:
+    file = tmp_path / "twice.toml"
+    file.write_text(toml)
+    with pytest.raises(ConfigError) as raised:
+        load(file, {})
+    assert raised.value.problems == (f"{file}: {words}",)
+
+
+def test_any_free_port_twice_and_the_folder_of_what_is_off_are_none(tmp_path: Path) -> None:
+    file = tmp_path / "fine.toml"
+    file.write_text(
+        '[server]\nlisten = "h:0"\n[monitoring]\nlisten = "h:0"\n'
+        '[history]\nenabled = false\ndirectory = "data"\n[snapshot]\ndirectory = "data"'
+    )
+    assert load(file, {}).snapshot.directory == "data"
+
+
 def test_a_file_that_is_missing_or_no_toml_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing.toml: cannot be read: No such file"):
         load(tmp_path / "missing.toml", {})

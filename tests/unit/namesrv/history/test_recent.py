@@ -23,7 +23,7 @@ def seqs(records: list[Record]) -> list[int]:
 
 
 def test_recent_events_are_bounded_by_broker_and_by_name() -> None:
-    recent = remember(RecentEvents(per_broker=2, brokers=2), *(broker_event(name=name) for name in "abaac"))
+    recent = remember(RecentEvents(per_broker=2, in_all=3), *(broker_event(name=name) for name in "abaac"))
 
     assert seqs(recent.of("a")) == [3, 4]
     assert recent.of("b") == []

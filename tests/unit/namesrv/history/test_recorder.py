@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.core.events import Event, EventKind
+from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.model import GroupKey, QueueConfig
 from namesrv.history import recorder as recording
 from namesrv.history.files import HistoryFiles
@@ -175,7 +175,8 @@ def test_the_log_says_routine_at_debug_alone_and_never_holds_the_topics(
         *(Event(kind=kind, broker=facts()) for kind in ("CHECKPOINT", "HEARTBEAT", "HEARTBEATS")),  # type: ignore[arg-type]
     ]
     with caplog.at_level(logging.DEBUG, logger="namesrv.history"):
-        recorder(clock, tmp_path).record([*routine, Event(kind=EventKind.GUARD_ON, group=GroupKey("c1", ""))])
+        guard = Event(kind=EventKind.GUARD_ON, reason=Reason.SHARE, group=GroupKey("c1", ""))
+        recorder(clock, tmp_path).record([*routine, guard, Event(kind=EventKind.NAMESRV_READY)])
     said = {record.getMessage(): (record.levelname, record.facts) for record in caplog.records}  # type: ignore[attr-defined]
 
     assert {message: level for message, (level, _) in said.items()} == {
@@ -183,10 +184,18 @@ def test_the_log_says_routine_at_debug_alone_and_never_holds_the_topics(
         "CHECKPOINT": "DEBUG",
         "HEARTBEAT": "DEBUG",
         "HEARTBEATS": "DEBUG",
-        "GUARD_ON": "INFO",
+        "GUARD_ON": "WARNING",
+        "NAMESRV_READY": "INFO",
     }
     assert "orders" not in str(said["TOPICS"])
     assert (said["TOPICS"][1]["topics"], said["GUARD_ON"][1]["cluster"]) == (1, "c1")
+
+
+def test_a_guard_that_is_on_for_too_long_is_an_error_in_the_log(
+    clock: ManualClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder(clock, tmp_path).record([Event(kind=EventKind.GUARD_ON, reason=Reason.LIMIT, group=GroupKey("c1", ""))])
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
 def test_what_was_written_is_counted_and_each_sync_measured(clock: ManualClock, tmp_path: Path) -> None:
