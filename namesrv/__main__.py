@@ -32,7 +32,7 @@ examples:
   pointsman-namesrv config check --config FILE      list every fault of a file; exit 2 if there is one
 
 environment: NAMESRV_SECTION__KEY overrides the file, as NAMESRV_SERVER__LISTEN=0.0.0.0:9876
-signals:     SIGTERM and SIGINT drain and stop; a second one stops at once
+signals:     SIGTERM, SIGINT and SIGHUP drain and stop; a second SIGTERM or SIGINT stops at once
 exit codes:  0 stopped, 1 failed, 2 bad configuration or usage, 130 forced by a second signal
 """
 
@@ -90,7 +90,7 @@ async def serve(config: NameServerConfig, stop: asyncio.Event) -> int:
     except (CannotListen, OSError) as error:
         log.error("cannot start: %s", _sentence(error))  # noqa: TRY400  # the sentence says it all
         return process.EXIT_FAILED
-    except BaseExceptionGroup as error:
+    except (Exception, BaseExceptionGroup) as error:
         log.exception("failed", exc_info=error)
         return process.EXIT_FAILED
     return process.EXIT_OK

@@ -8,6 +8,7 @@ import logging
 import secrets
 import socket
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from namesrv.config import NameServerConfig
@@ -37,6 +38,8 @@ from pointsman.wire.names import join_addr, split_addr
 HISTORY_STOP_SECONDS = 10.0
 SNAPSHOT_STOP_SECONDS = 10.0
 STATUS_SECONDS = 5.0
+STREAMS_A_BROKER = 2
+"""One that reconnects has two for a while."""
 COLLECTOR_THRESHOLDS = (10_000, 10, 50)
 """Of the garbage collector. With Python's own, the ups and downs of a few dozen calls in flight set it off all the
 time, which took 5 % of the calls a second."""
@@ -79,7 +82,6 @@ class NameServerApp:
         self._was_ready = False
         self._manager = manager or ServiceManager({}, clock=self.clock)
         self.server = Server(longest_interval=config.liveness.max_heartbeat_interval_seconds)
-        self._is_drained = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop`` is set, then drain.
@@ -100,7 +102,13 @@ class NameServerApp:
         self.calls = Calls(clock=self.clock, metrics=self.metrics, record=self.record)
         self._keeper = self._snapshot_keeper()
         monitoring = self._monitoring()
-        try:
+        async with AsyncExitStack() as steps:
+            # Each step of the stop is taken, the last one here first, whatever became of the one before it.
+            steps.callback(self._tell_stopped)
+            steps.push_async_callback(asyncio.to_thread, monitoring.stop)
+            steps.push_async_callback(self._stop_history)
+            steps.push_async_callback(self._stop_snapshot)
+            steps.push_async_callback(self._stop_serving)
             self.recorder.start()
             self._start_warm()
             monitoring.start()
@@ -116,18 +124,6 @@ class NameServerApp:
             self._manager.ready()
             self.started.set()
             await self._until(stop)
-        finally:
-            self.metrics.ready.set(0)
-            self._manager.status("draining")
-            self._manager.stopping()
-            await self.server.stop(self.config.server.stop_grace_seconds)
-            if self._keeper is not None and not await self._keeper.stop(within=SNAPSHOT_STOP_SECONDS):
-                log.error("the snapshot could not be brought up to date")
-            self.record([Event(kind=EventKind.NAMESRV_STOPPED)])
-            if not await asyncio.to_thread(self.recorder.stop, timeout=HISTORY_STOP_SECONDS):
-                log.error("the history could not be written to its end")
-            await asyncio.to_thread(monitoring.stop)
-            log.info("stopped", extra={"facts": {"addr": self.addr}})
 
     def record(self, events: Iterable[Event]) -> None:
         """Hand on what happened: to the history, its counters, and the live penalties."""
@@ -136,6 +132,28 @@ class NameServerApp:
         now = self.clock.monotonic()
         for event in happened:
             self.core.penalties.take(event, now=now)
+
+    # --- stop -------------------------------------------------------------------------------------------------
+
+    async def _stop_serving(self) -> None:
+        self.metrics.ready.set(0)
+        self._manager.status("draining")
+        self._manager.stopping()
+        await self.server.stop(self.config.server.stop_grace_seconds)
+
+    async def _stop_snapshot(self) -> None:
+        if self._keeper is not None and not await self._keeper.stop(within=SNAPSHOT_STOP_SECONDS):
+            problem = "; ".join(self._keeper.complaints()) or "the disk did not answer in time"
+            log.error("the snapshot could not be brought up to date", extra={"facts": {"problem": problem}})
+
+    async def _stop_history(self) -> None:
+        self.record([Event(kind=EventKind.NAMESRV_STOPPED)])
+        if not await asyncio.to_thread(self.recorder.stop, timeout=HISTORY_STOP_SECONDS):
+            log.error("the history could not be written to its end")
+
+    def _tell_stopped(self) -> None:
+        if self.started.is_set():
+            log.info("stopped", extra={"facts": {"addr": self.addr}})
 
     # --- start ------------------------------------------------------------------------------------------------
 
@@ -197,6 +215,7 @@ class NameServerApp:
             clock=self.clock,
             bounds=self.config.liveness.bounds(),
             max_topics=self.config.routes.max_topics_per_broker,
+            max_streams=STREAMS_A_BROKER * self.config.routes.max_brokers,
             record=self.record,
             catch_up=self._upkeep.catch_up,
             metrics=self.metrics,
@@ -294,4 +313,6 @@ class NameServerApp:
         }
 
     def _complaints(self) -> list[str]:
-        return [*self.recorder.complaints(), *(self._keeper.complaints() if self._keeper is not None else ())]
+        overdue = [f"the guard of cluster {cluster} is on for too long" for cluster in self.core.guard.overdue()]
+        snapshot = self._keeper.complaints() if self._keeper is not None else []
+        return [*overdue, *self.recorder.complaints(), *snapshot]

@@ -8,6 +8,7 @@ It never hides a true state: what it keeps is marked PROTECTED, and it says why 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -20,6 +21,10 @@ from namesrv.core.model import GroupKey, Position, ProbeVerdict
 
 LONGEST_CREDIT_SECONDS = SUSPECT_AFTER_INTERVALS * 3_600.0
 """After a release, for the longest interval that a server may allow."""
+
+
+MOST_GONE = 20_000
+"""Brokers that left and are remembered, of all clusters; beyond that the first to leave are forgotten."""
 
 
 class GuardMode(StrEnum):
@@ -99,6 +104,7 @@ class Guard:
         self._rules = rules
         self._hand_over = hand_over
         self._watches: dict[str, _Watch] = {}
+        self._left: deque[tuple[str, Position]] = deque()
 
     # --- what happens -----------------------------------------------------------------------------------------
 
@@ -106,7 +112,13 @@ class Guard:
         """Remember a replica that left the table; ``lost``: by silence, broken stream or probe, unannounced."""
         long_out = replica.protected_from is None and _is_long_out(replica, now=now)
         gone = _Gone(now, replica.pulse.expiry, replica.known_since, lost and not long_out, long_out)
-        self._watch(replica.identity.cluster).gone[replica.identity.position] = gone
+        cluster, position = replica.identity.cluster, replica.identity.position
+        self._watch(cluster).gone[position] = gone
+        self._left.append((cluster, position))
+        if len(self._left) > MOST_GONE:
+            cluster, position = self._left.popleft()
+            if cluster in self._watches:
+                self._watches[cluster].gone.pop(position, None)
 
     def note_back(self, cluster: str, position: Position) -> float | None:
         """Forget that a position was gone, for it is registered again; return since when it was known before."""

@@ -70,6 +70,11 @@ def guard_mode(value: wire.GuardMode.ValueType) -> GuardMode:
     return _GUARD_MODES[value]
 
 
+def to_guard_mode(mode: GuardMode) -> wire.GuardMode.ValueType:
+    """Encode."""
+    return _TO_GUARD_MODES[mode]
+
+
 def duration_violations(value: Duration, *, longest: float) -> Iterator[FieldViolation]:
     """Check how long something is to last, in seconds."""
     if not 0 < seconds(value) <= longest:
@@ -142,7 +147,7 @@ def guard_status(status: GuardStatus, *, now: float) -> wire.GuardStatus:
     """Encode the guard of one cluster."""
     encoded = wire.GuardStatus(
         cluster=status.cluster,
-        mode=_TO_GUARD_MODES[status.mode],
+        mode=to_guard_mode(status.mode),
         active=status.active,
         lost=status.lost,
         lived=status.lived,

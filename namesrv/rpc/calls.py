@@ -42,11 +42,7 @@ _Answer = TypeVar("_Answer")
 
 
 class SlowStream(Exception):
-    """A client took longer than so many seconds to send a whole stream; nothing of it was applied."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"longer than {seconds:g} s")
-        self.seconds = seconds
+    """A client took too long to send what its stream is for; the message says what."""
 
 
 class Calls:
@@ -223,7 +219,7 @@ class Calls:
                 return status.not_known_yet(error)
             return status.refusal(error)
         if isinstance(error, SlowStream):
-            return status.too_slow(error.seconds)
+            return status.too_slow(str(error))
         if isinstance(error, DecodeError):
             return status.unreadable(f"the request is no {method.input_type.full_name}")
         error_id = secrets.token_hex(8)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from namesrv.config import NameServerConfig
-from namesrv.core.errors import InvalidRequest
+from namesrv.core.errors import ClusterNotFound, InvalidRequest
 from namesrv.core.model import BrokerIdentity, NodeState
 from namesrv.core.name_server import NameServer
 from namesrv.core.validation import name_violations, shown
@@ -63,8 +63,9 @@ class Inspection:
     # --- brokers ----------------------------------------------------------------------------------------------
 
     def list_brokers(self, request: wire.ListBrokersRequest) -> wire.ListBrokersResponse:
-        """One page of replicas with their liveness."""
+        """One page of replicas with their liveness. Raises ClusterNotFound."""
         codec.refuse_if_any(admin_codec.optional_names(cluster=request.cluster, broker_name=request.broker_name))
+        self._refuse_unless_remembered(request.cluster)
         page_size = admin_codec.size_of_page("page_size", request.page_size, default=DEFAULT_BROKERS, most=MAX_BROKERS)
         now, utc_now = self._clock.monotonic(), self._clock.utc_now()
         members = self._core.replicas(cluster=request.cluster, broker_name=request.broker_name)
@@ -99,14 +100,25 @@ class Inspection:
         return wire.ListBrokerEventsResponse(events=reversed(events), node=self._node.name)
 
     def list_flapping(self, request: wire.ListFlappingRequest) -> wire.ListFlappingResponse:
-        """Brokers by penalty."""
+        """Brokers by penalty. Raises ClusterNotFound."""
         codec.refuse_if_any(admin_codec.optional_names(cluster=request.cluster))
+        self._refuse_unless_remembered(request.cluster)
         limit = admin_codec.size_of_page("limit", request.limit, default=DEFAULT_SCORES, most=MAX_SCORES)
         now = self._clock.monotonic()
         scores = self._core.penalties.top(now=now, cluster=request.cluster, limit=limit)
         return wire.ListFlappingResponse(
             scores=[admin_codec.flap_score(score, now=now) for score in scores], node=self._node.name
         )
+
+    def _refuse_unless_remembered(self, cluster: str) -> None:
+        """A cluster whose brokers are all gone is still no typing error, as long as one of them has a penalty."""
+        if not cluster or cluster in self._clusters():
+            return
+        if not self._core.penalties.top(now=self._clock.monotonic(), cluster=cluster, limit=1):
+            raise ClusterNotFound(cluster)
+
+    def _clusters(self) -> set[str]:
+        return {*self._core.guard.clusters(), *(key.cluster for key in self._core.routes.groups)}
 
     # --- routes -----------------------------------------------------------------------------------------------
 
@@ -144,7 +156,7 @@ class Inspection:
         """The node itself."""
         now, node = self._clock.monotonic(), self._node
         guard = self._core.guard
-        clusters = sorted({*guard.clusters(), *(key.cluster for key in self._core.routes.groups)})
+        clusters = sorted(self._clusters())
         return wire.GetNodeInfoResponse(
             node=node.name,
             version=node.version,

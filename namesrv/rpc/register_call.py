@@ -91,7 +91,7 @@ class RegisterCalls:
             async with asyncio.timeout(COLLECT_SECONDS):
                 registered, registration = await self._collect(requests, chunks)
         except TimeoutError:
-            raise SlowStream(COLLECT_SECONDS) from None
+            raise SlowStream(f"the request did not end within {COLLECT_SECONDS:g} s; nothing was applied") from None
         finally:
             self._coming_in -= 1
             self.coming_in_bytes -= sum(map(len, chunks))

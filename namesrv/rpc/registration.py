@@ -6,13 +6,13 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from namesrv.core.errors import InvalidRequest
+from namesrv.core.errors import InvalidRequest, LimitExceeded
 from namesrv.core.model import BrokerIdentity
 from namesrv.core.name_server import BeatAnswer, BeatStatus, NameServer
 from namesrv.core.validation import IntervalBounds
 from namesrv.metrics import Metrics
 from namesrv.rpc import codec
-from namesrv.rpc.calls import RecordEvents
+from namesrv.rpc.calls import RecordEvents, SlowStream
 from namesrv.rpc.register_call import RegisterCalls
 from pointsman.service.clock import Clock
 from pointsman.v1 import registration_service_pb2 as wire
@@ -21,6 +21,10 @@ from pointsman.wire.violation import FieldViolation
 
 HOLDS = frozenset({BeatStatus.OK, BeatStatus.TOPICS_OUT_OF_DATE})
 """Answers to a beat of who holds the identity; a stream is remembered for nobody else."""
+
+
+FIRST_BEAT_SECONDS = 60.0
+"""How long a stream may be open before it brings the beat of a registered broker."""
 
 
 class RegistrationServicer:
@@ -33,6 +37,7 @@ class RegistrationServicer:
         clock: Clock,
         bounds: IntervalBounds,
         max_topics: int,
+        max_streams: int,
         record: RecordEvents,
         catch_up: Callable[[float], None],
         metrics: Metrics,
@@ -40,6 +45,7 @@ class RegistrationServicer:
         self._core = core
         self._clock = clock
         self._max_topics = max_topics
+        self._max_streams = max_streams
         self._record = record
         self._catch_up = catch_up
         self._metrics = metrics
@@ -79,7 +85,10 @@ class RegistrationServicer:
         """Take beats until the stream ends; its end speaks against each broker whose last beat it brought.
 
         From one beat to the next hardly anything changes, so what is equal is neither decoded nor encoded again.
+        Raises LimitExceeded, SlowStream for a stream without a registered broker's beat, and what is wrong with one.
         """
+        if self.stream_count >= self._max_streams:
+            raise LimitExceeded("keep_alive_streams", self._max_streams)
         stream = next(self._stream_ids)
         held: dict[BrokerIdentity, int] = {}
         task = asyncio.current_task()
@@ -90,19 +99,24 @@ class RegistrationServicer:
         self._metrics.streams.inc()
         try:
             last_request, last_answer, response = b"", BeatAnswer(BeatStatus.OK), b""
-            async for request in requests:
-                at_work = True
-                if request != last_request or not response:
-                    beat = codec.beat(wire.KeepAliveRequest.FromString(request).beat)
-                    last_request = request
-                answer = self._beat(beat, stream=stream)
-                if answer.status in HOLDS:
-                    held[beat.identity] = beat.generation
-                if answer != last_answer or not response:
-                    response = wire.KeepAliveResponse(answer=codec.beat_answer(answer)).SerializeToString()
-                    last_answer = answer
-                at_work = False
-                await send(response)
+            async with asyncio.timeout(FIRST_BEAT_SECONDS) as first_beat:
+                async for request in requests:
+                    at_work = True
+                    if request != last_request or not response:
+                        beat = codec.beat(wire.KeepAliveRequest.FromString(request).beat)
+                        last_request = request
+                    answer = self._beat(beat, stream=stream)
+                    if answer.status in HOLDS:
+                        if not held:
+                            first_beat.reschedule(None)
+                        held[beat.identity] = beat.generation
+                    if answer != last_answer or not response:
+                        response = wire.KeepAliveResponse(answer=codec.beat_answer(answer)).SerializeToString()
+                        last_answer = answer
+                    at_work = False
+                    await send(response)
+        except TimeoutError:
+            raise SlowStream(f"no beat of a registered broker came within {FIRST_BEAT_SECONDS:g} s") from None
         except asyncio.CancelledError:
             # Either the agent's side is gone, or we are draining.
             if not self._draining:

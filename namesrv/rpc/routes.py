@@ -16,7 +16,7 @@ from pointsman.service.clock import Clock
 from pointsman.v1 import route_service_pb2 as wire
 from pointsman.wire.violation import FieldViolation
 
-RAW_METHODS = frozenset({"GetTopicRoute", "GetTopicRoutes", "WatchTopicRoutes"})
+RAW_METHODS = frozenset({"GetTopicRoute", "GetTopicRoutes", "GetClusterInfo", "WatchTopicRoutes"})
 """Served from bytes to bytes."""
 
 DEFAULT_PAGE_SIZE = 1_000
@@ -126,17 +126,21 @@ class RouteServicer:
         topics, token = codec.page(names, size=request.page_size or DEFAULT_PAGE_SIZE, token=request.page_token)
         return wire.ListTopicsResponse(topics=topics, next_page_token=token, node_state=codec.node_state(self._state()))
 
-    def get_cluster_info(self, request: wire.GetClusterInfoRequest) -> wire.GetClusterInfoResponse:
-        """Clusters and their groups."""
-        if request.cluster:
-            codec.refuse_if_any(name_violations("cluster", request.cluster))
-        return wire.GetClusterInfoResponse(
-            clusters=[
-                wire.ClusterData(cluster=cluster, broker_datas=[codec.broker_data(group) for group in groups])
-                for cluster, groups in self._core.clusters(request.cluster)
-            ],
-            node_state=codec.node_state(self._state()),
-        )
+    async def get_cluster_info(self, request: bytes) -> bytes:
+        """Clusters and their groups. Raises DecodeError, InvalidRequest, ClusterNotFound."""
+        query = wire.GetClusterInfoRequest.FromString(request)
+        if query.cluster:
+            codec.refuse_if_any(name_violations("cluster", query.cluster))
+        response = wire.GetClusterInfoResponse(node_state=codec.node_state(self._state()))
+        rested_at = self._clock.monotonic()
+        for cluster, groups in self._core.clusters(query.cluster):
+            data = response.clusters.add(cluster=cluster)
+            for group in groups:
+                data.broker_datas.append(codec.broker_data(group))
+                if self._clock.monotonic() - rested_at > SLICE_SECONDS:
+                    await self._clock.sleep(0)
+                    rested_at = self._clock.monotonic()
+        return response.SerializeToString()
 
     def _count_unknown(self) -> bool:
         """Count a topic without a route; return whether this node knows that there is none."""

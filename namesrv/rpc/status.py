@@ -54,9 +54,8 @@ def not_known_yet(error: errors.NameServerError) -> status_pb2.Status:
     )
 
 
-def too_slow(seconds: float) -> status_pb2.Status:
-    """The status of a request stream that does not end."""
-    message = f"the request did not end within {seconds:g} s; nothing was applied"
+def too_slow(message: str) -> status_pb2.Status:
+    """The status of a request stream that does not go on."""
     return build_status(grpc.StatusCode.DEADLINE_EXCEEDED, message, code="TOO_SLOW")
 
 

@@ -140,6 +140,8 @@ class WatchHub:
         self._numbers = itertools.count(1)
         self._somebody = asyncio.Event()
         self._writes = 0
+        self._walked_at: tuple[int, NodeState] | None = None
+        """Changes of the table and state at the last walk; None: there must be another."""
         self._gauge = metrics.watchers
         self._lag = metrics.watch_lag
         self._coalesced = metrics.watch_coalesced
@@ -222,6 +224,9 @@ class WatchHub:
         watcher.told[watched] = UNSAID
         # Its client may know of later changes than the last walk found.
         self._look(watched)
+        if watched.looked_at == NEVER:
+            # This node warms, and may be ready again before the next step.
+            self._walked_at = None
         if watched.digest == route_codec.GONE_DIGEST:
             self._renew_gone(watched)
         watcher.told[watched] = watched.counter
@@ -250,7 +255,6 @@ class WatchHub:
 
     async def run(self) -> None:
         """Find changes and wake their watchers, for ever."""
-        seen: tuple[int, NodeState] | None = None
         pause = self._step
         while True:
             if not self._watchers:
@@ -259,8 +263,8 @@ class WatchHub:
             await self._clock.sleep(pause)
             started = self._clock.monotonic()
             now = (self._routes.change, self._state())
-            if now != seen:
-                seen = now
+            if now != self._walked_at:
+                self._walked_at = now
                 await self._walk()
             pause = max(self._step, REST_SHARE * (self._clock.monotonic() - started))
 

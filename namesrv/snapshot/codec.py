@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from namesrv.core.errors import NameServerError
+from namesrv.core.guard import GuardSetting
 from namesrv.core.kv import KvConfig, KvEntry
 from namesrv.core.maintenance import MaintenanceWindow, MaintenanceWindows
 from namesrv.core.model import DataVersion, GroupKey, Health, ProbeVerdict, QueueConfig, Registration
@@ -21,7 +22,7 @@ from namesrv.core.validation import (
     name_violations,
     text_violations,
 )
-from namesrv.rpc import codec
+from namesrv.rpc import admin_codec, codec
 from namesrv.snapshot.segment import SegmentRefused
 from pointsman.v1 import admin_service_pb2, broker_pb2, registration_service_pb2, snapshot_pb2
 from pointsman.wire.names import MAX_CHUNK_TOPICS
@@ -44,6 +45,7 @@ class OperatorState:
     tombstones: Mapping[GroupKey, Mapping[str, DataVersion]] = field(default_factory=dict)
     """Version by topic, by group."""
     windows: tuple[MaintenanceWindow, ...] = ()
+    guards: tuple[GuardSetting, ...] = ()
 
 
 # --- a broker -------------------------------------------------------------------------------------------------
@@ -138,6 +140,15 @@ def encode_operator(state: OperatorState, *, now: float, utc_now: datetime) -> b
             for window in state.windows
             if window.until > now
         ],
+        guards=[
+            snapshot_pb2.GuardSetting(
+                cluster=setting.cluster,
+                mode=admin_codec.to_guard_mode(setting.mode),
+                remaining=None if setting.until is None else _exactly(setting.until - now),
+            )
+            for setting in state.guards
+            if setting.until is None or setting.until > now
+        ],
         saved_at=codec.timestamp(utc_now),
     ).SerializeToString()
 
@@ -165,6 +176,15 @@ def decode_operator(content: bytes, *, now: float, utc_now: datetime) -> Operato
             for window in message.maintenance
             if (remaining := _seconds(window.remaining)) > elapsed
         )
+        guards = [
+            GuardSetting(
+                guard.cluster,
+                admin_codec.guard_mode(guard.mode),
+                now + _seconds(guard.remaining) - elapsed if guard.HasField("remaining") else None,
+            )
+            for guard in message.guards
+            if not guard.HasField("remaining") or _seconds(guard.remaining) > elapsed
+        ]
     except (DecodeError, NameServerError) as error:
         raise SegmentRefused(f"breaks a rule: {error}") from error
     tombstones: dict[GroupKey, dict[str, DataVersion]] = {}
@@ -176,6 +196,7 @@ def decode_operator(content: bytes, *, now: float, utc_now: datetime) -> Operato
         wipes={GroupKey(wipe.cluster, wipe.broker_name): wipe.incarnation for wipe in message.wipes},
         tombstones=tombstones,
         windows=tuple(windows.windows()),
+        guards=tuple(sorted(guards)),
     )
 
 
@@ -202,6 +223,9 @@ def _operator_violations(message: snapshot_pb2.OperatorSegment) -> Iterator[Fiel
         yield from text_violations(f"maintenance[{i}].by", window.by)
         if _seconds(window.remaining) > MAX_WINDOW:
             yield FieldViolation(f"maintenance[{i}].remaining", f"is longer than {MAX_WINDOW:g}s")
+    for i, guard in enumerate(message.guards):
+        yield from name_violations(f"guards[{i}].cluster", guard.cluster)
+        yield from admin_codec.guard_mode_violations(guard.mode)
 
 
 # --- times ----------------------------------------------------------------------------------------------------

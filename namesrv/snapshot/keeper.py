@@ -42,6 +42,7 @@ class SnapshotKeeper:
         self._clock = clock
         self._metrics = metrics
         self._whole_at = clock.monotonic()
+        self._refused = 0
         self._error: str = ""
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._hurry = threading.Event()
@@ -61,8 +62,10 @@ class SnapshotKeeper:
         for topic, conf in core.kv.order_topics().items():
             core.routes.set_order_topic(topic, conf)
         core.maintenance.restore(operator.windows)
+        core.guard.restore(operator.guards)
         for registration, generation in loaded.brokers:
             core.restore(registration, generation, now=now)
+        self._refused = loaded.refused
         self._metrics.snapshot_refused.inc(loaded.refused)
         self._metrics.snapshot_age.set_function(self._age)
         seconds = round(self._clock.monotonic() - started, 3)
@@ -98,12 +101,14 @@ class SnapshotKeeper:
 
     def complaints(self) -> list[str]:
         """What is wrong with the snapshot, for people."""
-        age = self._age()
+        found, age = [], self._age()
+        if self._refused:
+            found.append(f"{self._refused} files of the snapshot were refused at the start; the log names them")
         if self._error:
-            return [f"the snapshot on disk is {age:.0f} s old, for it cannot be written: {self._error}"]
-        if age > self._interval + LATE_AFTER_SECONDS:
-            return [f"the snapshot on disk is {age:.0f} s old: the disk hardly answers"]
-        return []
+            found.append(f"the snapshot on disk is {age:.0f} s old, for it cannot be written: {self._error}")
+        elif age > self._interval + LATE_AFTER_SECONDS:
+            found.append(f"the snapshot on disk is {age:.0f} s old: the disk hardly answers")
+        return found
 
     def _age(self) -> float:
         return self._clock.monotonic() - self._whole_at
@@ -127,6 +132,7 @@ class SnapshotKeeper:
             wipes=dict(core.overrides.wipes),
             tombstones={key: dict(topics) for key, topics in core.overrides.tombstones.items()},
             windows=tuple(core.maintenance.windows()),
+            guards=tuple(core.guard.settings()),
         )
 
         def write() -> Round:
@@ -137,9 +143,8 @@ class SnapshotKeeper:
 
     async def _write(self) -> None:
         taken_at = self._clock.monotonic()
-        write = self._taking()
         try:
-            done = await self._in_thread(write)
+            done = await self._in_thread(self._taking())
         except Exception as error:  # noqa: BLE001  # the disk may refuse in any way; serving and the next round go on
             self._note_error(error)
             return

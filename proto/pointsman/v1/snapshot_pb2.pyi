@@ -5,6 +5,7 @@ What a name server keeps on its own disk to start warm. Not a wire: only the ver
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -67,6 +68,7 @@ class OperatorSegment(_message.Message):
     TOMBSTONES_FIELD_NUMBER: _builtins.int
     MAINTENANCE_FIELD_NUMBER: _builtins.int
     SAVED_AT_FIELD_NUMBER: _builtins.int
+    GUARDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def kv(self) -> _containers.RepeatedCompositeFieldContainer[_admin_service_pb2.KvEntry]:
         """The KV configuration."""
@@ -87,6 +89,10 @@ class OperatorSegment(_message.Message):
     def saved_at(self) -> _timestamp_pb2.Timestamp:
         """When it was written."""
 
+    @_builtins.property
+    def guards(self) -> _containers.RepeatedCompositeFieldContainer[Global___GuardSetting]:
+        """Guards that were told something; `remaining` at the time of writing."""
+
     def __init__(
         self,
         *,
@@ -95,14 +101,47 @@ class OperatorSegment(_message.Message):
         tombstones: _abc.Iterable[Global___Tombstone] | None = ...,
         maintenance: _abc.Iterable[_admin_service_pb2.MaintenanceWindow] | None = ...,
         saved_at: _timestamp_pb2.Timestamp | None = ...,
+        guards: _abc.Iterable[Global___GuardSetting] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["saved_at", b"saved_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kv", b"kv", "maintenance", b"maintenance", "saved_at", b"saved_at", "tombstones", b"tombstones", "wipes", b"wipes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["guards", b"guards", "kv", b"kv", "maintenance", b"maintenance", "saved_at", b"saved_at", "tombstones", b"tombstones", "wipes", b"wipes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OperatorSegment: _TypeAlias = OperatorSegment  # noqa: Y015
+
+@_typing.final
+class GuardSetting(_message.Message):
+    """What the guard of a cluster was told."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    REMAINING_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Cluster."""
+    mode: _admin_service_pb2.GuardMode.ValueType
+    """What it does: not AUTO, which needs no telling."""
+    @_builtins.property
+    def remaining(self) -> _duration_pb2.Duration:
+        """For how long; absent: until told otherwise."""
+
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        mode: _admin_service_pb2.GuardMode.ValueType = ...,
+        remaining: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["remaining", b"remaining"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "mode", b"mode", "remaining", b"remaining"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GuardSetting: _TypeAlias = GuardSetting  # noqa: Y015
 
 @_typing.final
 class WipedGroup(_message.Message):

@@ -66,7 +66,21 @@ async def test_the_brokers_that_flap_most_come_first_those_that_are_gone_include
     assert 990 < broker.penalty < 1_000
     only = await peer.admin.ListFlapping(admin.ListFlappingRequest(limit=1))
     assert [score.broker_name for score in only.scores] == ["bad"]
-    assert not (await peer.admin.ListFlapping(admin.ListFlappingRequest(cluster="c2"))).scores
+
+
+async def test_a_cluster_that_nobody_remembers_is_not_found(peer: Peer, clock: ManualClock) -> None:
+    await register(peer, name="left", cluster="c3")
+    await clock.advance(130)
+    # All its brokers are gone, and their penalties say that it was there.
+    assert not (await peer.admin.ListBrokers(admin.ListBrokersRequest(cluster="c3"))).brokers
+    assert len((await peer.admin.ListFlapping(admin.ListFlappingRequest(cluster="c3"))).scores) == 1
+    for call, request in (
+        (peer.admin.ListBrokers, admin.ListBrokersRequest(cluster="nope")),
+        (peer.admin.ListFlapping, admin.ListFlappingRequest(cluster="nope")),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call(request)
+        assert refused.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 # --- routes -----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from namesrv.app import NameServerApp
+from namesrv.rpc import registration
 from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.v1.registration_service_pb2 import Beat, KeepAliveRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
@@ -157,6 +158,36 @@ async def test_within_the_first_expiry_after_our_start_the_end_of_a_stream_says_
     assert states(server) == ["SUSPECT"]
     await clock.advance(26)
     assert states(server) == []
+
+
+async def test_streams_are_bounded_and_one_more_is_told_so(
+    server: NameServerApp, generation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server._registration, "_max_streams", 1)
+    first = Stream(server, generation)
+    await first.beat()
+    second = Stream(server, generation)
+    assert await second.status() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await first.end()
+    await until(lambda: server._registration.stream_count == 0)
+    third = Stream(server, generation)
+    assert await third.beat() == messages.BEAT_STATUS_OK
+    for stream in (second, third):
+        await stream.end()
+
+
+async def test_a_stream_that_no_registered_broker_uses_is_ended(
+    server: NameServerApp, generation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "FIRST_BEAT_SECONDS", 0.2)
+    silent, unknown, used = Stream(server, generation), Stream(server, generation + 1), Stream(server, generation)
+    assert await used.beat() == messages.BEAT_STATUS_OK
+    assert await unknown.beat() == messages.BEAT_STATUS_STALE_GENERATION
+    for stream in (silent, unknown):
+        assert await stream.status() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await stream.end()
+    assert await used.beat() == messages.BEAT_STATUS_OK
+    await used.end()
 
 
 async def test_an_agent_that_hands_over_leaves_its_broker_in_the_routes_for_a_minute(

@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from namesrv.app import NameServerApp
 from namesrv.rpc import inspection
+from namesrv.rpc.server import Server
 from pointsman.service.monitoring import CannotListen
 from pointsman.v1.admin_service_pb2 import ListBrokerEventsRequest, ListBrokersRequest
 from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT
@@ -192,3 +193,23 @@ async def test_a_taken_port_is_said_in_one_sentence(server: NameServerApp, clock
         async with running_name_server(clock=clock, listen=server.addr):
             raise AssertionError("it must not start")
     assert failed.group_contains(CannotListen, match=f"cannot listen on {server.addr}")
+
+
+async def test_a_step_of_the_stop_that_fails_keeps_none_of_the_others_from_being_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = Server.stop
+
+    async def fail(server: Server, grace: float) -> None:
+        await stopped(server, grace)
+        raise ValueError("no such luck")
+
+    monkeypatch.setattr(Server, "stop", fail)
+    with pytest.raises(ExceptionGroup) as group:
+        async with running_name_server(history=tmp_path / "history", snapshot=tmp_path / "state"):
+            pass
+    assert group.group_contains(ValueError, match="no such luck")
+    assert [row["event"] for row in rows(tmp_path / "history")][-1] == "NAMESRV_STOPPED"
+    monkeypatch.undo()
+    async with running_name_server(history=tmp_path / "history", snapshot=tmp_path / "state"):
+        pass

@@ -7,7 +7,7 @@ import contextlib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from namesrv.core.errors import LimitExceeded
@@ -176,6 +176,8 @@ async def play(steps: list[tuple[str, Any, Any]]) -> None:
     world.hub.check_invariants()
 
 
+# A watch that is opened while the node warms, for less than a step.
+@example([("open", "x", ["t0"]), ("step", None, None), ("warming", None, None), ("open", "x", ["t0", "t1"])])
 @given(st.lists(st.one_of(brokers, clients, words, times), min_size=3, max_size=40))
 def test_every_history_of_watches_keeps_the_promises(steps: list[tuple[str, Any, Any]]) -> None:
     asyncio.run(play(steps))

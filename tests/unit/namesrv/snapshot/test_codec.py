@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from namesrv.core.guard import GuardMode, GuardSetting
 from namesrv.core.kv import KvEntry
 from namesrv.core.maintenance import MaintenanceWindow
 from namesrv.core.model import (
@@ -125,6 +126,7 @@ STATE = OperatorState(
         MaintenanceWindow(key=GroupKey("c", ""), until=160.0, note="power", by="ann"),
         MaintenanceWindow(key=GroupKey("c", "a"), until=3_700.5, by="bob"),
     ),
+    guards=(GuardSetting("c", GuardMode.HOLD, None), GuardSetting("d", GuardMode.OFF, 160.0)),
 )
 
 
@@ -154,6 +156,13 @@ def test_a_window_has_the_time_left_that_it_had_less_what_passed(
 ) -> None:
     windows = through_the_disk(STATE, elapsed=elapsed, now=5.0).windows
     assert {window.key.broker_name: window.until - 5.0 for window in windows} == remaining
+
+
+def test_a_guard_that_was_told_for_a_time_has_what_is_left_of_it() -> None:
+    hold, off = STATE.guards
+    later = through_the_disk(STATE, elapsed=timedelta(seconds=20), now=5.0).guards
+    assert later == (hold, off._replace(until=45.0))
+    assert through_the_disk(STATE, elapsed=timedelta(seconds=60)).guards == (hold,)
 
 
 def test_a_window_that_is_over_is_not_written() -> None:

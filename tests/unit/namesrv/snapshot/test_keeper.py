@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from namesrv.core.guard import GuardMode
 from namesrv.core.kv import ORDER_TOPIC_NAMESPACE
 from namesrv.core.liveness import LivenessRules
 from namesrv.core.model import BrokerState, DataVersion, GroupKey, Registration
@@ -100,6 +101,7 @@ async def test_a_restarted_server_has_all_that_the_last_one_had(clock: ManualClo
     first.kv.put(ORDER_TOPIC_NAMESPACE, "topic-0-1", "b1:4")
     first.restore_overrides({GroupKey("c1", "b1"): "run-0"}, {GroupKey("c1", "b1"): {"topic-0-2": DataVersion()}})
     first.maintenance.open(GroupKey("c1", "b1"), until=clock.now + 60.0, note="disk", by="ann")
+    first.guard.set_mode("c1", GuardMode.HOLD, until=None, now=clock.now)
     assert await keeper.stop(within=DEADLINE)
 
     clock.now += 20.0
@@ -113,6 +115,7 @@ async def test_a_restarted_server_has_all_that_the_last_one_had(clock: ManualClo
     assert route.order_topic_conf == "b1:4"
     assert [queues.perm for _, queues in route.queues] == [4]
     assert second.topic_names() == ["topic-0-0", "topic-0-1"]
+    assert second.guard.status("c1").mode is GuardMode.HOLD
     (window,) = second.maintenance.windows()
     assert (window.until - clock.now, window.note, window.by) == (40.0, "disk", "ann")
     answer = second.beat(registration(1).identity, generation, data_version=registration(1).data_version, now=clock.now)
