@@ -274,7 +274,9 @@ class Guard:
     def _why(self, watch: _Watch) -> str:
         counted = f"{watch.lost} lost of {watch.lived} that lived when the window began"
         if watch.active_since is None:
-            return "" if watch.mode is GuardMode.AUTO else f"told to be {watch.mode}; {counted}"
+            if watch.mode is GuardMode.AUTO:
+                return "" if self._rules.enabled else "disabled by the configuration"
+            return f"told to be {watch.mode}; {counted}"
         told = "told to hold; " if watch.mode is GuardMode.HOLD else ""
         late = f"; on for longer than {self._rules.limit:g}s" if watch.is_overdue else ""
         return f"{told}{counted}{late}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
-from namesrv.core.events import EventKind
+from namesrv.core.events import EventKind, Reason
 from namesrv.core.model import GroupKey
 from namesrv.history.row import Record
 
@@ -25,10 +25,14 @@ class RecentEvents:
         self._events: OrderedDict[GroupKey, deque[Record]] = OrderedDict()
 
     def add(self, record: Record) -> None:
-        """Keep a record that is about a broker, a broker name or a cluster and no routine."""
+        """Keep a record that is about a broker, a broker name or a cluster and no routine.
+
+        What a restarted server found in its snapshot is none: it is all that it can say of a broker that stays away.
+        """
         event = record.event
         key = event.broker.identity.group_key if event.broker is not None else event.group
-        if key is None or event.kind in ROUTINE:
+        was_found = event.kind is EventKind.CHECKPOINT and event.reason is Reason.START
+        if key is None or (event.kind in ROUTINE and not was_found):
             return
         kept = self._events.setdefault(key, deque(maxlen=self._per_broker))
         self._count += len(kept) < self._per_broker

@@ -145,7 +145,7 @@ class Calls:
 
     async def _refuse_unless_serving(self, context: Context, method: MethodDescriptor, *, drains: bool) -> None:
         if self.stopping or (drains and self.state is NodeState.DRAINING):
-            await self._fail(context, method, status.not_serving(self.state))
+            await self._fail(context, method, status.not_serving(self.state, stopping=self.stopping))
 
     def _end_call(self) -> None:
         self._running -= 1
@@ -205,7 +205,8 @@ class Calls:
         """Tell a client that its stream is over here. One that does not read will find that out when it does."""
         try:
             async with asyncio.timeout(ENDING_SECONDS):
-                await self._fail(context, method, status.not_serving(NodeState.DRAINING))
+                failure = status.not_serving(NodeState.DRAINING, stopping=self.stopping)
+                await self._fail(context, method, failure)
         except TimeoutError:
             raise asyncio.CancelledError from None
 

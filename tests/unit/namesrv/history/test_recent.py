@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.events import Event, EventKind
+from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.model import GroupKey
 from namesrv.history.recent import ROUTINE, RecentEvents
 from namesrv.history.row import Record
@@ -20,6 +20,12 @@ def remember(recent: RecentEvents, *events: Event) -> RecentEvents:
 
 def seqs(records: list[Record]) -> list[int]:
     return [record.seq for record in records]
+
+
+def test_what_was_found_at_the_start_is_kept() -> None:
+    found = Event(kind=EventKind.CHECKPOINT, reason=Reason.START, broker=broker_event().broker)
+    daily = Event(kind=EventKind.CHECKPOINT, reason=Reason.DAY, broker=broker_event().broker)
+    assert seqs(remember(RecentEvents(), found, daily).of("a")) == [1]
 
 
 def test_recent_events_are_bounded_by_broker_and_by_name() -> None:
