@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -214,6 +215,15 @@ class NameServerConfig:
     history: HistoryConfig = field(default_factory=HistoryConfig)
     snapshot: SnapshotConfig = field(default_factory=SnapshotConfig)
     log: LogConfig = field(default_factory=LogConfig)
+
+    def problems(self) -> Iterator[str]:
+        """Rules between sections: two that cannot share a port or a folder."""
+        listen, directory = self.monitoring.listen, self.snapshot.directory
+        if listen == self.server.listen and not listen.endswith(":0"):
+            yield f"monitoring.listen: {listen!r} is server.listen as well"
+        both = self.history.enabled and self.snapshot.enabled
+        if both and os.path.abspath(directory) == os.path.abspath(self.history.directory):
+            yield f"snapshot.directory: {directory!r} is history.directory as well"
 
 
 def load(

@@ -50,6 +50,8 @@ class ScriptedAdminServer:
         self.watchers: list[admin.Watcher] = []
         self.digests: dict[str, bytes] = {}
         self.page = 2
+        self.page_seconds = 0.0
+        """How long each page of brokers and digests takes."""
         self.sizes = {"topics": 3, "watchers": 1, "calls_total": 0}
         self.complaints: list[str] = []
         self.guards: list[admin.GuardStatus] = []
@@ -106,7 +108,7 @@ class ScriptedAdminServer:
 
     def list_flapping(self, request: admin.ListFlappingRequest) -> admin.ListFlappingResponse:
         scores = [score for score in self.scores if request.cluster in {"", score.cluster}]
-        return admin.ListFlappingResponse(node=self.node, scores=scores[: request.limit])
+        return admin.ListFlappingResponse(node=self.node, scores=scores[: request.limit or 100])
 
     def list_watchers(self, _request: admin.ListWatchersRequest) -> admin.ListWatchersResponse:
         return admin.ListWatchersResponse(node=self.node, watchers=self.watchers, total=len(self.watchers))
@@ -274,6 +276,8 @@ class ScriptedAdminServer:
     ) -> Callable[[Message, Context], Awaitable[Message]]:
         async def call(request: Message, context: Context) -> Message:
             await self._enter(method, request, context)
+            if self.page_seconds and method in {"ListBrokers", "ListRouteDigests"}:
+                await asyncio.sleep(self.page_seconds)
             try:
                 return answer(request)
             except Refusal as refusal:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import grpc
 from rich.text import Text
 
+from pointsman.wire.errors import ErrorDetails
 from pointsman_client.channel import NameServerLink
 from pointsman_client.ctl.document import Document, to_node_document
 from pointsman_client.ctl.layout import failure_line
@@ -40,6 +41,11 @@ def change_every(
         nodes = [_excused(node, absent) for node in nodes]
     whole: Document = {"nodes": [to_node_document(node, _to_document) for node in nodes]}
     return settings.finish(nodes, whole, [_line(node) for node in nodes], is_change=True)
+
+
+def not_there(link: NameServerLink, message: str, code: str) -> RequestRejectedError:
+    """Return what a removal raises on a server that never had it."""
+    return RequestRejectedError(link.addr, grpc.StatusCode.NOT_FOUND, message, ErrorDetails(code))
 
 
 def _excused(node: NodeAnswer[Done], absent: str) -> NodeAnswer[Done]:

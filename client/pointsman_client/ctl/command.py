@@ -19,6 +19,7 @@ from pointsman_client.ctl.failure import (
     to_complaint,
 )
 from pointsman_client.ctl.settings import Settings
+from pointsman_client.ctl.shared_option import OUTPUT, TIMEOUT, NoCommandError, take_after
 from pointsman_client.ctl.wording import printable
 from pointsman_client.errors import PointsmanError
 
@@ -64,17 +65,15 @@ class CommandsBySubject(click.Group):
     show_envvar=True,
     help="Name servers to ask.",
 )
-@click.option(
-    "--output", "-o", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to answer."
-)
+@click.option("--output", "-o", type=OUTPUT, default="table", show_default=True, help="How to answer.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0.001, max=3600),
+    type=TIMEOUT,
     callback=read_seconds,
     default=3.0,
     show_default=True,
     metavar="SECONDS",
-    help="Longest wait for an answer.",
+    help="Longest wait for a server's whole answer.",
 )
 @click.version_option(version("pointsman"), prog_name="pointsmanctl")
 @click.pass_context
@@ -82,7 +81,8 @@ def cli(ctx: click.Context, namesrv: tuple[str, ...], output: str, timeout: floa
     """Ask Pointsman's name servers who is alive and who holds which queues, and tell them what operators decide.
 
     `route`, `topics`, `clusters` and `watch` ask the first server in the list that answers. All others ask, or tell,
-    every one: name servers share nothing, and where they differ is often the news.
+    every one: name servers share nothing, and where they differ is often the news. --namesrv, --output and --timeout
+    may stand after the command as well.
 
     With --output json a failure is {error}, a remark {warning} on standard error, each with code, message, hint and
     servers[].{addr, message}; a server that failed among others stands in the answer as {addr, error}.
@@ -99,6 +99,7 @@ def cli(ctx: click.Context, namesrv: tuple[str, ...], output: str, timeout: floa
 for _, _commands in SUBJECTS:
     for _command in _commands:
         cli.add_command(_command)
+        take_after(_command)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -109,15 +110,24 @@ def run(arguments: Sequence[str]) -> int:
     except click.Abort:
         return EXIT_INTERRUPTED
     except click.ClickException as error:
-        context = error.ctx if isinstance(error, click.UsageError) else None
-        path = context.command_path if context else "pointsmanctl"
-        complaint = Complaint("USAGE", printable(error.format_message()), f"see `{path} --help`")
-        click.echo(complaint.render(output), err=True)
+        click.echo(_usage(error, output), err=True)
         return EXIT_USAGE
     except PointsmanError as error:
         click.echo(to_complaint(error).render(output), err=True)
         return exit_code_of(error)
     return code if isinstance(code, int) else EXIT_OK
+
+
+def _usage(error: click.ClickException, output: str) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if isinstance(error, NoCommandError) and context and output != "json":
+        return context.get_help()
+    message = error.format_message()
+    if isinstance(error, click.NoSuchOption) and "serv" in error.option_name:
+        # By its letters alone it is nearest to --version.
+        message = f"No such option {error.option_name!r}. Did you mean --namesrv?"
+    path = context.command_path if context else "pointsmanctl"
+    return Complaint("USAGE", printable(message), f"see `{path} --help`").render(output)
 
 
 def _asked_output(arguments: Sequence[str]) -> str:

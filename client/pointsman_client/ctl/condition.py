@@ -9,6 +9,9 @@ from pointsman_client.route import MASTER_ID, BrokerData
 
 NO_MASTER = "NO_MASTER"
 NO_BROKER = "NO_BROKER"
+FLAPPING_ABOVE = 3_000.0
+"""Flap penalty above which a name server says that a broker flaps: ``suppress_above`` of its rules; a test holds
+them together."""
 
 
 def group_conditions(data: BrokerData) -> list[str]:
@@ -16,6 +19,11 @@ def group_conditions(data: BrokerData) -> list[str]:
     if not data.replicas:
         return [NO_BROKER]
     return [] if data.master else [NO_MASTER]
+
+
+def is_flapping(status: broker_pb2.BrokerStatus) -> bool:
+    """Whether a broker comes and goes; one restart or outage makes no such broker."""
+    return round(status.penalty, 6) > FLAPPING_ABOVE
 
 
 def missing_masters(brokers: Iterable[broker_pb2.BrokerStatus]) -> list[tuple[str, str]]:

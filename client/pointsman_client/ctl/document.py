@@ -127,6 +127,16 @@ def _to_node_brokers(answer: NodeBrokers) -> Document:
             for cluster, broker_name in missing_masters(answer.brokers)
         ],
         "guards": [to_guard_document(guard) for guard in answer.info.guards] if answer.info else [],
+        "gone": [
+            {
+                "cluster": score.cluster,
+                "brokerName": score.broker_name,
+                "brokerId": score.broker_id,
+                "lastEvent": score.last_event,
+                "lastEventAgoSeconds": seconds_of(score.last_event_ago),
+            }
+            for score in answer.gone
+        ],
     }
 
 

@@ -30,8 +30,10 @@ _HINTS = {
     "CLUSTER_NOT_FOUND": "see `pointsmanctl clusters`",
     "BROKER_UNKNOWN": "see `pointsmanctl brokers`",
     "KV_NOT_FOUND": "see `pointsmanctl kv list`",
+    "ORDER_TOPIC_NOT_FOUND": "see `pointsmanctl order-topic list`",
+    "MAINTENANCE_NOT_FOUND": "see `pointsmanctl maintenance list`",
 }
-"""By the code of the server's refusal."""
+"""By the code of the server's refusal, or of what this command makes of it."""
 
 
 class BrokerNotFoundError(NotFoundError):
@@ -84,7 +86,11 @@ class Complaint:
 
     def to_line(self) -> str:
         """Render for people."""
-        return f"pointsmanctl: {self.message}" + (f": {self.hint}" if self.hint else "")
+        if not self.hint:
+            return f"pointsmanctl: {self.message}"
+        if self.message.endswith("?"):
+            return f"pointsmanctl: {self.message} {self.hint[0].upper()}{self.hint[1:]}"
+        return f"pointsmanctl: {self.message.removesuffix('.')}: {self.hint}"
 
     def to_document(self) -> dict[str, object]:
         """Render for scripts."""
@@ -107,7 +113,7 @@ def to_complaint(error: PointsmanError) -> Complaint:
         servers = {error.addr: failure_words(error)}
         message, hint = answer_words(error.addr, error), _hint_for([error])
     elif isinstance(error, TopicNotFoundError):
-        hint = "see `pointsmanctl topics`"
+        hint = "see `pointsmanctl topics`; `pointsmanctl flapping` shows brokers that left"
     elif isinstance(error, ClusterNotFoundError):
         hint = "see `pointsmanctl clusters`"
     elif isinstance(error, BrokerNotFoundError):
@@ -154,8 +160,13 @@ def exit_code_of(error: PointsmanError) -> int:
 
 def _nobody_answered(failures: Mapping[str, PointsmanError]) -> Complaint:
     servers = {addr: _words(failure) for addr, failure in failures.items()}
-    hint = _hint_for(failures.values())
-    return Complaint(NameServersUnavailableError.code, f"no name server answered at {_listed(servers)}", hint, servers)
+    refusing = {addr: servers[addr] for addr, failure in failures.items() if isinstance(failure, RequestRejectedError)}
+    if refusing:
+        silent = {addr: words for addr, words in servers.items() if addr not in refusing}
+        message = f"refused by {_listed(refusing)}; no answer from {_listed(silent)}"
+    else:
+        message = f"no name server answered at {_listed(servers)}"
+    return Complaint(NameServersUnavailableError.code, message, _hint_for(failures.values()), servers)
 
 
 def _words(failure: PointsmanError) -> str:

@@ -33,13 +33,14 @@ STATE_STYLES = {
 
 
 def show(parts: Iterable[RenderableType]) -> None:
-    """Print to standard output, coloured on a terminal only, without blanks at the ends of lines."""
+    """Print to standard output, coloured on a terminal only: words fit its width, tables are as wide as they are."""
     is_piped = not sys.stdout.isatty()
-    width = PIPED_WIDTH if is_piped and "COLUMNS" not in os.environ else None
-    console = Console(width=width, highlight=False, markup=False, emoji=False)
+    words_width = PIPED_WIDTH if is_piped and "COLUMNS" not in os.environ else Console().width
+    console = Console(width=PIPED_WIDTH, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
         for part in parts:
-            console.print(part)
+            # A row that is too long runs over; folded, an address cannot be read nor copied.
+            console.print(part, width=None if isinstance(part, Table) else words_width)
     for line in StringIO(captured.get()):
         sys.stdout.write(line.rstrip() + "\n")
     sys.stdout.flush()

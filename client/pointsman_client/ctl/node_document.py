@@ -45,6 +45,7 @@ def to_health_document(nodes: InfoNodes) -> Document:
         return {
             "node": answer.node,
             "nodeState": node_state_words(answer.state),
+            "provisionalBrokers": answer.provisional_brokers,
             "complaints": list(answer.complaints),
         }
 

@@ -19,7 +19,7 @@ from pointsman_client.ctl.wording import duration_words, guard_words, node_state
 InfoNodes = Sequence[NodeAnswer[admin.GetNodeInfoResponse]]
 
 
-def info_parts(nodes: InfoNodes) -> Iterable[RenderableType]:
+def info_parts(nodes: InfoNodes, *, with_configuration: bool) -> Iterable[RenderableType]:
     """Show what each node says of itself."""
     for position, node in enumerate(nodes):
         info = node.answer
@@ -40,7 +40,7 @@ def info_parts(nodes: InfoNodes) -> Iterable[RenderableType]:
         yield from _complaints(info)
         for guard in info.guards:
             yield Text(guard_words(guard), style=ALARM if guard.active else "")
-        if info.configuration:
+        if with_configuration and info.configuration:
             yield ""
             for line in info.configuration.rstrip().splitlines():
                 yield Text(printable(line), style="dim")
@@ -53,8 +53,16 @@ def health_parts(nodes: InfoNodes) -> Iterable[RenderableType]:
             yield failure_line(node)
             continue
         state = node_state_words(node.answer.state)
-        yield Text(f"{node.addr} ").append_text(state_cell(state))
+        yield Text(f"{node.addr} ").append_text(state_cell(state)).append(_progress(node.answer))
         yield from _complaints(node.answer)
+
+
+def _progress(info: admin.GetNodeInfoResponse) -> str:
+    """Without a snapshot nobody knows how many brokers are to come."""
+    if info.state != broker_pb2.NODE_STATE_WARMING or not info.provisional_brokers or "brokers" not in info.sizes:
+        return ""
+    brokers = info.sizes["brokers"]
+    return f": {brokers - info.provisional_brokers} of {brokers} brokers heard"
 
 
 def _complaints(info: admin.GetNodeInfoResponse) -> Iterable[RenderableType]:
@@ -124,7 +132,8 @@ def difference_parts(
         for topic, words in sorted(found):
             table.add_row(printable(topic), words)
         yield table
-    counts = f"{len(sides[0].digests)} topics at {first}, {len(sides[1].digests)} at {second}"
+    ours, theirs = len(sides[0].digests), len(sides[1].digests)
+    counts = f"{ours} topic{'s' if ours != 1 else ''} at {first}, {theirs} at {second}"
     words = f"{len(found)} differ{'s' if len(found) == 1 else ''}" if found else "equal"
     yield Text(f"{counts}: {words}", style=WARNING if found else "green")
     for addr, side in zip(addrs, sides, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -12,11 +13,14 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman_client.channel import NameServerLink
 from pointsman_client.codec import to_cluster_data
+from pointsman_client.ctl.wire_time import seconds_of
 from pointsman_client.errors import ClusterNotFoundError, NameServerFailedError
 from pointsman_client.route import ClusterData
 
 TOPICS_PER_PAGE = 10_000
 DIGESTS_PER_PAGE = 10_000
+OUTAGES = frozenset({"EXPIRED", "PROBE_FAILED"})
+"""Events with which a broker leaves the routes unasked."""
 
 NodeState: TypeAlias = "broker_pb2.NodeState.ValueType"
 
@@ -29,6 +33,8 @@ class NodeBrokers:
     brokers: list[broker_pb2.BrokerStatus]
     info: admin.GetNodeInfoResponse | None
     """None from a server that is too old to say."""
+    gone: Sequence[admin.FlapScore] = ()
+    """Brokers of its memory that left the routes and are not registered, where they were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +46,23 @@ class NodeDigests:
     digests: dict[str, bytes]
 
 
+def time_left(seconds: float) -> Callable[[], float]:
+    """Return what tells how many of these seconds are left, for an answer that takes several calls."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    return lambda: max(0.0, deadline - loop.time())
+
+
 async def topics_of(link: NameServerLink, seconds: float, *, cluster: str) -> tuple[list[str], NodeState]:
     """Return all topic names, sorted, and the server's state. ``seconds`` is for all pages together."""
     topics: list[str] = []
     request = route_service_pb2.ListTopicsRequest(cluster=cluster, page_size=TOPICS_PER_PAGE)
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
+    left = time_left(seconds)
     while True:
         page = await link.call(
             link.routes.ListTopics,
             request,
-            timeout_seconds=max(0.0, deadline - loop.time()),
+            timeout_seconds=left(),
             not_found=lambda: ClusterNotFoundError(cluster),
         )
         topics += page.topics
@@ -71,8 +83,11 @@ async def node_info_of(link: NameServerLink, seconds: float) -> admin.GetNodeInf
     return await link.call(link.admin.GetNodeInfo, admin.GetNodeInfoRequest(), timeout_seconds=seconds)
 
 
-async def brokers_of(link: NameServerLink, seconds: float, *, cluster: str = "", broker_name: str = "") -> NodeBrokers:
-    """Ask for a node's brokers and for the node itself; ``seconds`` is for each page."""
+async def brokers_of(
+    link: NameServerLink, seconds: float, *, cluster: str = "", broker_name: str = "", with_gone: bool = False
+) -> NodeBrokers:
+    """Ask for a node's brokers and for the node itself; ``seconds`` is for all pages together."""
+    left = time_left(seconds)
 
     async def info() -> admin.GetNodeInfoResponse | None:
         try:
@@ -82,26 +97,49 @@ async def brokers_of(link: NameServerLink, seconds: float, *, cluster: str = "",
                 return None
             raise
 
+    async def scores() -> Sequence[admin.FlapScore]:
+        if not with_gone:
+            return ()
+        try:
+            request = admin.ListFlappingRequest(cluster=cluster)
+            return (await link.call(link.admin.ListFlapping, request, timeout_seconds=seconds)).scores
+        except NameServerFailedError as failure:
+            if failure.status is grpc.StatusCode.UNIMPLEMENTED:
+                return ()
+            raise
+
     async def brokers() -> tuple[str, list[broker_pb2.BrokerStatus]]:
         listed: list[broker_pb2.BrokerStatus] = []
         request = admin.ListBrokersRequest(cluster=cluster, broker_name=broker_name)
         while True:
-            page = await link.call(link.admin.ListBrokers, request, timeout_seconds=seconds)
+            page = await link.call(link.admin.ListBrokers, request, timeout_seconds=left())
             listed += page.brokers
             if not page.next_page_token:
                 return page.node, listed
             request.page_token = page.next_page_token
 
-    (node, listed), about = await asyncio.gather(brokers(), info())
-    return NodeBrokers(node, listed, about)
+    (node, listed), about, remembered = await asyncio.gather(brokers(), info(), scores())
+    return NodeBrokers(node, listed, about, gone_of(remembered, listed))
+
+
+def gone_of(scores: Sequence[admin.FlapScore], brokers: Sequence[broker_pb2.BrokerStatus]) -> list[admin.FlapScore]:
+    """Return those whose last charge was an outage and that are not registered, the last to leave first."""
+    here = {(who.cluster, who.broker_name, who.broker_id) for who in (status.identity for status in brokers)}
+    gone = [
+        score
+        for score in scores
+        if score.last_event in OUTAGES and (score.cluster, score.broker_name, score.broker_id) not in here
+    ]
+    return sorted(gone, key=lambda score: seconds_of(score.last_event_ago))
 
 
 async def digests_of(link: NameServerLink, seconds: float) -> NodeDigests:
-    """Ask for the digests of all routes; ``seconds`` is for each page."""
+    """Ask for the digests of all routes; ``seconds`` is for all pages together."""
+    left = time_left(seconds)
     digests: dict[str, bytes] = {}
     request = admin.ListRouteDigestsRequest(page_size=DIGESTS_PER_PAGE)
     while True:
-        page = await link.call(link.admin.ListRouteDigests, request, timeout_seconds=seconds)
+        page = await link.call(link.admin.ListRouteDigests, request, timeout_seconds=left())
         digests.update((entry.topic, entry.digest) for entry in page.digests)
         if not page.next_page_token:
             return NodeDigests(page.node, page.state, digests)

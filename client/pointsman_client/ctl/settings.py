@@ -44,10 +44,10 @@ class Settings:
         """Ask every server in the list, or in ``addrs``."""
         return asyncio.run(ask_every(addrs or self.name_servers, lambda link: ask(link, self.timeout_seconds)))
 
-    def show(self, whole: Document, parts: Iterable[RenderableType]) -> None:
+    def show(self, whole: Document, parts: Iterable[RenderableType], *, on_one_line: bool = False) -> None:
         """Print an answer in the format that was asked for."""
         if self.is_json:
-            click.echo(json.dumps(whole, indent=2))
+            click.echo(json.dumps(whole, indent=None if on_one_line else 2))
         else:
             layout.show(parts)
 
@@ -58,11 +58,12 @@ class Settings:
         parts: Iterable[RenderableType],
         *,
         is_change: bool = False,
+        on_one_line: bool = False,
     ) -> int:
         """Show what the nodes answered, complain of those that failed, and return the exit code."""
         failures = {node.addr: node.failure for node in nodes if node.failure is not None}
         if len(failures) < len(nodes):
-            self.show(whole, parts)
+            self.show(whole, parts, on_one_line=on_one_line)
         if not failures:
             return EXIT_OK
         complaint = to_node_complaint(failures, of=[node.addr for node in nodes], is_change=is_change)

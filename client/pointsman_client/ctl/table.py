@@ -13,7 +13,7 @@ from rich.text import Text
 
 from pointsman.v1 import admin_service_pb2, broker_pb2
 from pointsman_client.codec import to_broker_state
-from pointsman_client.ctl.condition import missing_masters
+from pointsman_client.ctl.condition import is_flapping, missing_masters
 from pointsman_client.ctl.layout import ALARM, WARNING, failure_line, new_table, node_heading, state_cell
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.question import NodeBrokers
@@ -30,11 +30,17 @@ from pointsman_client.ctl.wording import (
 )
 from pointsman_client.route import BrokerData, BrokerState, ClusterData, TopicRoute
 
+MOST_GONE = 5
+"""Brokers that left which a node's list names; the rest is a number."""
+
 _EVENT_STYLES = {"EXPIRED": "bold red", "PROBE_FAILED": "bold red", "REJECTED": "red", "SUSPECTED": "yellow"}
 
 
 def route_parts(route: TopicRoute) -> Iterable[RenderableType]:
     """Show where a topic is."""
+    if not (route.queue_datas or route.broker_datas):
+        yield Text("brokers have it, but none in the cluster and zone that was asked for", style=WARNING)
+        return
     queues = new_table("CLUSTER", "BROKER", "READ", "WRITE", "PERM", right=("READ", "WRITE"))
     for data in route.queue_datas:
         counts = (str(data.read_queue_nums), str(data.write_queue_nums))
@@ -75,6 +81,7 @@ def brokers_parts(nodes: Sequence[NodeAnswer[NodeBrokers]]) -> Iterable[Renderab
         else:
             yield _status_table(brokers)
             yield from _remarks(brokers)
+        yield from _gone(node.answer.gone)
         if info:
             clusters = {status.identity.cluster for status in brokers}
             for guard in info.guards:
@@ -95,10 +102,21 @@ def _remarks(brokers: Sequence[broker_pb2.BrokerStatus]) -> Iterable[RenderableT
         yield Text(f"PROTECTED from {printable(reason)}: {', '.join(kept)}", style="magenta")
     yield from _remark("WRITE WIPED", brokers, lambda status: status.write_wiped, _group_name)
     yield from _remark("IN MAINTENANCE", brokers, lambda status: status.in_maintenance, _who)
-    flappers = sorted((status for status in brokers if status.penalty >= 1), key=lambda status: -status.penalty)
+    flappers = sorted(filter(is_flapping, brokers), key=lambda status: -status.penalty)
     if flappers:
         named = (f"{_who(status)} ({status.penalty:.0f})" for status in flappers)
         yield Text(f"FLAP PENALTY: {', '.join(named)}", style=WARNING)
+
+
+def _gone(gone: Sequence[admin_service_pb2.FlapScore]) -> Iterable[RenderableType]:
+    if gone:
+        named = [
+            f"{score.cluster}/{score.broker_name} {score.broker_id} "
+            f"({printable(score.last_event)} {duration_words(seconds_of(score.last_event_ago))} ago)"
+            for score in gone[:MOST_GONE]
+        ]
+        more = f" and {len(gone) - MOST_GONE} more: see `pointsmanctl flapping`" if len(gone) > MOST_GONE else ""
+        yield Text(f"GONE: {', '.join(named)}{more}", style=ALARM)
 
 
 def _remark(
@@ -158,7 +176,8 @@ def _event_lines(events: Sequence[admin_service_pb2.BrokerEvent]) -> Iterable[Re
     yield _line(rows[0], widths, style="bold")
     for row, event in zip(rows[1:], events, strict=True):
         yield _line(row, widths, style=_EVENT_STYLES.get(event.event, ""))
-        words = [explanation(event.event, event.reason), detail_words(MessageToDict(event.detail))]
+        detail = MessageToDict(event.detail)
+        words = [explanation(event.event, event.reason, detail), detail_words(detail)]
         sentence = "; ".join(word for word in words if word)
         # An event of a whole group has no address.
         where = ", ".join(filter(None, (event.identity.cluster, printable(event.identity.addr))))

@@ -14,19 +14,20 @@ from rich.text import Text
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman_client.codec import to_broker_state
+from pointsman_client.ctl.condition import is_flapping
 from pointsman_client.ctl.document import Document, to_guard_document, to_node_document
 from pointsman_client.ctl.layout import ALARM, WARNING, failure_line, new_table, state_cell
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.question import NodeBrokers
 from pointsman_client.ctl.wire_time import moment_text, seconds_of
 from pointsman_client.ctl.wording import duration_words, guard_words, node_state_words, printable, time_words
+from pointsman_client.errors import RequestRejectedError
 from pointsman_client.route import BrokerState
 
 MOST_TROUBLED = 20
 """Brokers that a frame names; the rest is a number."""
 COUNTER_SUFFIX = "_total"
 """Sizes with this ending only rise: their rise a second is shown."""
-LEAST_PENALTY = 1.0
 
 _BY_STATE = tuple(state for state in BrokerState if state is not BrokerState.UNKNOWN)
 
@@ -112,7 +113,8 @@ def _nodes(frame: Frame) -> Iterable[RenderableType]:
     table = new_table("NODE", "STATE", *numbers, right=numbers)
     for node in frame.nodes:
         if node.answer is None:
-            table.add_row(node.addr, Text("NO ANSWER", style=ALARM), "-", "-", "-", "-")
+            word = "REFUSED" if isinstance(node.failure, RequestRejectedError) else "NO ANSWER"
+            table.add_row(node.addr, Text(word, style=ALARM), "-", "-", "-", "-")
             continue
         info = node.answer.info
         uptime = duration_words(seconds_of(info.uptime)) if info else "-"
@@ -186,4 +188,4 @@ def _by_state(brokers: Iterable[broker_pb2.BrokerStatus]) -> Counter[BrokerState
 
 def _troubled(brokers: Iterable[broker_pb2.BrokerStatus]) -> list[broker_pb2.BrokerStatus]:
     well = broker_pb2.BROKER_STATE_UP
-    return [status for status in brokers if status.state != well or status.penalty >= LEAST_PENALTY]
+    return [status for status in brokers if status.state != well or is_flapping(status)]

@@ -107,11 +107,14 @@ class RouteWatcher:
         zone: str,
         timeout_seconds: float,
         on_news: Callable[[str, RouteNews], None],
-        on_failure: Callable[[NameServerFailedError], None],
+        on_failure: Callable[[NameServerFailedError, bool], None],
         on_return: Callable[[str], None],
         on_untold: Callable[[str, list[str]], None],
     ) -> None:
-        """``timeout_seconds`` bounds the wait for a server's first word; later it is silent while nothing changes."""
+        """``timeout_seconds`` bounds the wait for a server's first word; later it is silent while nothing changes.
+
+        ``on_failure`` is told whether the server had said anything before it failed.
+        """
         self._choice = NameServerChoice(addrs)
         self._servers = len(addrs)
         self._routes = WatchedRoutes(topics)
@@ -124,6 +127,7 @@ class RouteWatcher:
         self._on_untold = on_untold
         self._first_failures: list[NameServerFailedError] = []
         self._was_synced = False
+        self._has_begun = False
         self._told = 0
 
     async def run(self) -> None:
@@ -138,6 +142,7 @@ class RouteWatcher:
         try:
             while True:
                 addr, started_at = self._choice.in_use, loop.time()
+                self._has_begun = False
                 try:
                     await self._watch(links.to(addr))
                 except NameServerFailedError as failure:
@@ -160,7 +165,7 @@ class RouteWatcher:
         if self._told < self._servers:
             # Each once: what goes on failing is no news.
             self._told += 1
-            self._on_failure(failure)
+            self._on_failure(failure, self._has_begun)
 
     async def _watch(self, link: NameServerLink) -> None:
         request = route_service_pb2.WatchTopicRoutesRequest(
@@ -192,6 +197,7 @@ class RouteWatcher:
         if not isinstance(response, route_service_pb2.WatchTopicRoutesResponse):
             # The end of the stream, or bytes that are no message.
             raise NameServerFailedError(addr, grpc.StatusCode.UNAVAILABLE, "it ended the watch")
+        self._has_begun = True
         if response.WhichOneof("news") == "synced":
             if self._told:
                 self._on_return(addr)

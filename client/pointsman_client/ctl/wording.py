@@ -12,9 +12,10 @@ from pointsman.wire.names import PERM_READ, PERM_WRITE
 from pointsman_client.ctl.wire_time import seconds_of
 from pointsman_client.errors import NameServerFailedError
 
+NO_GRPC = "no gRPC there: is it the port of the metrics, or of something else?"
 OLDER_SERVER = "this name server does not know that call: it is older than this pointsmanctl"
 
-_EXPLANATIONS = {
+_EXPLANATIONS: Mapping[tuple[str, ...], str] = {
     ("REGISTERED", ""): "entered the routes",
     ("REREGISTERED", ""): "registered again while known",
     ("REREGISTERED", "SNAPSHOT"): "known from before this name server's restart, and now heard again",
@@ -26,6 +27,8 @@ _EXPLANATIONS = {
     ("EXPIRED", "SILENCE"): "left the routes: silent for longer than its expiry",
     ("EXPIRED", "STREAM_BROKEN"): "left the routes: its connection broke and it was not back within the grace",
     ("PROBE_FAILED", ""): "left the routes: its agent lives, the broker does not answer the probe",
+    ("PROBE_FAILED", "PROBE", "registration"): "registered, and not in the routes: "
+    "its agent lives, the broker does not answer the probe",
     ("UNREGISTERED", ""): "left",
     ("UNREGISTERED", "SHUTDOWN"): "left politely: it shut down",
     ("UNREGISTERED", "DRAIN"): "left politely: it is drained",
@@ -33,6 +36,8 @@ _EXPLANATIONS = {
     ("UNREGISTERED", "SUPERSEDED"): "was replaced by a newer claim on its identity",
     ("UNREGISTERED", "ADMIN"): "was removed by an operator",
     ("UNREGISTERED", "MAINTENANCE"): "left within an announced maintenance window: no outage",
+    ("UNREGISTERED", "MAINTENANCE", "registration"): "registered within an announced maintenance window, "
+    "and not in the routes: the broker does not answer the probe",
     ("SUSPECTED", ""): "still routed, marked suspect",
     ("SUSPECTED", "SILENCE"): "still routed, marked suspect: two beats are missing",
     ("SUSPECTED", "STREAM_BROKEN"): "still routed, marked suspect: its connection broke",
@@ -54,11 +59,15 @@ _EXPLANATIONS = {
     ("GUARD_ON", ""): "the guard of its cluster keeps brokers in the routes",
     ("GUARD_ON", "SHARE"): "the guard of its cluster keeps brokers: too many are lost at once",
     ("GUARD_ON", "LIMIT"): "the guard of its cluster is on for longer than its limit: somebody must look",
-    ("GUARD_ON", "ADMIN"): "an operator told the guard of its cluster to hold",
+    ("GUARD_ON", "ADMIN"): "an operator told the guard of its cluster to hold: it keeps brokers",
+    ("GUARD_ON", "ADMIN", "AUTO"): "an operator let the guard of its cluster work by itself again: it keeps brokers",
     ("GUARD_OFF", ""): "the guard of its cluster keeps nobody any more",
     ("GUARD_OFF", "SHARE"): "the guard of its cluster is off: enough brokers are well again",
-    ("GUARD_OFF", "TIME_OVER"): "the guard of its cluster is off: the time it was told to hold is over",
-    ("GUARD_OFF", "ADMIN"): "an operator told the guard of its cluster to let go",
+    ("GUARD_OFF", "TIME_OVER"): "the time of what the guard of its cluster was told is over: it works by itself again",
+    ("GUARD_OFF", "ADMIN"): "an operator told the guard of its cluster something: it keeps nobody now",
+    ("GUARD_OFF", "ADMIN", "AUTO"): "an operator let the guard of its cluster work by itself again",
+    ("GUARD_OFF", "ADMIN", "OFF"): "an operator told the guard of its cluster to keep nobody",
+    ("GUARD_OFF", "ADMIN", "HOLD"): "an operator told the guard of its cluster to hold: there was nobody to keep",
     ("MAINTENANCE_ON", ""): "a maintenance window opened: whoever leaves in it is no outage",
     ("MAINTENANCE_OFF", ""): "a maintenance window ended",
     ("MAINTENANCE_OFF", "ADMIN"): "an operator ended a maintenance window",
@@ -99,6 +108,10 @@ def failure_words(failure: NameServerFailedError) -> str:
         return "connection refused"
     if "resolving" in failure.message or "DNS" in failure.message:
         return "its name cannot be resolved"
+    if "parsing HTTP/2" in failure.message:
+        return NO_GRPC
+    if "before receiving SETTINGS" in failure.message:
+        return "connected, but no answer: is it hung?"
     if failure.status is grpc.StatusCode.UNIMPLEMENTED:
         return OLDER_SERVER
     return printable(failure.message) or failure.status.name
@@ -134,9 +147,16 @@ def guard_words(guard: admin_service_pb2.GuardStatus) -> str:
     return words + (f": {printable(guard.reason)}" if guard.reason else "")
 
 
-def explanation(event: str, reason: str) -> str:
-    """Say what an event means; empty for one that this version does not know."""
-    return _EXPLANATIONS.get((event, reason)) or _EXPLANATIONS.get((event, ""), "")
+def explanation(event: str, reason: str, detail: Mapping[str, object] | None = None) -> str:
+    """Say what an event means; empty for one that this version does not know.
+
+    A third word tells apart what an event can mean with one reason: what a guard was told, or that the broker was not
+    in the routes before either.
+    """
+    detail = detail or {}
+    word = "registration" if "registration" in detail else str(detail.get("mode", ""))
+    keys = ((event, reason, word), (event, reason), (event, ""))
+    return next((_EXPLANATIONS[key] for key in keys if key in _EXPLANATIONS), "")
 
 
 def detail_words(detail: Mapping[str, object]) -> str:

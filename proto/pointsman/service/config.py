@@ -37,15 +37,17 @@ def load(
 ) -> T:
     """Build ``config_type``.
 
-    ``environment`` names are ``PREFIX_SECTION__KEY``; those without ``__`` are not ours. ``flags`` maps
-    ``section.key`` to values already typed; ``None`` means not given. Raises ConfigError.
+    ``environment`` names are ``PREFIX_SECTION__KEY``; those without ``__`` are not ours. A list is words between
+    commas there, or a TOML list. ``flags`` maps ``section.key`` to values already typed; ``None`` means not given.
+    Raises ConfigError, whose lines say where each value came from.
     """
     problems: list[str] = []
     values: dict[str, Any] = {}
     if file is not None:
         values = _read_toml(file)
     source = str(file) if file is not None else "configuration"
-    tree = _Reader(problems)
+    origins: dict[str, str] = {}
+    tree = _Reader()
     sections = {f.name: hint for f, hint in _fields(config_type)}
     known = ", ".join(sections)
     problems += [f"{source}: [{name}]: no such section; there are {known}" for name in values if name not in sections]
@@ -55,19 +57,22 @@ def load(
         if not isinstance(table, dict):
             problems.append(f"{source}: {name}: must be a table, not {table!r}")
             table = {}
-        kwargs[name] = tree.table(section_type, table, where=f"{source}: {name}")
-    _apply_environment(kwargs, sections, environment, prefix, problems)
+        kwargs[name] = tree.table(section_type, table, where=name)
+    problems += [f"{source}: {line}" for line in tree.take_problems()]
+    _apply_environment(kwargs, sections, environment, prefix, problems, origins)
     for path, value in (flags or {}).items():
         if value is not None:
             section, key = path.split(".")
             kwargs[section][key] = value
+            origins[path] = "command line"
     built: dict[str, Any] = {}
     for name, section_type in sections.items():
-        built[name] = tree.build(section_type, kwargs[name], where=f"{source}: {name}")
+        built[name] = tree.build(section_type, kwargs[name], where=name)
+    problems += [_with_origin(line, origins, source) for line in tree.take_problems()]
     if None in built.values():
         raise ConfigError(problems)
     config = config_type(**built)
-    problems += [f"{source}: {line}" for line in _own_problems(config)]
+    problems += [_with_origin(line, origins, source) for line in _own_problems(config)]
     if problems:
         raise ConfigError(problems)
     return config
@@ -134,12 +139,18 @@ def _own_problems(built: object) -> Iterator[str]:
         yield from typing.cast("Iterable[str]", check())
 
 
+def _with_origin(line: str, origins: Mapping[str, str], source: str) -> str:
+    path = line.partition(":")[0].partition("[")[0]
+    return f"{origins.get(path, source)}: {line}"
+
+
 def _apply_environment(
     kwargs: dict[str, dict[str, Any]],
     sections: Mapping[str, Any],
     environment: Mapping[str, str],
     prefix: str,
     problems: list[str],
+    origins: dict[str, str],
 ) -> None:
     for variable, text in sorted(environment.items()):
         if not variable.startswith(f"{prefix}_") or "__" not in variable:
@@ -151,6 +162,7 @@ def _apply_environment(
             continue
         try:
             kwargs[section][key] = _from_text(text, hints[key])
+            origins[f"{section}.{key}"] = f"environment: {variable}"
         except ValueError as error:
             problems.append(f"environment: {variable}: {error}")
 
@@ -160,6 +172,8 @@ def _from_text(text: str, hint: Any) -> Any:  # noqa: ANN401  # a value of whate
         inner = typing.get_args(hint)[0]
         if dataclasses.is_dataclass(inner):
             raise ValueError("can be set only in the file")
+        if text.lstrip().startswith("["):
+            return _from_list(text, hint)
         return tuple(_from_text(part.strip(), inner) for part in text.split(",") if part.strip())
     if hint is bool:
         if text.lower() not in {"true", "false"}:
@@ -175,6 +189,21 @@ def _from_text(text: str, hint: Any) -> Any:  # noqa: ANN401  # a value of whate
     raise ValueError("can be set only in the file")
 
 
+def _from_list(text: str, hint: Any) -> tuple[Any, ...]:  # noqa: ANN401  # as above
+    try:
+        found = tomllib.loads(f"list = {text}")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        found = {}
+    if found.keys() != {"list"}:
+        raise ValueError(f"begins with [ and is no TOML list: {text!r}")
+    reader = _Reader()
+    items: tuple[Any, ...] = reader.value(found["list"], hint, where="list")
+    problems = reader.take_problems()
+    if problems:
+        raise ValueError(problems[0].removeprefix("list"))
+    return items
+
+
 def _has_default(field: dataclasses.Field[Any]) -> bool:
     return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
 
@@ -186,9 +215,14 @@ def _spoken(hint: Any) -> str:  # noqa: ANN401  # a type
 class _Reader:
     """Turns TOML values into typed ones, collecting problems instead of raising."""
 
-    def __init__(self, problems: list[str]) -> None:
-        self._problems = problems
+    def __init__(self) -> None:
+        self._problems: list[str] = []
         self._unusable: list[str] = []
+
+    def take_problems(self) -> list[str]:
+        """Return what was found since the last time; each line begins with the path of its setting."""
+        found, self._problems = self._problems, []
+        return found
 
     def table(self, table_type: type[Any], table: Mapping[str, Any], *, where: str) -> dict[str, Any]:
         hints = {field.name: hint for field, hint in _fields(table_type)}

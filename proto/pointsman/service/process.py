@@ -21,19 +21,22 @@ EXIT_FORCED = 130
 log = logging.getLogger(__name__)
 
 
-def run(main: Callable[[asyncio.Event], Awaitable[int]], *, loop: str) -> int:
+def run(
+    main: Callable[[asyncio.Event], Awaitable[int]], *, loop: str, on_hangup: Callable[[], None] | None = None
+) -> int:
     """Run ``main(stop)`` to its end and return its exit code.
 
-    The first SIGTERM or SIGINT sets ``stop``; a second one ends the process at once with EXIT_FORCED.
+    The first SIGTERM or SIGINT sets ``stop``; a second one ends the process at once with EXIT_FORCED. SIGHUP calls
+    ``on_hangup`` inside the event loop; without that it sets ``stop`` as well, and never ends the process at once.
     """
     try:
         with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
-            return runner.run(_with_signals(main))
+            return runner.run(_with_signals(main, on_hangup))
     finally:
         logs.flush()
 
 
-async def _with_signals(main: Callable[[asyncio.Event], Awaitable[int]]) -> int:
+async def _with_signals(main: Callable[[asyncio.Event], Awaitable[int]], on_hangup: Callable[[], None] | None) -> int:
     stop = asyncio.Event()
 
     def on_signal(name: str) -> None:
@@ -44,9 +47,17 @@ async def _with_signals(main: Callable[[asyncio.Event], Awaitable[int]]) -> int:
         log.info("signal: draining", extra={"facts": {"signal": name}})
         stop.set()
 
+    def stop_politely() -> None:
+        # A terminal that closes may say it twice.
+        if not stop.is_set():
+            on_signal(signal.SIGHUP.name)
+
     running = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         running.add_signal_handler(number, on_signal, number.name)
+    # Under nohup it stays ignored.
+    if on_hangup is not None or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        running.add_signal_handler(signal.SIGHUP, on_hangup or stop_politely)
     return await main(stop)
 
 

@@ -123,6 +123,7 @@ class AdminServiceServicer:
 
     def ListBrokers(self, request, context):
         """The brokers known here, with their liveness, sorted by (cluster, broker name, broker id), in pages.
+        NOT_FOUND: no such cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,7 +137,7 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListFlapping(self, request, context):
-        """Brokers by flap penalty, the highest first, those that are gone included.
+        """Brokers by flap penalty, the highest first, those that are gone included. NOT_FOUND: no such cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,11 +34,13 @@ class AdminServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
     ListBrokers: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListBrokersRequest, _admin_service_pb2.ListBrokersResponse]
-    """The brokers known here, with their liveness, sorted by (cluster, broker name, broker id), in pages."""
+    """The brokers known here, with their liveness, sorted by (cluster, broker name, broker id), in pages.
+    NOT_FOUND: no such cluster.
+    """
     ListBrokerEvents: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListBrokerEventsRequest, _admin_service_pb2.ListBrokerEventsResponse]
     """The last events of one broker name, oldest first, those of brokers that are gone included."""
     ListFlapping: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListFlappingRequest, _admin_service_pb2.ListFlappingResponse]
-    """Brokers by flap penalty, the highest first, those that are gone included."""
+    """Brokers by flap penalty, the highest first, those that are gone included. NOT_FOUND: no such cluster."""
     ListWatchers: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListWatchersRequest, _admin_service_pb2.ListWatchersResponse]
     """Who watches a topic here."""
     ListRouteDigests: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListRouteDigestsRequest, _admin_service_pb2.ListRouteDigestsResponse]
@@ -80,11 +82,13 @@ class AdminServiceAsyncStub(AdminServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListBrokers: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListBrokersRequest, _admin_service_pb2.ListBrokersResponse]  # type: ignore[assignment]
-    """The brokers known here, with their liveness, sorted by (cluster, broker name, broker id), in pages."""
+    """The brokers known here, with their liveness, sorted by (cluster, broker name, broker id), in pages.
+    NOT_FOUND: no such cluster.
+    """
     ListBrokerEvents: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListBrokerEventsRequest, _admin_service_pb2.ListBrokerEventsResponse]  # type: ignore[assignment]
     """The last events of one broker name, oldest first, those of brokers that are gone included."""
     ListFlapping: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListFlappingRequest, _admin_service_pb2.ListFlappingResponse]  # type: ignore[assignment]
-    """Brokers by flap penalty, the highest first, those that are gone included."""
+    """Brokers by flap penalty, the highest first, those that are gone included. NOT_FOUND: no such cluster."""
     ListWatchers: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListWatchersRequest, _admin_service_pb2.ListWatchersResponse]  # type: ignore[assignment]
     """Who watches a topic here."""
     ListRouteDigests: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListRouteDigestsRequest, _admin_service_pb2.ListRouteDigestsResponse]  # type: ignore[assignment]
@@ -129,7 +133,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.ListBrokersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.ListBrokersResponse, _abc.Awaitable[_admin_service_pb2.ListBrokersResponse]]:
-        """The brokers known here, with their liveness, sorted by (cluster, broker name, broker id), in pages."""
+        """The brokers known here, with their liveness, sorted by (cluster, broker name, broker id), in pages.
+        NOT_FOUND: no such cluster.
+        """
 
     @_abc_1.abstractmethod
     def ListBrokerEvents(
@@ -145,7 +151,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.ListFlappingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.ListFlappingResponse, _abc.Awaitable[_admin_service_pb2.ListFlappingResponse]]:
-        """Brokers by flap penalty, the highest first, those that are gone included."""
+        """Brokers by flap penalty, the highest first, those that are gone included. NOT_FOUND: no such cluster."""
 
     @_abc_1.abstractmethod
     def ListWatchers(

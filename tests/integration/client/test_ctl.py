@@ -27,6 +27,12 @@ from tests.fakes.scripted_route_server import (
 IDENTITY = broker_pb2.BrokerIdentity(cluster="c1", broker_name="broker-a", addr="10.0.0.1:10911")
 
 
+TOPIC_NOWHERE = (
+    "pointsmanctl: topic nowhere has no route: "
+    "see `pointsmanctl topics`; `pointsmanctl flapping` shows brokers that left\n"
+)
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[ScriptedRouteServer]:
     async with scripted_route_server() as server:
@@ -59,7 +65,7 @@ async def test_topics_are_all_pages_one_name_a_line(server: ScriptedRouteServer)
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["route", "nowhere"], "pointsmanctl: topic nowhere has no route: see `pointsmanctl topics`\n"),
+        (["route", "nowhere"], TOPIC_NOWHERE),
         (["topics", "--cluster", "c9"], "pointsmanctl: cluster c9 is not known: see `pointsmanctl clusters`\n"),
         (["why", "gone"], "pointsmanctl: no event of broker gone is remembered: see `pointsmanctl brokers`\n"),
     ],
@@ -162,3 +168,27 @@ async def test_a_reader_that_closes_the_pipe_gets_no_traceback(server: ScriptedR
     out, err = await process.communicate()
 
     assert (out, err) == (b"topic-0\n", b"")
+
+
+async def test_a_port_that_speaks_no_grpc_is_said_to_be_another_one() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
+        host, port = listening.sockets[0].getsockname()
+        ended = await ctl("--namesrv", f"{host}:{port}", "health")
+
+    assert ended.code == 1
+    assert f"{host}:{port} (no gRPC there: is it the port of the metrics, or of something else?)" in ended.err
+
+
+async def test_a_refusal_beside_a_server_that_is_away_is_said_as_what_it_is(server: ScriptedRouteServer) -> None:
+    async with refused_addr() as dead:
+        server.fail_with(grpc.StatusCode.PERMISSION_DENIED)
+        ended = await ctl("--namesrv", f"{dead},{server.addr}", "why", "broker-a")
+
+    refused = f"refused by {server.addr} (scripted PERMISSION_DENIED); no answer from {dead} (connection refused)"
+    assert ended == Ended(1, "", f"pointsmanctl: {refused}: is it running? See --namesrv\n")

@@ -143,8 +143,8 @@ async def test_maintenance_is_announced_listed_and_ended(pair: Pair) -> None:
     listed, printed = await asyncio.gather(pair.ctl("maintenance", "list"), pair.json("maintenance", "list"))
     off, none = await pair.ctl("maintenance", "off", "c1/broker-a"), await pair.ctl("maintenance", "off", "c9")
 
-    assert (on.code, whole.code, off.code, none.code) == (0, 0, 0, 0)
-    assert "c1/broker-a is in maintenance for 30m 00s" in on.out
+    assert (on.code, whole.code, off.code, none.code) == (0, 0, 0, 1)
+    assert "c1/broker-a is in maintenance for 30m 00s\n" in on.out
     assert "c1       broker-a  30m 00s  ops" in listed.out
     assert "(all)" in listed.out
     assert printed.document["nodes"][0]["windows"][1] == {
@@ -155,7 +155,43 @@ async def test_maintenance_is_announced_listed_and_ended(pair: Pair) -> None:
         "by": "ops",
     }
     assert "c1/broker-a: maintenance ended" in off.out
-    assert "c9: there was no window to end" in none.out
+    assert none.out == ""
+    assert "(no maintenance window of c9 is open)" in none.err
+    assert none.err.endswith(": see `pointsmanctl maintenance list`\n")
+
+
+async def test_a_window_is_ended_where_it_is_open(pair: Pair) -> None:
+    pair.two.windows["c1", ""] = admin.MaintenanceWindow(cluster="c1")
+
+    off = await pair.ctl("maintenance", "off", "c1")
+    assert off == Ended(
+        0, f"{pair.one.addr}: c1: there was no window to end\n{pair.two.addr}: c1: maintenance ended\n", ""
+    )
+
+
+async def test_maintenance_of_who_is_not_known_is_accepted_and_said(pair: Pair) -> None:
+    pair.two.brokers = []
+    broker, cluster = (
+        await pair.ctl("maintenance", "on", "c1/broker-a", "--for", "5m"),
+        await pair.json("maintenance", "on", "c9", "--for", "5m"),
+    )
+
+    assert (broker.code, cluster.code) == (0, 0)
+    words = "c1/broker-a is in maintenance for 5m 00s"
+    assert broker.out.splitlines() == [
+        f"{pair.one.addr}: {words}",
+        f"{pair.two.addr}: {words}; no such broker is known here now",
+    ]
+    assert [(node["changed"], node["known"]) for node in cluster.document["nodes"]] == [(True, False)] * 2
+    assert ("c9", "") in pair.one.windows
+
+
+async def test_a_topic_that_is_no_order_topic_is_said_in_its_own_words(pair: Pair) -> None:
+    made = await pair.ctl("order-topic", "remove", "nope")
+
+    assert (made.code, made.out) == (1, "")
+    assert "(nope is no order topic)" in made.err
+    assert made.err.endswith(": see `pointsmanctl order-topic list`\n")
 
 
 async def test_one_server_is_drained_and_taken_back_without_a_question(pair: Pair) -> None:
@@ -167,6 +203,17 @@ async def test_one_server_is_drained_and_taken_back_without_a_question(pair: Pai
     assert (health.code, health.out) == (1, f"{pair.one.addr} DRAINING\n{pair.two.addr} READY\n")
     assert f"{pair.one.addr} is DRAINING" in health.err
     assert [node["nodeState"] for node in undone.document["nodes"]] == ["READY", "READY"]
+    assert [node["changed"] for node in undone.document["nodes"]] == [True, False]
+
+
+async def test_what_was_drained_before_is_no_change(pair: Pair) -> None:
+    pair.one.state = broker_pb2.NODE_STATE_DRAINING
+    again = await ctl("--namesrv", pair.one.addr, "drain")
+    pair.one.state = broker_pb2.NODE_STATE_WARMING
+    first = await ctl("--namesrv", pair.one.addr, "-ojson", "drain")
+
+    assert again == Ended(0, f"{pair.one.addr}: is DRAINING, as it was already\n", "")
+    assert first.document["nodes"][0]["changed"] is True
 
 
 async def test_a_registration_is_evicted_where_it_stands(pair: Pair) -> None:
@@ -221,6 +268,7 @@ async def test_a_topic_that_brokers_hold_is_refused_with_their_names_and_what_to
 async def test_one_server_that_fails_is_named_and_the_others_are_changed(pair: Pair, change: list[str]) -> None:
     pair.one.held["orders"] = []
     pair.one.kv["NS", "known"] = "1"
+    pair.one.windows["c1", ""] = admin.MaintenanceWindow(cluster="c1")
     async with refused_addr() as dead:
         made = await ctl("--namesrv", f"{dead},{pair.one.addr}", "-o", "json", *change)
 

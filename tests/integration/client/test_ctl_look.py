@@ -89,10 +89,15 @@ async def test_watchers_are_shown_with_what_they_have_not_read(server: ScriptedA
 
 
 async def test_info_is_the_whole_node(server: ScriptedAdminServer) -> None:
-    table, printed = await asyncio.gather(asked(server, "info"), asked(server, "-ojson", "info"))
+    table, printed, whole = await asyncio.gather(
+        asked(server, "info"), asked(server, "-ojson", "info"), asked(server, "info", "--configuration")
+    )
 
-    for words in ("1.2.3", "READY", "2m 05s", "COMPLAINT: history is not written", 'listen = "0.0.0.0:9876"'):
+    for words in ("1.2.3", "READY", "2m 05s", "COMPLAINT: history is not written"):
         assert words in table.out
+    assert "listen" not in table.out
+    assert whole.out.endswith('\n\n[server]\nlisten = "0.0.0.0:9876"\n')
+    assert "listen" in printed.document["nodes"][0]["configuration"]
     node = printed.document["nodes"][0]
     assert (node["version"], node["boot"], node["sizes"]["topics"]) == ("1.2.3", "0000000000000007", 3)
 
@@ -191,6 +196,41 @@ async def test_top_shows_one_frame_when_told_so(server: ScriptedAdminServer) -> 
     assert "c1/broker-a/0" in fine.out
     assert partly.code == 1
     assert "error" in partly.document["nodes"][1]
+    assert partly.out.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["brokers", "flapping"])
+async def test_a_cluster_that_no_server_knows_is_not_found(server: ScriptedAdminServer, command: str) -> None:
+    for method in ("ListBrokers", "ListFlapping"):
+        server.refusals[method] = Refusal(grpc.StatusCode.NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster nope is not known")
+    async with scripted_admin_server() as other:
+        other.refusals = server.refusals
+        made = await ctl("--namesrv", f"{server.addr},{other.addr}", command, "--cluster", "nope")
+        other.refusals = {}
+        partly = await ctl("--namesrv", f"{server.addr},{other.addr}", command, "--cluster", "nope")
+
+    assert made == Ended(1, "", "pointsmanctl: cluster nope is not known: see `pointsmanctl clusters`\n")
+    assert partly.code == 1
+    assert f"1 of 2 name servers failed: {server.addr} (cluster nope is not known)" in partly.err
+
+
+async def test_brokers_that_left_after_an_outage_are_named_below_those_that_are_there(
+    server: ScriptedAdminServer,
+) -> None:
+    made = await asked(server, "brokers")
+    assert "GONE: c1/broker-b 0 (EXPIRED 0ms ago)\n" in made.out
+
+
+async def test_the_timeout_bounds_all_pages_of_an_answer_together(server: ScriptedAdminServer) -> None:
+    server.brokers *= 40
+    server.page, server.page_seconds = 1, 0.2
+    for command in (["brokers"], ["diff", server.addr, "127.0.0.1:1"]):
+        server.digests = {f"topic-{number:02}": b"" for number in range(40)}
+        made = await asked(server, "--timeout", "1", *command)
+        assert made.code == 1
+        assert f"{server.addr} (no answer in time)" in made.err
+    assert len(server.received(admin.ListBrokersRequest)) < 10
+    assert len(server.received(admin.ListRouteDigestsRequest)) < 10
 
 
 @pytest.fixture

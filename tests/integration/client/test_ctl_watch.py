@@ -173,6 +173,12 @@ async def test_a_server_that_never_says_a_word_is_left_after_the_timeout(server:
         assert "no answer in time" in await watch.remark()
 
 
+async def test_a_server_that_never_answered_had_no_watch_that_could_end(server: ScriptedAdminServer) -> None:
+    async with refused_addr() as dead, watching(dead, server.addr, output="table") as watch:
+        assert await watch.remark() == f"pointsmanctl: {dead} did not answer (connection refused): going on\n"
+        assert f"orders  at {server.addr}" in await watch.line()
+
+
 async def test_when_no_server_answers_from_the_start_it_fails() -> None:
     async with refused_addr() as dead, refused_addr() as other:
         made = await ctl("--namesrv", f"{dead},{other}", "-o", "json", "watch", "orders")

@@ -9,24 +9,33 @@ import sys
 import pytest
 
 PROGRAM = """
-import asyncio, sys
+import asyncio, signal, sys
 from pointsman.service import process
+
+if "nohup" in sys.argv:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 async def main(stop):
     print(type(asyncio.get_running_loop()).__module__, flush=True)
     await stop.wait()
     print("draining", flush=True)
+    if "ask" in sys.argv:
+        print(await asyncio.to_thread(sys.stdin.readline), flush=True)
     if "slow" in sys.argv:
         await asyncio.Event().wait()
     return 7
 
-sys.exit(process.run(main, loop=sys.argv[1]))
+reload = (lambda: print("reloaded", flush=True)) if "reload" in sys.argv else None
+sys.exit(process.run(main, loop=sys.argv[1], on_hangup=reload))
 """
 
 
 async def start(*arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        *(sys.executable, "-c", PROGRAM, *arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
     )
 
 
@@ -37,7 +46,7 @@ async def line(process: asyncio.subprocess.Process) -> str:
 
 
 @pytest.mark.parametrize(("loop", "module"), [("uvloop", "uvloop"), ("asyncio", "asyncio.unix_events")])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_asks_for_the_stop_and_the_exit_code_is_mains(loop: str, module: str, number: int) -> None:
     process = await start(loop)
     assert await line(process) == module
@@ -53,3 +62,35 @@ async def test_a_second_signal_ends_the_process_at_once() -> None:
     assert await line(process) == "draining"
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 130
+
+
+async def test_a_second_hangup_does_not_end_the_process_at_once() -> None:
+    process = await start("uvloop", "ask")
+    assert process.stdin is not None
+    await line(process)
+    process.send_signal(signal.SIGHUP)
+    assert await line(process) == "draining"
+    process.send_signal(signal.SIGHUP)
+    process.stdin.write(b"still here\n")
+    assert await line(process) == "still here"
+    assert await process.wait() == 7
+
+
+async def test_a_hangup_may_mean_something_else() -> None:
+    process = await start("uvloop", "reload")
+    await line(process)
+    process.send_signal(signal.SIGHUP)
+    assert await line(process) == "reloaded"
+    process.send_signal(signal.SIGTERM)
+    assert await line(process) == "draining"
+    assert await process.wait() == 7
+
+
+async def test_under_nohup_a_hangup_is_ignored() -> None:
+    process = await start("uvloop", "nohup")
+    await line(process)
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    # The exit code is that of one signal.
+    assert await line(process) == "draining"
+    assert await process.wait() == 7

@@ -93,6 +93,30 @@ def test_environment_values_are_read_by_their_type(tmp_path: Path) -> None:
     assert (config.main.on, config.main.names, config.main.number) == (False, ("a", "b"), 1_000.0)
 
 
+def test_a_fault_names_where_its_value_came_from(tmp_path: Path) -> None:
+    toml = '[main]\ncount = 1\n[[rows.row]]\nname = "a"'
+
+    assert faults(tmp_path, toml, APP_MAIN__COUNT="10") == {"environment: APP_MAIN__COUNT: main.count: 10 is above 9"}
+    # As do rules between sections.
+    assert faults(tmp_path, toml, APP_MAIN__COUNT="0") == {
+        "environment: APP_MAIN__COUNT: main.count: 0 is less than the rows there are"
+    }
+    assert faults(tmp_path, "[main]\ncount = 10", APP_MAIN__TEXT="fine") == {"main.count: 10 is above 9"}
+    with pytest.raises(ConfigError, match=r"^command line: main.count: 11 is above 9$"):
+        load(Config, file=None, environment={"APP_MAIN__COUNT": "2"}, prefix="APP", flags={"main.count": 11})
+
+
+def test_a_list_in_the_environment_may_be_written_as_toml(tmp_path: Path) -> None:
+    assert read(tmp_path, APP_MAIN__NAMES=' ["a, b", "c"]').main.names == ("a, b", "c")
+    assert read(tmp_path, APP_MAIN__NAMES="[]").main.names == ()
+
+
+@pytest.mark.parametrize("text", ['["a"', "[a]", "[1]", '["a"]\nother = 1', '["a"] b', "[" * 5_000])
+def test_what_begins_as_a_list_in_the_environment_and_is_none_is_a_fault(tmp_path: Path, text: str) -> None:
+    (fault,) = faults(tmp_path, APP_MAIN__NAMES=text)
+    assert fault.startswith("environment: APP_MAIN__NAMES: ")
+
+
 def test_every_fault_is_listed_at_once(tmp_path: Path) -> None:
     toml = """
         [main]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.v1 import broker_pb2
 from pointsman_client.channel import NameServerLink
 from pointsman_client.ctl.argument import (
     ReplicaTarget,
@@ -17,6 +18,7 @@ from pointsman_client.ctl.argument import (
 from pointsman_client.ctl.change import Done, change_every
 from pointsman_client.ctl.cluster_choice import cluster_of
 from pointsman_client.ctl.confirmation import confirm
+from pointsman_client.ctl.question import node_info_of, time_left
 from pointsman_client.ctl.settings import Settings, pass_settings
 from pointsman_client.ctl.wording import node_state_words, printable
 
@@ -160,11 +162,11 @@ def evict(settings: Settings, broker: ReplicaTarget, by: str) -> int:
 @by_option
 @pass_settings
 def drain(settings: Settings, undo: bool, yes: bool, by: str) -> int:
-    """Send a name server's clients to other name servers, before it is stopped.
+    """Send a name server's clients to other name servers.
 
-    Route queries are refused there and watches end; brokers go on registering and beating. Name the one to drain with
-    --namesrv: with several listed nobody may be left to answer, so you are asked whether you mean it (without a
-    terminal, --yes is needed). --undo takes clients again.
+    Before it is stopped: route queries are refused there and watches end; brokers go on registering and beating. Name
+    the one to drain with --namesrv: with several listed nobody may be left to answer, so you are asked whether you mean
+    it (without a terminal, --yes is needed). --undo takes clients again.
 
     \b
     JSON: nodes[].{addr, changed, nodeState} or {addr, error}
@@ -179,9 +181,13 @@ def drain(settings: Settings, undo: bool, yes: bool, by: str) -> int:
     request = admin.SetDrainRequest(draining=not undo, by=by)
 
     async def change(link: NameServerLink, seconds: float) -> Done:
-        answer = await link.call(link.admin.SetDrain, request, timeout_seconds=seconds)
+        left = time_left(seconds)
+        before = await node_info_of(link, left())
+        answer = await link.call(link.admin.SetDrain, request, timeout_seconds=left())
         state = node_state_words(answer.state)
-        return Done(f"is {state}", facts={"nodeState": state})
+        was_draining = before.state == broker_pb2.NODE_STATE_DRAINING
+        changed = was_draining is undo
+        return Done(f"is {state}" if changed else f"is {state}, as it was already", changed, {"nodeState": state})
 
     return change_every(settings, change)
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import click
+import grpc
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman_client.channel import NameServerLink
 from pointsman_client.ctl import operator_document, operator_table
 from pointsman_client.ctl.argument import by_option, read_name
-from pointsman_client.ctl.change import Done, change_every
+from pointsman_client.ctl.change import Done, change_every, not_there
 from pointsman_client.ctl.failure import EXIT_FAILED, EXIT_OK, KeyNotFoundError
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.settings import Settings, pass_settings
-from pointsman_client.errors import OrderTopicConfError
+from pointsman_client.ctl.shared_option import CommandGroup
+from pointsman_client.errors import OrderTopicConfError, RequestRejectedError
 from pointsman_client.message_queue import to_publish_queues
 from pointsman_client.route import Revision, TopicRoute
 
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def kv() -> None:
     """Show and change the KV configuration.
 
@@ -123,7 +125,7 @@ def kv_delete(settings: Settings, namespace: str, key: str, by: str) -> int:
     return _delete(settings, namespace, key, by)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def order_topic() -> None:
     """Show and change which topics are order topics.
 
@@ -203,7 +205,18 @@ def order_topic_remove(settings: Settings, topic: str, by: str) -> int:
       pointsmanctl order-topic remove orders
       pointsmanctl --namesrv ns1:9876,ns2:9876 order-topic remove orders
     """
-    return _delete(settings, ORDER_TOPIC_NAMESPACE, topic, by)
+    request = admin.DeleteKvRequest(namespace=ORDER_TOPIC_NAMESPACE, key=topic, by=by)
+
+    async def change(link: NameServerLink, seconds: float) -> Done:
+        try:
+            await link.call(link.admin.DeleteKv, request, timeout_seconds=seconds)
+        except RequestRejectedError as refusal:
+            if refusal.status is grpc.StatusCode.NOT_FOUND:
+                raise not_there(link, f"{topic} is no order topic", "ORDER_TOPIC_NOT_FOUND") from refusal
+            raise
+        return Done(f"{topic} is no order topic any more")
+
+    return change_every(settings, change, absent=f"{topic} was no order topic")
 
 
 def _ask(settings: Settings, namespace: str) -> list[NodeAnswer[admin.ListKvResponse]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from pointsman.v1 import admin_service_pb2 as admin
@@ -11,9 +13,10 @@ from pointsman_client.codec import to_topic_route
 from pointsman_client.ctl import document, node_document, node_table, table
 from pointsman_client.ctl.argument import in_cluster, read_name
 from pointsman_client.ctl.failure import BrokerNotFoundError
+from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.question import brokers_of, clusters_of, topics_of
 from pointsman_client.ctl.settings import Settings, pass_settings
-from pointsman_client.errors import TopicNotFoundError
+from pointsman_client.errors import ClusterNotFoundError, RequestRejectedError, TopicNotFoundError
 from pointsman_client.route import TopicRoute
 
 
@@ -23,7 +26,7 @@ from pointsman_client.route import TopicRoute
 @click.option("--zone", default="", metavar="NAME", help="Only groups of this zone, and those without a master.")
 @pass_settings
 def route(settings: Settings, topic: str, cluster: str, zone: str) -> None:
-    """Show where TOPIC is: its queues and the brokers that hold them.
+    """Show where TOPIC is: its queues and their brokers.
 
     PERM says what clients may do: r read, w write. A group without a broker of id 0 has NO MASTER: it can be read and
     not be written. With --output json the keys are those of RocketMQ's TopicRouteData, and more.
@@ -104,8 +107,8 @@ def clusters(settings: Settings) -> None:
 def brokers(settings: Settings, cluster: str) -> int:
     """Show every broker as each name server sees it.
 
-    SILENT is the time since its last sign of life. Below stand what is wrong, what operators set, and who flaps. Asks
-    all servers listed; exits 1 if one did not answer.
+    SILENT is the time since its last sign of life. Below stand what is wrong, what operators set, who flaps, and who
+    is GONE after an outage that the server remembers. Asks all servers listed; exits 1 if one did not answer.
 
     \b
     States:
@@ -118,7 +121,8 @@ def brokers(settings: Settings, cluster: str) -> int:
     \b
     JSON: nodes[].{addr, node, nodeState,
             conditions[].{cluster, brokerName, condition},
-            guards[].{as in guard}, brokers[]} or {addr, error};
+            guards[].{as in guard}, gone[].{cluster, brokerName, brokerId,
+            lastEvent, lastEventAgoSeconds}, brokers[]} or {addr, error};
           brokers[].{cluster, brokerName, brokerId, brokerAddr, state,
             generation, haAddr, agentAddr, zoneName, host, labels,
             brokerVersion, agentVersion, incarnation,
@@ -133,7 +137,8 @@ def brokers(settings: Settings, cluster: str) -> int:
       pointsmanctl brokers
       pointsmanctl --namesrv ns1:9876,ns2:9876 brokers --cluster DefaultCluster
     """
-    nodes = settings.ask_every(lambda link, seconds: brokers_of(link, seconds, cluster=cluster))
+    nodes = settings.ask_every(lambda link, seconds: brokers_of(link, seconds, cluster=cluster, with_gone=True))
+    _raise_if_not_known(nodes, cluster)
     return settings.finish(nodes, document.to_brokers_document(nodes), table.brokers_parts(nodes))
 
 
@@ -174,8 +179,10 @@ def why(settings: Settings, broker: str, cluster: str, limit: int) -> int:
 def flapping(settings: Settings, cluster: str, limit: int) -> int:
     """Show which brokers come and go, the worst first.
 
-    Each time out of the routes adds to a broker's PENALTY, which halves with time; routes do not depend on it. Brokers
-    that are gone are listed, too. Asks all servers listed; exits 1 if one did not answer.
+    Each time out of the routes adds to a broker's PENALTY, and so, without being one of the OUTAGES, does each restart,
+    move, return from suspicion and late beat. It halves with each hour, and routes do not depend on it. A broker is
+    FLAPPING from above 3,000 until below 1,000. Brokers that are gone are listed, too. Asks all servers listed; exits 1
+    if one did not answer.
 
     \b
     JSON: nodes[].{addr, node, scores[].{cluster, brokerName, brokerId, penalty,
@@ -192,6 +199,7 @@ def flapping(settings: Settings, cluster: str, limit: int) -> int:
     nodes = settings.ask_every(
         lambda link, seconds: link.call(link.admin.ListFlapping, request, timeout_seconds=seconds)
     )
+    _raise_if_not_known(nodes, cluster)
     return settings.finish(nodes, node_document.to_flapping_document(nodes), node_table.flapping_parts(nodes))
 
 
@@ -219,6 +227,12 @@ def watchers(settings: Settings, topic: str) -> int:
     )
     whole = node_document.to_watchers_document(topic, nodes)
     return settings.finish(nodes, whole, node_table.watchers_parts(nodes))
+
+
+def _raise_if_not_known(nodes: Sequence[NodeAnswer[object]], cluster: str) -> None:
+    failures = [node.failure for node in nodes if isinstance(node.failure, RequestRejectedError)]
+    if len(failures) == len(nodes) and {failure.details.code for failure in failures} == {ClusterNotFoundError.code}:
+        raise ClusterNotFoundError(cluster)
 
 
 COMMANDS = (route, topics, clusters, brokers, why, flapping, watchers)

@@ -15,12 +15,13 @@ from pointsman_client.ctl.wording import node_state_words
 
 
 @click.command()
+@click.option("--configuration", is_flag=True, help="Show the configuration that it runs with, too.")
 @pass_settings
-def info(settings: Settings) -> int:
+def info(settings: Settings, configuration: bool) -> int:
     """Show what each name server says of itself.
 
-    Its version, state and sizes, the guards of its clusters, what it complains of, and the configuration that it runs
-    with. Asks all servers listed; exits 1 if one did not answer.
+    Its version, state and sizes, the guards of its clusters, and what it complains of. JSON has the configuration
+    always. Asks all servers listed; exits 1 if one did not answer.
 
     \b
     JSON: nodes[].{addr, node, version, nodeState, boot, uptimeSeconds,
@@ -30,10 +31,12 @@ def info(settings: Settings) -> int:
     \b
     Examples:
       pointsmanctl info
+      pointsmanctl info --configuration
       pointsmanctl -o json info | jq -r '.nodes[0].configuration'
     """
     nodes = settings.ask_every(node_info_of)
-    return settings.finish(nodes, node_document.to_info_document(nodes), node_table.info_parts(nodes))
+    parts = node_table.info_parts(nodes, with_configuration=configuration)
+    return settings.finish(nodes, node_document.to_info_document(nodes), parts)
 
 
 @click.command()
@@ -41,11 +44,12 @@ def info(settings: Settings) -> int:
 def health(settings: Settings) -> int:
     """Exit 0 if every server listed is READY, 1 otherwise.
 
-    For containers and scripts. WARMING is a server that has just started, DRAINING one that sends its clients
-    elsewhere. Complaints are shown and do not count.
+    For containers and scripts. WARMING is a server that has just started: one with a snapshot says how many of its
+    brokers it has heard. DRAINING is one that sends its clients elsewhere. Complaints are shown and do not count.
 
     \b
-    JSON: nodes[].{addr, node, nodeState, complaints[]} or {addr, error}
+    JSON: nodes[].{addr, node, nodeState, provisionalBrokers, complaints[]}
+          or {addr, error}
 
     \b
     Examples:

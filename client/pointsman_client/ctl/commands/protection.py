@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+import grpc
 from google.protobuf.duration_pb2 import Duration
 
 from pointsman.v1 import admin_service_pb2 as admin
@@ -10,11 +11,13 @@ from pointsman.wire.names import MAX_TEXT_LENGTH, text_problem
 from pointsman_client.channel import NameServerLink
 from pointsman_client.ctl import operator_document, operator_table
 from pointsman_client.ctl.argument import GroupTarget, by_option, duration_option, read_group_target, read_name
-from pointsman_client.ctl.change import Done, change_every
+from pointsman_client.ctl.change import Done, change_every, not_there
 from pointsman_client.ctl.document import to_guard_document
-from pointsman_client.ctl.question import node_info_of
+from pointsman_client.ctl.question import node_info_of, time_left
 from pointsman_client.ctl.settings import Settings, pass_settings
+from pointsman_client.ctl.shared_option import CommandGroup
 from pointsman_client.ctl.wording import duration_words, guard_words
+from pointsman_client.errors import RequestRejectedError
 
 _MODES = {"auto": admin.GUARD_MODE_AUTO, "hold": admin.GUARD_MODE_HOLD, "off": admin.GUARD_MODE_OFF}
 
@@ -73,7 +76,7 @@ def guard(settings: Settings, mode: str, cluster: str, seconds: int | None, by: 
     return change_every(settings, change)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def maintenance() -> None:
     """Announce absences: who leaves meanwhile is no outage.
 
@@ -103,11 +106,11 @@ _target = click.argument("target", callback=read_group_target, metavar="CLUSTER[
 def maintenance_on(settings: Settings, target: GroupTarget, seconds: int, note: str, by: str) -> int:
     """Announce that a cluster, or one broker name of it, may be away.
 
-    Again for the same target replaces the window. Sent to all servers listed; exits 1 if one failed, and may be
-    repeated.
+    Again for the same target replaces the window. A broker that is not known now may come later: it is accepted, and
+    said. Sent to all servers listed; exits 1 if one failed, and may be repeated.
 
     \b
-    JSON: nodes[].{addr, changed} or {addr, error}
+    JSON: nodes[].{addr, changed, known} or {addr, error}
 
     \b
     Examples:
@@ -119,8 +122,13 @@ def maintenance_on(settings: Settings, target: GroupTarget, seconds: int, note: 
     )
 
     async def change(link: NameServerLink, timeout_seconds: float) -> Done:
-        answer = await link.call(link.admin.SetMaintenance, request, timeout_seconds=timeout_seconds)
-        return Done(f"{target} is in maintenance for {duration_words(seconds)}", answer.changed)
+        left = time_left(timeout_seconds)
+        known = await _is_known(link, left(), target)
+        answer = await link.call(link.admin.SetMaintenance, request, timeout_seconds=left())
+        words = f"{target} is in maintenance for {duration_words(seconds)}"
+        if not known:
+            words += f"; no such {'broker' if target.broker_name else 'cluster'} is known here now"
+        return Done(words, answer.changed, {"known": known})
 
     return change_every(settings, change)
 
@@ -132,7 +140,7 @@ def maintenance_on(settings: Settings, target: GroupTarget, seconds: int, note: 
 def maintenance_off(settings: Settings, target: GroupTarget, by: str) -> int:
     """End the maintenance window of a cluster or broker name.
 
-    Sent to all servers listed; exits 1 if one failed, and may be repeated.
+    Sent to all servers listed; exits 1 if one failed or if none had it.
 
     \b
     JSON: nodes[].{addr, changed} or {addr, error}
@@ -146,10 +154,22 @@ def maintenance_off(settings: Settings, target: GroupTarget, by: str) -> int:
 
     async def change(link: NameServerLink, timeout_seconds: float) -> Done:
         answer = await link.call(link.admin.SetMaintenance, request, timeout_seconds=timeout_seconds)
-        words = "maintenance ended" if answer.changed else "there was no window to end"
-        return Done(f"{target}: {words}", answer.changed)
+        if not answer.changed:
+            raise not_there(link, f"no maintenance window of {target} is open", "MAINTENANCE_NOT_FOUND")
+        return Done(f"{target}: maintenance ended")
 
-    return change_every(settings, change)
+    return change_every(settings, change, absent=f"{target}: there was no window to end")
+
+
+async def _is_known(link: NameServerLink, timeout_seconds: float, target: GroupTarget) -> bool:
+    request = admin.ListBrokersRequest(cluster=target.cluster, broker_name=target.broker_name, page_size=1)
+    try:
+        answer = await link.call(link.admin.ListBrokers, request, timeout_seconds=timeout_seconds)
+    except RequestRejectedError as refusal:
+        if refusal.status is grpc.StatusCode.NOT_FOUND:
+            return False
+        raise
+    return bool(answer.brokers)
 
 
 @maintenance.command("list")

@@ -16,7 +16,7 @@ from rich.live import Live
 from pointsman_client.channel import NameServerLinks
 from pointsman_client.ctl import layout
 from pointsman_client.ctl.argument import duration_option, in_cluster, read_names
-from pointsman_client.ctl.failure import EXIT_OK
+from pointsman_client.ctl.failure import EXIT_OK, answer_words
 from pointsman_client.ctl.node import CLOSE_SECONDS, ask_over
 from pointsman_client.ctl.question import brokers_of
 from pointsman_client.ctl.settings import Settings, pass_settings
@@ -60,8 +60,11 @@ def watch(settings: Settings, topics: tuple[str, ...], cluster: str, zone: str, 
         else:
             layout.show(news_parts(addr, news, at=at))
 
-    def say_failure(failure: NameServerFailedError) -> None:
-        settings.warn("WATCH_ENDED", f"the watch at {failure.addr} ended ({failure_words(failure)})", "going on")
+    def say_failure(failure: NameServerFailedError, had_begun: bool) -> None:
+        if had_begun:
+            settings.warn("WATCH_ENDED", f"the watch at {failure.addr} ended ({failure_words(failure)})", "going on")
+        else:
+            settings.warn(failure.code, answer_words(failure.addr, failure), "going on")
 
     def say_untold(addr: str, untold: list[str]) -> None:
         words = f"{addr} has just started and does not know yet where {', '.join(untold)} is"
@@ -96,11 +99,11 @@ def watch(settings: Settings, topics: tuple[str, ...], cluster: str, zone: str, 
 @in_cluster
 @pass_settings
 def top(settings: Settings, once: bool, cluster: str) -> int:
-    """Look on at all name servers and brokers, refreshed every two seconds.
+    """Look on at all name servers and brokers.
 
-    What a node counts is shown as its rise a second, from the second look on. NOT WELL are brokers that are not UP, and
-    those with a flap penalty. Ctrl-C ends it. With --output json each refresh is one object a line; without a terminal
-    the looks follow one another. --once exits 1 if a server did not answer.
+    Refreshed every two seconds. What a node counts is shown as its rise a second, from the second look on. NOT WELL are
+    brokers that are not UP, and those with a flap penalty above 3,000. Ctrl-C ends it. With --output json each refresh
+    is one object a line; without a terminal the looks follow one another. --once exits 1 if a server did not answer.
 
     \b
     JSON: at, nodes[].{addr, node, nodeState, uptimeSeconds, sizes,
@@ -116,7 +119,7 @@ def top(settings: Settings, once: bool, cluster: str) -> int:
     """
     if once:
         frame = asyncio.run(_one_frame(settings, cluster))
-        return settings.finish(frame.nodes, to_frame_document(frame), frame_parts(frame))
+        return settings.finish(frame.nodes, to_frame_document(frame), frame_parts(frame), on_one_line=True)
     return asyncio.run(_frames(settings, cluster))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 import grpc
 import pytest
@@ -12,12 +13,16 @@ from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import RenderableType
 
+from namesrv.core.flapping import FlapRules
 from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2
 from pointsman_client import NameServerFailedError
 from pointsman_client.codec import to_cluster_data, to_topic_route
-from pointsman_client.ctl import document, layout, table
+from pointsman_client.ctl import document, layout, node_table, table
+from pointsman_client.ctl.condition import FLAPPING_ABOVE, is_flapping
+from pointsman_client.ctl.digest_difference import digest_difference
 from pointsman_client.ctl.node import NodeAnswer
-from pointsman_client.ctl.question import NodeBrokers
+from pointsman_client.ctl.question import NodeBrokers, NodeDigests, gone_of
+from pointsman_client.route import TopicRoute
 from tests.fakes.scripted_route_server import broker_data, topic_route
 
 W1 = to_topic_route(
@@ -172,11 +177,98 @@ def test_each_node_shows_its_brokers_and_a_node_that_failed_says_why(
     assert printed[1]["error"]["servers"] == [{"addr": "10.0.0.2:9876", "message": "connection refused"}]
 
 
+def test_flapping_is_what_name_servers_call_so() -> None:
+    assert FlapRules().suppress_above == FLAPPING_ABOVE
+    assert not is_flapping(broker_pb2.BrokerStatus(penalty=FLAPPING_ABOVE))
+    assert is_flapping(broker_pb2.BrokerStatus(penalty=FLAPPING_ABOVE + 1))
+
+
+def score(name: str, ago: int, last_event: str = "EXPIRED") -> admin_service_pb2.FlapScore:
+    return admin_service_pb2.FlapScore(
+        cluster="DefaultCluster", broker_name=name, last_event=last_event, last_event_ago=Duration(seconds=ago)
+    )
+
+
+def test_who_left_after_an_outage_is_gone_and_the_last_five_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    scores = [score("broker-a", 1), score("calm", 5, "RESTARTED"), score("probed", 30, "PROBE_FAILED")]
+    scores += [score(f"lost-{number}", 600 - number) for number in range(6)]
+    here = [status(0)]
+    gone = gone_of(scores, here)
+    nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", here, None, gone), None)]
+
+    assert [found.broker_name for found in gone][:2] == ["probed", "lost-5"]
+    line = next(line for line in shown(capsys, table.brokers_parts(nodes)) if line.startswith("GONE"))
+    assert line.startswith("GONE: DefaultCluster/probed 0 (PROBE_FAILED 30.0s ago), DefaultCluster/lost-5 0 (EXPIRED")
+    assert line.endswith("DefaultCluster/lost-2 0 (EXPIRED 9m 58s ago) and 2 more: see `pointsmanctl flapping`")
+    printed = json.loads(json.dumps(document.to_brokers_document(nodes)))["nodes"][0]["gone"]
+    assert len(printed) == 7
+    assert printed[0] == {
+        "cluster": "DefaultCluster",
+        "brokerName": "probed",
+        "brokerId": 0,
+        "lastEvent": "PROBE_FAILED",
+        "lastEventAgoSeconds": 30.0,
+    }
+
+
+def test_where_all_have_left_the_list_says_who_was_there(capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", [], None, [score("broker-a", 1)]), None)]
+    assert shown(capsys, table.brokers_parts(nodes))[1:] == [
+        "no broker is registered",
+        "GONE: DefaultCluster/broker-a 0 (EXPIRED 1.0s ago)",
+    ]
+
+
+def test_a_route_of_which_the_question_leaves_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = shown(capsys, table.route_parts(TopicRoute("orders", W1.revision, (), (), "")))
+    assert "none in the cluster and zone that was asked for" in line
+
+
+def test_no_row_is_folded_however_narrow_the_terminal_while_words_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    long = status(0, broker_pb2.BROKER_STATE_PROVISIONAL, name="broker-of-the-second-hall-payments-eu-central-1")
+    long.identity.addr = "broker-17.payments.eu-central-1.example.internal:10911"
+    long.protected_from = "SILENCE " * 20
+    lines = shown(capsys, table.brokers_parts([NodeAnswer("ns1:9876", NodeBrokers("", [long], None), None)]))
+
+    assert lines[2].split()[:5] == [
+        *("DefaultCluster", long.identity.broker_name, "0", long.identity.addr, "PROVISIONAL"),
+    ]
+    assert all(len(line) <= 80 for line in lines[3:])
+
+
+def health(**facts: Any) -> Any:
+    return [NodeAnswer("ns1:9876", admin_service_pb2.GetNodeInfoResponse(**facts), None)]
+
+
+def test_a_warming_server_tells_its_progress_where_it_knows_how_many_are_to_come(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    warming, ready = broker_pb2.NODE_STATE_WARMING, broker_pb2.NODE_STATE_READY
+    for facts, line in (
+        ({"state": warming, "provisional_brokers": 6, "sizes": {"brokers": 20}}, "WARMING: 14 of 20 brokers heard"),
+        ({"state": warming, "sizes": {"brokers": 20}}, "WARMING"),
+        ({"state": warming, "provisional_brokers": 6}, "WARMING"),
+        ({"state": ready, "provisional_brokers": 6, "sizes": {"brokers": 20}}, "READY"),
+    ):
+        assert shown(capsys, node_table.health_parts(health(**facts))) == [f"ns1:9876 {line}"]
+
+
+@pytest.mark.parametrize(("topics", "words"), [(1, "1 topic at a:1, 1 at b:1: equal"), (2, "2 topics at")])
+def test_one_topic_is_one_topic(capsys: pytest.CaptureFixture[str], topics: int, words: str) -> None:
+    side = NodeDigests("", broker_pb2.NODE_STATE_READY, {f"topic-{number}": b"" for number in range(topics)})
+    parts = node_table.difference_parts(("a:1", "b:1"), (side, side), digest_difference(side, side))
+    assert words in shown(capsys, parts)[-1]
+
+
 def test_what_operators_and_the_guard_did_to_brokers_stands_below_them(capsys: pytest.CaptureFixture[str]) -> None:
     kept, wiped, away = status(0, broker_pb2.BROKER_STATE_PROTECTED), status(1), status(0, name="broker-b")
-    kept.protected_from, kept.penalty = "SILENCE", 1500.4
-    wiped.write_wiped, wiped.penalty = True, 2900.0
-    away.in_maintenance, away.penalty = True, 0.2
+    kept.protected_from, kept.penalty = "SILENCE", 3500.4
+    wiped.write_wiped, wiped.penalty = True, 3900.0
+    # Two outages of late are a penalty, and no flapping.
+    away.in_maintenance, away.penalty = True, 2000.0
     info = admin_service_pb2.GetNodeInfoResponse(
         state=broker_pb2.NODE_STATE_WARMING,
         guards=[
@@ -194,7 +286,7 @@ def test_what_operators_and_the_guard_did_to_brokers_stands_below_them(capsys: p
         "PROTECTED from SILENCE: DefaultCluster/broker-a 0",
         "WRITE WIPED: DefaultCluster/broker-a",
         "IN MAINTENANCE: DefaultCluster/broker-b 0",
-        "FLAP PENALTY: DefaultCluster/broker-a 1 (2900), DefaultCluster/broker-a 0 (1500)",
+        "FLAP PENALTY: DefaultCluster/broker-a 1 (3900), DefaultCluster/broker-a 0 (3500)",
         "GUARD of DefaultCluster is AUTO and keeps brokers, for 0ms: 3 of 4 lost",
         "3 brokers in 1 cluster: 2 UP, 1 PROTECTED",
     ]
@@ -205,7 +297,7 @@ def test_what_operators_and_the_guard_did_to_brokers_stands_below_them(capsys: p
         (broker["protectedFrom"], broker["writeWiped"], broker["inMaintenance"], broker["penalty"])
         for broker in printed["brokers"]
     ]
-    assert marks == [("SILENCE", False, False, 1500.4), ("", True, False, 2900.0), ("", False, True, 0.2)]
+    assert marks == [("SILENCE", False, False, 3500.4), ("", True, False, 3900.0), ("", False, True, 2000.0)]
 
 
 def test_an_event_of_a_whole_group_has_no_address_and_no_id(capsys: pytest.CaptureFixture[str]) -> None:

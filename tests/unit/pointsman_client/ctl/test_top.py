@@ -10,7 +10,8 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from pointsman.v1 import admin_service_pb2, broker_pb2
-from pointsman_client import NameServerFailedError
+from pointsman.wire.errors import ErrorDetails
+from pointsman_client import NameServerFailedError, RequestRejectedError
 from pointsman_client.ctl import layout
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.question import NodeBrokers
@@ -63,7 +64,7 @@ def test_a_node_that_restarted_or_did_not_answer_before_has_no_rate_yet() -> Non
 def test_a_frame_shows_nodes_brokers_by_state_and_who_is_not_well(capsys: pytest.CaptureFixture[str]) -> None:
     failed: NodeT = NodeAnswer("b:1", None, NameServerFailedError("b:1", grpc.StatusCode.DEADLINE_EXCEEDED, ""))
     older: NodeT = NodeAnswer("c:1", NodeBrokers("c:1", [status("broker-z")], None), None)
-    one = node("a:1", status("broker-a"), status("broker-b", "SUSPECT"), status("broker-c", penalty=2000), calls=20)
+    one = node("a:1", status("broker-a"), status("broker-b", "SUSPECT"), status("broker-c", penalty=3200), calls=20)
     before = next_frame(None, [node("a:1")], at=AT, monotonic_seconds=0.0)
     frame = next_frame(before, [one, failed, older], at=AT, monotonic_seconds=2.0)
 
@@ -84,7 +85,7 @@ def test_a_frame_shows_nodes_brokers_by_state_and_who_is_not_well(capsys: pytest
         "",
         "NOT WELL       NODE  STATE    SILENT  PENALTY",
         "c1/broker-b/0  a:1   SUSPECT   31.0s        0",
-        "c1/broker-c/0  a:1   UP        31.0s     2000",
+        "c1/broker-c/0  a:1   UP        31.0s     3200",
     ]
     printed = json.loads(json.dumps(to_frame_document(frame)))
     assert printed["at"] == "2026-01-01T00:00:00.000Z"
@@ -94,6 +95,18 @@ def test_a_frame_shows_nodes_brokers_by_state_and_who_is_not_well(capsys: pytest
     assert [broker["brokerName"] for broker in first["troubled"]] == ["broker-b", "broker-c"]
     assert second["error"]["message"] == "b:1 did not answer (no answer in time)"
     assert (third["nodeState"], third["sizes"]) == (None, {})
+
+
+def test_one_restart_makes_nobody_unwell_and_a_refusal_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    refusal = RequestRejectedError("b:1", grpc.StatusCode.NOT_FOUND, "cluster nope is not known", ErrorDetails())
+    refused: NodeT = NodeAnswer("b:1", None, refusal)
+    one = node("a:1", status("broker-a", penalty=1000))
+    layout.show(frame_parts(next_frame(None, [one, refused], at=AT, monotonic_seconds=0.0)))
+
+    shown = capsys.readouterr().out
+    assert "NOT WELL" not in shown
+    assert "b:1   REFUSED" in shown
+    assert "b:1 refused: cluster nope is not known" in shown
 
 
 def test_of_a_fleet_that_is_not_well_a_frame_names_some_and_counts_the_rest(capsys: pytest.CaptureFixture[str]) -> None:

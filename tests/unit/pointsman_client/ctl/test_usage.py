@@ -17,6 +17,7 @@ import pytest
 
 from pointsman_client.ctl import argument
 from pointsman_client.ctl.command import cli, run
+from pointsman_client.ctl.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -85,6 +86,75 @@ def test_with_json_a_wrong_usage_is_json_too(capsys: pytest.CaptureFixture[str],
     error = json.loads(capsys.readouterr().err)["error"]
     assert error["code"] == "USAGE"
     assert error["hint"] == "see `pointsmanctl route --help`"
+
+
+@pytest.mark.parametrize("group", ["kv", "maintenance", "order-topic"])
+def test_a_group_without_a_command_answers_with_its_help(capsys: pytest.CaptureFixture[str], group: str) -> None:
+    assert run([group]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"Usage: pointsmanctl {group} [OPTIONS] COMMAND" in err.splitlines()[0]
+    assert f"    pointsmanctl {group} " in err
+    assert "\N{REPLACEMENT CHARACTER}" not in err
+
+    assert run(["-o", "json", group]) == 2
+    assert json.loads(capsys.readouterr().err)["error"]["hint"] == f"see `pointsmanctl {group} --help`"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["brokers", "--namesrv", "ns1:1,ns2:1", "-o", "json", "--timeout", "7"],
+        ["--namesrv", "ns9:9", "-o", "table", "kv", "list", "--namesrv=ns1:1,ns2:1", "--output=json", "--timeout=7"],
+        ["kv", "--namesrv", "ns1:1,ns2:1", "list", "-ojson", "--timeout", "7"],
+    ],
+    ids=" ".join,
+)
+def test_the_shared_options_may_stand_after_the_command_as_well(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    asked: list[Settings] = []
+
+    def ask_every(settings: Settings, *_: object) -> list[object]:
+        asked.append(settings)
+        return []
+
+    monkeypatch.setattr(Settings, "ask_every", ask_every)
+    assert run(arguments) == 0
+    assert asked == [Settings(("ns1:1", "ns2:1"), "json", 7.0)]
+
+
+@pytest.mark.parametrize("arguments", [["brokers", "--namesrv", "x"], ["brokers", "--timeout", "nan"]])
+def test_a_shared_option_after_the_command_is_checked_as_before_it(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert run(arguments) == 2
+    assert arguments[1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["brokers"]])
+def test_what_people_call_the_servers_is_understood_enough_to_help(
+    capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    assert run([*command, "--servers", "x:1"]) == 2
+    line = capsys.readouterr().err
+    assert "--namesrv" in line
+    assert "--version" not in line
+
+
+@pytest.mark.parametrize("arguments", [["brokers", "--what"], ["rout"], ["--servers", "x"], ["route"]])
+def test_a_line_of_usage_is_punctuated_once(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    run(arguments)
+    line = capsys.readouterr().err
+    assert not {".:", "?:", "..", ":."} & {line[at : at + 2] for at in range(len(line))}, line
+
+
+@pytest.mark.parametrize("group", [[], ["kv"], ["maintenance"], ["order-topic"]], ids=" ".join)
+def test_no_summary_of_a_command_is_cut(capsys: pytest.CaptureFixture[str], group: list[str]) -> None:
+    assert run([*group, "--help"]) == 0
+    assert not [
+        line for line in capsys.readouterr().out.splitlines() if line.endswith("...") and "pointsmanctl" not in line
+    ]
 
 
 def test_name_servers_come_from_the_environment_unless_told(

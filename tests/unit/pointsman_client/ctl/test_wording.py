@@ -47,6 +47,16 @@ def test_a_moment_is_shown_to_the_millisecond() -> None:
         (grpc.StatusCode.UNAVAILABLE, "warming up", "warming up"),
         (grpc.StatusCode.UNIMPLEMENTED, "Method not found!", wording.OLDER_SERVER),
         (grpc.StatusCode.INTERNAL, "", "INTERNAL"),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            "INTERNAL: ipv4:1.2.3.4:5: Failed parsing HTTP/2 (Expected SETTINGS frame, got frame type 80)",
+            wording.NO_GRPC,
+        ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            "last error: UNKNOWN: ipv4:1.2.3.4:5: connection attempt timed out before receiving SETTINGS frame",
+            "connected, but no answer: is it hung?",
+        ),
     ],
 )
 def test_a_failure_is_said_in_few_words(status: grpc.StatusCode, message: str, words: str) -> None:
@@ -66,13 +76,33 @@ def test_an_event_is_explained_by_its_reason_or_else_by_its_name_or_not_at_all()
         ("UNREGISTERED", "MAINTENANCE", "no outage"),
         ("PERM_CHANGED", "INCARNATION", "its process is a new one"),
         ("GUARD_ON", "LIMIT", "somebody must look"),
-        ("GUARD_OFF", "TIME_OVER", "the time it was told to hold is over"),
+        ("GUARD_OFF", "TIME_OVER", "works by itself again"),
         ("MAINTENANCE_ON", "ADMIN", "no outage"),
         ("TOPIC_DELETED", "ADMIN", "an operator deleted a topic of it"),
     ],
 )
 def test_what_operators_and_guards_do_is_explained(event: str, reason: str, words: str) -> None:
     assert words in wording.explanation(event, reason)
+
+
+@pytest.mark.parametrize(
+    ("event", "reason", "detail", "words"),
+    [
+        ("GUARD_OFF", "ADMIN", {"mode": "AUTO"}, "work by itself again"),
+        ("GUARD_OFF", "ADMIN", {"mode": "OFF"}, "to keep nobody"),
+        ("GUARD_OFF", "ADMIN", {"mode": "HOLD"}, "to hold"),
+        ("GUARD_OFF", "ADMIN", {"mode": "NEWER"}, "keeps nobody now"),
+        ("GUARD_ON", "ADMIN", {"mode": "AUTO"}, "work by itself again: it keeps brokers"),
+        ("GUARD_ON", "ADMIN", {"mode": "HOLD"}, "to hold"),
+        ("PROBE_FAILED", "PROBE", {"probe": "refused"}, "left the routes"),
+        ("PROBE_FAILED", "PROBE", {"registration": "REGISTERED"}, "registered, and not in the routes"),
+        ("UNREGISTERED", "MAINTENANCE", {"registration": "REGISTERED", "cause": "PROBE"}, "registered within"),
+    ],
+)
+def test_the_details_tell_apart_what_an_event_can_mean(
+    event: str, reason: str, detail: dict[str, object], words: str
+) -> None:
+    assert words in wording.explanation(event, reason, detail)
 
 
 def test_a_guard_is_one_line_that_says_why_and_for_how_long() -> None:
