@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass
 
@@ -121,13 +122,13 @@ class Server:
         await self._show_health(calls)
         servicers.registration.drain()
         await servicers.route.hub.drain()
-        stopping = asyncio.create_task(self._server.stop(grace))
-        quiet = asyncio.create_task(calls.until_quiet())
-        await asyncio.wait({stopping, quiet}, return_when=asyncio.FIRST_COMPLETED)
-        quiet.cancel()
-        # What is open now is a client that does not read, or one that watches health or reflection.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await calls.until_quiet()
+        # What is open now is a client that does not read, or one that watches health or reflection. Once only: of two
+        # stops at a time the second may end calls of a server that the first has destroyed, which is a crash.
         await self._server.stop(min(grace, LAST_WORDS_SECONDS))
-        await asyncio.gather(stopping, *self._showing)
+        await asyncio.gather(*self._showing)
 
     async def _show_health(self, calls: Calls) -> None:
         whole = calls.state is NodeState.READY and not calls.stopping
