@@ -114,7 +114,6 @@ def test_a_disk_that_turns_read_only_costs_no_row_when_it_turns_back(disk: Path,
     files = writing._files
     assert files is not None
     files.close()
-    files.release()
     until(lambda: remount(disk, "ro"))
     writing.record([broker_event()] * 2)
     until(writing.complaints)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -22,7 +23,15 @@ class FolderLock:
         """Take the lock; again while it is held does nothing. Raises InUse, and another OSError without a file."""
         if self._descriptor is not None:
             return
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._descriptor = self._locked(os.O_RDONLY)  # a file that is open for writing keeps a disk from read-only
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            self._descriptor = self._locked(os.O_RDWR)  # NFS locks nothing that is not open for writing
+
+    def _locked(self, mode: int) -> int:
+        descriptor = os.open(self._path, mode | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -30,7 +39,7 @@ class FolderLock:
             if isinstance(error, BlockingIOError):
                 raise InUse(f"{self._path} is held by another process") from None
             raise
-        self._descriptor = descriptor
+        return descriptor
 
     def is_held(self) -> bool:
         """Whether it is ours and still the file that we took: somebody may have removed it."""

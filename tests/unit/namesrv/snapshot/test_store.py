@@ -281,7 +281,7 @@ def test_a_read_only_disk_is_read_and_written_once_it_can_be(
 
 def _open_read_only(real: Callable[..., int]) -> Callable[..., int]:
     def refusing(path: Path, flags: int, *more: int) -> int:
-        if flags & os.O_RDWR:
+        if flags & (os.O_RDWR | os.O_CREAT):
             raise OSError(errno.EROFS, "Read-only file system", str(path))
         return real(path, flags, *more)
 
