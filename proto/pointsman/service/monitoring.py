@@ -33,8 +33,10 @@ WHOLE_REQUEST_SECONDS = 10.0
 MAX_CONNECTIONS = 64
 """Each has a thread; one more is hung up on at once."""
 STOP_TIMEOUT_SECONDS = 2.0
-POLL_SECONDS = 0.05
-"""How soon a stop is noticed."""
+POLL_SECONDS = 1.0
+"""How often the server wakes up by itself, to hang up on whoever takes too long. At 50 ms that was a third of the
+processor time of an idle daemon."""
+KICK_SECONDS = 0.02
 
 HealthCheck = Callable[[], tuple[bool, dict[str, object]]]
 """Returns whether we serve, and facts for people. Called from another thread: it may only read."""
@@ -126,9 +128,20 @@ class MonitoringServer:
     def stop(self) -> None:
         """Stop answering and free the port; blocks for at most two seconds."""
         if self._thread.is_alive():  # shutdown() would wait for a loop that never ran
-            self._server.shutdown()
-            self._thread.join(STOP_TIMEOUT_SECONDS)
+            stopping = threading.Thread(target=self._server.shutdown, daemon=True)
+            stopping.start()
+            self._wake_until_ended(stopping)
         self._server.server_close()
+
+    def _wake_until_ended(self, stopping: threading.Thread) -> None:
+        """The server's loop looks whether it is to stop when it wakes up: for a connection, sooner than by itself."""
+        for _ in range(round(STOP_TIMEOUT_SECONDS / KICK_SECONDS)):
+            with contextlib.suppress(OSError):
+                address = (str(self._server.server_address[0]), self.port)
+                socket.create_connection(address, timeout=KICK_SECONDS).close()
+            stopping.join(KICK_SECONDS)
+            if not stopping.is_alive():
+                return
 
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
