@@ -60,9 +60,10 @@ async def _hold(report: Report, server: Worker, brokers: Worker, what: str, time
     longest, busiest = await server.ask("longest_hold")
     report.figure(
         what,
-        f"{longest * 1e3:.1f} ms, with {busiest * 1e3:.1f} ms of CPU at most; answered after {took * 1e3:.0f} ms",
-        target=f"at most {LONGEST_HOLD_SECONDS * 1e3:.0f} ms",
-        is_met=longest <= LONGEST_HOLD_SECONDS,
+        f"{busiest * 1e3:.1f} ms of CPU, {longest * 1e3:.1f} ms by the clock; answered after {took * 1e3:.0f} ms",
+        # By the clock it also holds what the scheduler of a shared machine gave to others.
+        target=f"at most {LONGEST_HOLD_SECONDS * 1e3:.0f} ms of CPU",
+        is_met=busiest <= LONGEST_HOLD_SECONDS,
     )
 
 

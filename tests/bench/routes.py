@@ -16,8 +16,8 @@ from tests.bench.worker import Worker, worker
 BROKERS = (2, 100)
 CONCURRENCY = 32
 SHARE_OF_BARE = 0.9
-NOISE = 0.02
-"""Two measurements of the same thing differ by about so much."""
+NOISE = 0.05
+"""Two measurements of the same thing differ by up to so much on a shared machine."""
 
 
 async def measure(report: Report) -> None:
