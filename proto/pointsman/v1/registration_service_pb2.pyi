@@ -109,6 +109,34 @@ UNREGISTER_STATUS_STALE_GENERATION: UnregisterStatus.ValueType  # 3
 """Another registration holds it; nothing changed."""
 Global___UnregisterStatus: _TypeAlias = UnregisterStatus  # noqa: Y015
 
+class _ReportQueueStatsStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReportQueueStatsStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReportQueueStatsStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REPORT_QUEUE_STATS_STATUS_UNSPECIFIED: _ReportQueueStatsStatus.ValueType  # 0
+    """Not set."""
+    REPORT_QUEUE_STATS_STATUS_RECORDED: _ReportQueueStatsStatus.ValueType  # 1
+    """It goes to the history."""
+    REPORT_QUEUE_STATS_STATUS_UNKNOWN_BROKER: _ReportQueueStatsStatus.ValueType  # 2
+    """Nobody holds this identity; nothing was recorded."""
+    REPORT_QUEUE_STATS_STATUS_STALE_GENERATION: _ReportQueueStatsStatus.ValueType  # 3
+    """Another registration holds it; nothing was recorded."""
+
+class ReportQueueStatsStatus(_ReportQueueStatsStatus, metaclass=_ReportQueueStatsStatusEnumTypeWrapper):
+    """What became of a report."""
+
+REPORT_QUEUE_STATS_STATUS_UNSPECIFIED: ReportQueueStatsStatus.ValueType  # 0
+"""Not set."""
+REPORT_QUEUE_STATS_STATUS_RECORDED: ReportQueueStatsStatus.ValueType  # 1
+"""It goes to the history."""
+REPORT_QUEUE_STATS_STATUS_UNKNOWN_BROKER: ReportQueueStatsStatus.ValueType  # 2
+"""Nobody holds this identity; nothing was recorded."""
+REPORT_QUEUE_STATS_STATUS_STALE_GENERATION: ReportQueueStatsStatus.ValueType  # 3
+"""Another registration holds it; nothing was recorded."""
+Global___ReportQueueStatsStatus: _TypeAlias = ReportQueueStatsStatus  # noqa: Y015
+
 @_typing.final
 class RegisterBrokerRequest(_message.Message):
     """One chunk of a registration."""
@@ -664,3 +692,297 @@ class UnregisterBrokerResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UnregisterBrokerResponse: _TypeAlias = UnregisterBrokerResponse  # noqa: Y015
+
+@_typing.final
+class ReportQueueStatsRequest(_message.Message):
+    """What a broker's agent measured."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDENTITY_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    STATS_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """The registration's fence."""
+    @_builtins.property
+    def identity(self) -> _broker_pb2.BrokerIdentity:
+        """Whose queues."""
+
+    @_builtins.property
+    def stats(self) -> Global___QueueStats:
+        """What was measured."""
+
+    def __init__(
+        self,
+        *,
+        identity: _broker_pb2.BrokerIdentity | None = ...,
+        generation: _builtins.int = ...,
+        stats: Global___QueueStats | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "stats", b"stats"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "identity", b"identity", "stats", b"stats"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportQueueStatsRequest: _TypeAlias = ReportQueueStatsRequest  # noqa: Y015
+
+@_typing.final
+class QueueStats(_message.Message):
+    """The queues of one broker: totals of all that were measured, and the top of each list. Put rates are messages a
+    second, averaged over the period, finite and not negative; counts of messages are at most 2^63 - 1.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PERIOD_FIELD_NUMBER: _builtins.int
+    QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    UNMEASURED_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    TOPIC_COUNT_FIELD_NUMBER: _builtins.int
+    DEPTH_FIELD_NUMBER: _builtins.int
+    PUT_RATE_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    TOP_PUT_RATES_FIELD_NUMBER: _builtins.int
+    TOP_LAGS_FIELD_NUMBER: _builtins.int
+    TOP_TOPICS_FIELD_NUMBER: _builtins.int
+    TOP_GROUPS_FIELD_NUMBER: _builtins.int
+    queue_count: _builtins.int
+    """Queues that were measured."""
+    unmeasured_queue_count: _builtins.int
+    """Queues whose ends are not known."""
+    topic_count: _builtins.int
+    """Topics of the measured queues."""
+    depth: _builtins.int
+    """Messages that the queues hold."""
+    put_rate: _builtins.float
+    """Messages added a second."""
+    lag: _builtins.int
+    """Messages between the committed offsets of all groups and the ends of the queues."""
+    @_builtins.property
+    def period(self) -> _duration_pb2.Duration:
+        """How long was measured, at most a week."""
+
+    @_builtins.property
+    def top_put_rates(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueuePuts]:
+        """The queues that fill fastest, at most 20, each once."""
+
+    @_builtins.property
+    def top_lags(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueLag]:
+        """The queues in which a group is farthest behind, at most 20, each (group, queue) once."""
+
+    @_builtins.property
+    def top_topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicTotals]:
+        """The topics that fill fastest, at most 20, each once."""
+
+    @_builtins.property
+    def top_groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupTotals]:
+        """The groups that are farthest behind in a topic, at most 20, each (group, topic) once."""
+
+    def __init__(
+        self,
+        *,
+        period: _duration_pb2.Duration | None = ...,
+        queue_count: _builtins.int = ...,
+        unmeasured_queue_count: _builtins.int = ...,
+        topic_count: _builtins.int = ...,
+        depth: _builtins.int = ...,
+        put_rate: _builtins.float = ...,
+        lag: _builtins.int = ...,
+        top_put_rates: _abc.Iterable[Global___QueuePuts] | None = ...,
+        top_lags: _abc.Iterable[Global___QueueLag] | None = ...,
+        top_topics: _abc.Iterable[Global___TopicTotals] | None = ...,
+        top_groups: _abc.Iterable[Global___GroupTotals] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["period", b"period"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "lag", b"lag", "period", b"period", "put_rate", b"put_rate", "queue_count", b"queue_count", "top_groups", b"top_groups", "top_lags", b"top_lags", "top_put_rates", b"top_put_rates", "top_topics", b"top_topics", "topic_count", b"topic_count", "unmeasured_queue_count", b"unmeasured_queue_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueStats: _TypeAlias = QueueStats  # noqa: Y015
+
+@_typing.final
+class QueuePuts(_message.Message):
+    """One queue as producers fill it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    PUT_RATE_FIELD_NUMBER: _builtins.int
+    DEPTH_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    queue_id: _builtins.int
+    """Number of the queue."""
+    put_rate: _builtins.float
+    """Messages added a second."""
+    depth: _builtins.int
+    """Messages that it holds."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+        put_rate: _builtins.float = ...,
+        depth: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "put_rate", b"put_rate", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueuePuts: _TypeAlias = QueuePuts  # noqa: Y015
+
+@_typing.final
+class QueueLag(_message.Message):
+    """One queue as a group reads it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    PUT_RATE_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Name of the group."""
+    topic: _builtins.str
+    """Topic name."""
+    queue_id: _builtins.int
+    """Number of the queue."""
+    lag: _builtins.int
+    """Messages between the group's committed offset and the end."""
+    put_rate: _builtins.float
+    """Messages added a second."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+        lag: _builtins.int = ...,
+        put_rate: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "lag", b"lag", "put_rate", b"put_rate", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueLag: _TypeAlias = QueueLag  # noqa: Y015
+
+@_typing.final
+class TopicTotals(_message.Message):
+    """All measured queues of a topic; the highest beside the sum shows how evenly they are filled."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    IDLE_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    PUT_RATE_FIELD_NUMBER: _builtins.int
+    HIGHEST_PUT_RATE_FIELD_NUMBER: _builtins.int
+    DEPTH_FIELD_NUMBER: _builtins.int
+    HIGHEST_DEPTH_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    queue_count: _builtins.int
+    """Its measured queues."""
+    idle_queue_count: _builtins.int
+    """Those to which nothing was added."""
+    put_rate: _builtins.float
+    """Messages added a second, all queues together."""
+    highest_put_rate: _builtins.float
+    """The same of the fastest queue."""
+    depth: _builtins.int
+    """Messages held, all queues together."""
+    highest_depth: _builtins.int
+    """The same of the deepest queue."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        queue_count: _builtins.int = ...,
+        idle_queue_count: _builtins.int = ...,
+        put_rate: _builtins.float = ...,
+        highest_put_rate: _builtins.float = ...,
+        depth: _builtins.int = ...,
+        highest_depth: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "highest_depth", b"highest_depth", "highest_put_rate", b"highest_put_rate", "idle_queue_count", b"idle_queue_count", "put_rate", b"put_rate", "queue_count", b"queue_count", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicTotals: _TypeAlias = TopicTotals  # noqa: Y015
+
+@_typing.final
+class GroupTotals(_message.Message):
+    """A group in all queues of one topic for which it has committed an offset."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    HIGHEST_LAG_FIELD_NUMBER: _builtins.int
+    MEMBER_COUNT_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Name of the group."""
+    topic: _builtins.str
+    """Topic name."""
+    queue_count: _builtins.int
+    """Queues with a committed offset."""
+    lag: _builtins.int
+    """Messages between its committed offsets and the ends, all queues together."""
+    highest_lag: _builtins.int
+    """The same of the queue in which it is farthest behind."""
+    member_count: _builtins.int
+    """Clients in the group; 0: none is known."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        queue_count: _builtins.int = ...,
+        lag: _builtins.int = ...,
+        highest_lag: _builtins.int = ...,
+        member_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "highest_lag", b"highest_lag", "lag", b"lag", "member_count", b"member_count", "queue_count", b"queue_count", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupTotals: _TypeAlias = GroupTotals  # noqa: Y015
+
+@_typing.final
+class ReportQueueStatsResponse(_message.Message):
+    """The answer to a report."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    HOLDER_ADDR_FIELD_NUMBER: _builtins.int
+    status: Global___ReportQueueStatsStatus.ValueType
+    """What became of it."""
+    holder_addr: _builtins.str
+    """Address of the holder, with STALE_GENERATION."""
+    def __init__(
+        self,
+        *,
+        status: Global___ReportQueueStatsStatus.ValueType = ...,
+        holder_addr: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holder_addr", b"holder_addr", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportQueueStatsResponse: _TypeAlias = ReportQueueStatsResponse  # noqa: Y015

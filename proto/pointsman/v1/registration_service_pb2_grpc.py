@@ -60,6 +60,11 @@ class RegistrationServiceStub:
                 request_serializer=pointsman_dot_v1_dot_registration__service__pb2.UnregisterBrokerRequest.SerializeToString,
                 response_deserializer=pointsman_dot_v1_dot_registration__service__pb2.UnregisterBrokerResponse.FromString,
                 _registered_method=True)
+        self.ReportQueueStats = channel.unary_unary(
+                '/pointsman.v1.RegistrationService/ReportQueueStats',
+                request_serializer=pointsman_dot_v1_dot_registration__service__pb2.ReportQueueStatsRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_registration__service__pb2.ReportQueueStatsResponse.FromString,
+                _registered_method=True)
 
 
 class RegistrationServiceServicer:
@@ -106,6 +111,14 @@ class RegistrationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportQueueStats(self, request, context):
+        """Tells how full the broker's queues are, and how far consumer groups are behind; each ten minutes. It goes to the
+        history, is no sign of life, and changes nothing. A stale generation is not recorded and the answer says so.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RegistrationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -133,6 +146,11 @@ def add_RegistrationServiceServicer_to_server(servicer, server):
                     servicer.UnregisterBroker,
                     request_deserializer=pointsman_dot_v1_dot_registration__service__pb2.UnregisterBrokerRequest.FromString,
                     response_serializer=pointsman_dot_v1_dot_registration__service__pb2.UnregisterBrokerResponse.SerializeToString,
+            ),
+            'ReportQueueStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportQueueStats,
+                    request_deserializer=pointsman_dot_v1_dot_registration__service__pb2.ReportQueueStatsRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_registration__service__pb2.ReportQueueStatsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -271,6 +289,33 @@ class RegistrationService:
             '/pointsman.v1.RegistrationService/UnregisterBroker',
             pointsman_dot_v1_dot_registration__service__pb2.UnregisterBrokerRequest.SerializeToString,
             pointsman_dot_v1_dot_registration__service__pb2.UnregisterBrokerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportQueueStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.RegistrationService/ReportQueueStats',
+            pointsman_dot_v1_dot_registration__service__pb2.ReportQueueStatsRequest.SerializeToString,
+            pointsman_dot_v1_dot_registration__service__pb2.ReportQueueStatsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -51,6 +51,10 @@ class RegistrationServiceStub:
     """
     UnregisterBroker: _grpc.UnaryUnaryMultiCallable[_registration_service_pb2.UnregisterBrokerRequest, _registration_service_pb2.UnregisterBrokerResponse]
     """Leaves politely. A stale generation changes nothing and the answer says so."""
+    ReportQueueStats: _grpc.UnaryUnaryMultiCallable[_registration_service_pb2.ReportQueueStatsRequest, _registration_service_pb2.ReportQueueStatsResponse]
+    """Tells how full the broker's queues are, and how far consumer groups are behind; each ten minutes. It goes to the
+    history, is no sign of life, and changes nothing. A stale generation is not recorded and the answer says so.
+    """
 
 @_typing.type_check_only
 class RegistrationServiceAsyncStub(RegistrationServiceStub):
@@ -75,6 +79,10 @@ class RegistrationServiceAsyncStub(RegistrationServiceStub):
     """
     UnregisterBroker: _aio.UnaryUnaryMultiCallable[_registration_service_pb2.UnregisterBrokerRequest, _registration_service_pb2.UnregisterBrokerResponse]  # type: ignore[assignment]
     """Leaves politely. A stale generation changes nothing and the answer says so."""
+    ReportQueueStats: _aio.UnaryUnaryMultiCallable[_registration_service_pb2.ReportQueueStatsRequest, _registration_service_pb2.ReportQueueStatsResponse]  # type: ignore[assignment]
+    """Tells how full the broker's queues are, and how far consumer groups are behind; each ten minutes. It goes to the
+    history, is no sign of life, and changes nothing. A stale generation is not recorded and the answer says so.
+    """
 
 class RegistrationServiceServicer(metaclass=_abc_1.ABCMeta):
     """Registration, heartbeat and leave of brokers. Each name server is told separately; they share nothing."""
@@ -126,5 +134,15 @@ class RegistrationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_registration_service_pb2.UnregisterBrokerResponse, _abc.Awaitable[_registration_service_pb2.UnregisterBrokerResponse]]:
         """Leaves politely. A stale generation changes nothing and the answer says so."""
+
+    @_abc_1.abstractmethod
+    def ReportQueueStats(
+        self,
+        request: _registration_service_pb2.ReportQueueStatsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registration_service_pb2.ReportQueueStatsResponse, _abc.Awaitable[_registration_service_pb2.ReportQueueStatsResponse]]:
+        """Tells how full the broker's queues are, and how far consumer groups are behind; each ten minutes. It goes to the
+        history, is no sign of life, and changes nothing. A stale generation is not recorded and the answer says so.
+        """
 
 def add_RegistrationServiceServicer_to_server(servicer: RegistrationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
