@@ -50,6 +50,9 @@ class Metrics:
             registry=self.registry,
         )
         self.beats = Tallies("namesrv_heartbeats", "Heartbeats, by answer", ["result"], registry=self.registry)
+        self.queue_stats = Counter(
+            "namesrv_queue_stats_reports", "Reports of queue statistics, by answer", ["result"], registry=self.registry
+        )
         self.rpcs = Tallies("namesrv_rpcs", "Finished calls", ["method", "code"], registry=self.registry)
         self.rpc_seconds = Timings(
             "namesrv_rpc_duration_seconds",

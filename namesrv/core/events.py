@@ -10,7 +10,7 @@ from namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, QueueConfi
 
 
 class EventKind(StrEnum):
-    """Every event of the history but QUEUE_STATS, which the agent's own issue brings."""
+    """Every event of the history."""
 
     NAMESRV_STARTED = "NAMESRV_STARTED"
     NAMESRV_READY = "NAMESRV_READY"
@@ -35,6 +35,8 @@ class EventKind(StrEnum):
     HEARTBEATS = "HEARTBEATS"
     TOPICS = "TOPICS"
     CHECKPOINT = "CHECKPOINT"
+    QUEUE_STATS = "QUEUE_STATS"
+    """What the broker's agent measured of its queues, each ten minutes."""
     KV_CHANGED = "KV_CHANGED"
     PERM_CHANGED = "PERM_CHANGED"
     TOPIC_DELETED = "TOPIC_DELETED"

@@ -43,6 +43,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.overrides import Overrides
 from namesrv.core.punctuality import Punctuality
+from namesrv.core.queue_stats import QueueStats
 from namesrv.core.route_table import RouteTable
 from namesrv.core.staging import StagedTopics, staged
 from namesrv.core.validation import bounded, shown
@@ -70,6 +71,14 @@ class LeaveStatus(StrEnum):
     """What became of a polite leave."""
 
     UNREGISTERED = "UNREGISTERED"
+    UNKNOWN_BROKER = "UNKNOWN_BROKER"
+    STALE_GENERATION = "STALE_GENERATION"
+
+
+class StatsStatus(StrEnum):
+    """What became of a report of queue statistics."""
+
+    RECORDED = "RECORDED"
     UNKNOWN_BROKER = "UNKNOWN_BROKER"
     STALE_GENERATION = "STALE_GENERATION"
 
@@ -107,6 +116,15 @@ class LeaveAnswer:
     """The answer to a polite leave."""
 
     status: LeaveStatus
+    holder_addr: str = ""
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StatsAnswer:
+    """The answer to a report of queue statistics."""
+
+    status: StatsStatus
     holder_addr: str = ""
     events: tuple[Event, ...] = ()
 
@@ -363,6 +381,16 @@ class NameServer:
         event = broker_event(EventKind.UNREGISTERED, replica, reason, now=now)
         self._remove(group, replica, lost=False, now=now)
         return LeaveAnswer(LeaveStatus.UNREGISTERED, events=(event,))
+
+    def report_queue_stats(self, identity: BrokerIdentity, generation: int, stats: QueueStats) -> StatsAnswer:
+        """Hand on what an agent measured of its broker's queues; nothing is kept, and it is no sign of life."""
+        replica = self._replica(identity)
+        if replica is None:
+            return StatsAnswer(StatsStatus.UNKNOWN_BROKER)
+        if not _is_held_by(replica, identity, generation):
+            return StatsAnswer(StatsStatus.STALE_GENERATION, holder_addr=replica.identity.addr)
+        event = Event(kind=EventKind.QUEUE_STATS, broker=replica.facts(), detail=stats.detail())
+        return StatsAnswer(StatsStatus.RECORDED, events=(event,))
 
     # --- what time does ---------------------------------------------------------------------------------------
 

@@ -8,7 +8,9 @@ from namesrv.core.events import EventKind, Reason
 from namesrv.core.model import GroupKey
 from namesrv.history.row import Record
 
-ROUTINE = frozenset({EventKind.HEARTBEAT, EventKind.HEARTBEATS, EventKind.TOPICS, EventKind.CHECKPOINT})
+ROUTINE = frozenset(
+    {EventKind.HEARTBEAT, EventKind.HEARTBEATS, EventKind.TOPICS, EventKind.CHECKPOINT, EventKind.QUEUE_STATS}
+)
 """What comes whether or not something happened, or is large. Kept here, it would push out the rows that explain."""
 
 

@@ -40,7 +40,7 @@ def row_count(event: Event) -> int:
 def weight(event: Event) -> int:
     """About the bytes of memory that an event holds while it waits; an estimate that looks at no topic."""
     texts = sum(len(fact) for fact in event.detail.values() if isinstance(fact, str))
-    inner = sum(len(fact) for fact in event.detail.values() if isinstance(fact, Mapping | list | tuple))
+    inner = sum(_entries(fact) for fact in event.detail.values() if isinstance(fact, Mapping | list | tuple))
     size = RECORD_BYTES + ENTRY_BYTES * (len(event.detail) + inner) + texts
     if event.topics is not None:
         each = ENTRY_BYTES if event.topics.base is not None else SHARED_ENTRY_BYTES
@@ -62,6 +62,11 @@ def to_lines(record: Record, *, node: str, boot_id: str) -> Iterator[bytes]:
     """The rows as lines of a file."""
     for row in to_rows(record, node=node, boot_id=boot_id):
         yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+def _entries(facts: Mapping[str, object] | list[object] | tuple[object, ...]) -> int:
+    within = () if isinstance(facts, Mapping) else (len(fact) for fact in facts if isinstance(fact, Mapping))
+    return len(facts) + sum(within)
 
 
 def _row(record: Record, detail: Mapping[str, object], seq: int, node: str, boot_id: str) -> dict[str, object]:

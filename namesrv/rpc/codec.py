@@ -28,6 +28,7 @@ from namesrv.core.model import (
     Registration,
     TopicTable,
 )
+from namesrv.core.queue_stats import TOP, GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
 from namesrv.core.validation import (
     IntervalBounds,
     bounded,
@@ -46,6 +47,8 @@ DEFAULT_HEARTBEAT_INTERVAL = 30.0
 DEFAULT_EXPIRY = 120.0
 
 NO_TOPICS: TopicTable = {}
+
+STATS_LISTS = ("top_put_rates", "top_lags", "top_topics", "top_groups")
 
 _VERDICTS = {
     broker_pb2.PROBE_STATUS_UNSPECIFIED: ProbeVerdict.UNKNOWN,
@@ -75,6 +78,11 @@ _LEAVE_STATUSES = {
     name_server.LeaveStatus.UNREGISTERED: registration_service_pb2.UNREGISTER_STATUS_UNREGISTERED,
     name_server.LeaveStatus.UNKNOWN_BROKER: registration_service_pb2.UNREGISTER_STATUS_UNKNOWN_BROKER,
     name_server.LeaveStatus.STALE_GENERATION: registration_service_pb2.UNREGISTER_STATUS_STALE_GENERATION,
+}
+_STATS_STATUSES = {
+    name_server.StatsStatus.RECORDED: registration_service_pb2.REPORT_QUEUE_STATS_STATUS_RECORDED,
+    name_server.StatsStatus.UNKNOWN_BROKER: registration_service_pb2.REPORT_QUEUE_STATS_STATUS_UNKNOWN_BROKER,
+    name_server.StatsStatus.STALE_GENERATION: registration_service_pb2.REPORT_QUEUE_STATS_STATUS_STALE_GENERATION,
 }
 _LEAVE_REASONS = {
     registration_service_pb2.UNREGISTER_REASON_SHUTDOWN: Reason.SHUTDOWN,
@@ -235,6 +243,49 @@ def leave_reason(value: registration_service_pb2.UnregisterReason.ValueType) -> 
     return reason
 
 
+def queue_stats(message: registration_service_pb2.QueueStats, *, path: str) -> QueueStats:
+    """Decode and check. Raises InvalidRequest."""
+    lengths = {field: len(getattr(message, field)) for field in STATS_LISTS}
+    refuse_if_any(
+        FieldViolation(f"{path}.{field}", f"may hold at most {TOP} entries, not {length}")
+        for field, length in lengths.items()
+        if length > TOP
+    )
+    decoded = QueueStats(
+        period=_seconds(message.period),
+        queue_count=message.queue_count,
+        unmeasured_queue_count=message.unmeasured_queue_count,
+        topic_count=message.topic_count,
+        depth=message.depth,
+        put_rate=message.put_rate,
+        lag=message.lag,
+        top_put_rates=tuple(
+            QueuePuts(each.topic, each.queue_id, each.put_rate, each.depth) for each in message.top_put_rates
+        ),
+        top_lags=tuple(
+            QueueLag(each.group, each.topic, each.queue_id, each.lag, each.put_rate) for each in message.top_lags
+        ),
+        top_topics=tuple(
+            TopicTotals(
+                each.topic,
+                each.queue_count,
+                each.idle_queue_count,
+                each.put_rate,
+                each.highest_put_rate,
+                each.depth,
+                each.highest_depth,
+            )
+            for each in message.top_topics
+        ),
+        top_groups=tuple(
+            GroupTotals(each.group, each.topic, each.queue_count, each.lag, each.highest_lag, each.member_count)
+            for each in message.top_groups
+        ),
+    )
+    refuse_if_any(decoded.violations(path=path))
+    return decoded
+
+
 def _seconds(value: Duration) -> float:
     return value.seconds + value.nanos / 1e9
 
@@ -285,6 +336,13 @@ def leave_answer(answer: name_server.LeaveAnswer) -> registration_service_pb2.Un
     """Encode the answer to a leave."""
     return registration_service_pb2.UnregisterBrokerResponse(
         status=_LEAVE_STATUSES[answer.status], holder_addr=answer.holder_addr
+    )
+
+
+def stats_answer(answer: name_server.StatsAnswer) -> registration_service_pb2.ReportQueueStatsResponse:
+    """Encode the answer to a report of queue statistics."""
+    return registration_service_pb2.ReportQueueStatsResponse(
+        status=_STATS_STATUSES[answer.status], holder_addr=answer.holder_addr
     )
 
 

@@ -148,6 +148,15 @@ class RegistrationServicer:
         self._record(answer.events)
         return codec.leave_answer(answer)
 
+    def report_queue_stats(self, request: wire.ReportQueueStatsRequest) -> wire.ReportQueueStatsResponse:
+        """Hand on what an agent measured."""
+        identity = codec.checked_identity(request.identity, path="identity")
+        stats = codec.queue_stats(request.stats, path="stats")
+        answer = self._core.report_queue_stats(identity, request.generation, stats)
+        self._metrics.queue_stats.labels(answer.status).inc()
+        self._record(answer.events)
+        return codec.stats_answer(answer)
+
     def _now(self) -> float:
         """The time, once a pause of our own is credited: what was sent in it is read only now."""
         now = self._clock.monotonic()

@@ -26,6 +26,7 @@ from tests.fakes.events import QUEUES, broker_event, facts, topics_event
 from tests.fakes.history_rows import rows_in
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
+from tests.fakes.queue_stats import MEASURED, NOTHING_MEASURED, with_detail
 
 
 async def test_every_row_that_a_name_server_writes_keeps_the_public_schema(clock: ManualClock, tmp_path: Path) -> None:
@@ -61,6 +62,8 @@ def events_of(kind: EventKind) -> list[Event]:
         for interval in (0.001, 30.0, 31.5, 5_000.0):
             beats.add(interval)
         return [Event(kind=kind, broker=facts(), detail=beats.detail())]
+    if kind is EventKind.QUEUE_STATS:
+        return [Event(kind=kind, broker=facts(), detail=stats.detail()) for stats in (NOTHING_MEASURED, MEASURED)]
     if kind in NODES_OWN:
         return [Event(kind=kind, detail={"by": "jo"})]
     if kind in OF_A_NAME | OF_A_CLUSTER:
@@ -112,6 +115,10 @@ BEATS = {"count": 1, "min_ms": 1, "max_ms": 1, "buckets": {"250": 1}}
         pytest.param("TOPICS", TOPICS | {"full": False}, ("base: missing",), id="a-delta-without-its-base"),
         pytest.param("TOPICS", TOPICS | {"removed": ["x"]}, ("detail.removed",), id="a-full-set-that-removes"),
         pytest.param("TOPICS", TOPICS | {"topics": {"t": [4, 8]}}, ("detail.topics.t",), id="half-a-queue-table"),
+        pytest.param("QUEUE_STATS", {"depth": 1}, ("top_lags: missing",), id="without-lags"),
+        pytest.param("QUEUE_STATS", with_detail(depth=-1), ("detail.depth",), id="fewer-than-no-messages"),
+        pytest.param("QUEUE_STATS", with_detail(put_rate="much"), ("detail.put_rate",), id="a-rate-that-is-none"),
+        pytest.param("QUEUE_STATS", with_detail(top_lags=[{"group": "g"}]), ("lag: missing",), id="half-a-lag"),
         pytest.param("HEARTBEATS", {"count": 1}, ("buckets: missing",), id="without-buckets"),
         pytest.param("HEARTBEATS", BEATS | {"buckets": {"soon": 1}}, ("detail.buckets",), id="an-edge-that-is-none"),
     ],

@@ -177,6 +177,14 @@ class Model:
         self.remove(fact, call["now"], lost=False)
         return ("UNREGISTERED", "", [("UNREGISTERED", fact["who"], "SHUTDOWN")])
 
+    def report_queue_stats(self, call: Call) -> Any:
+        holder = self.holder(call["who"])
+        if not holder:
+            return ("UNKNOWN_BROKER", "", [])
+        if not self.held(call["who"], call["generation"]):
+            return ("STALE_GENERATION", holder["who"][3], [])
+        return ("RECORDED", "", [("QUEUE_STATS", call["who"], None)])
+
     # --- calls of operators -----------------------------------------------------------------------------------
 
     def evict(self, call: Call) -> Any:

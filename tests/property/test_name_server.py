@@ -32,6 +32,7 @@ from namesrv.core.model import (
 )
 from namesrv.core.name_server import NameServer
 from namesrv.core.staging import StagedTopics, Staging
+from tests.fakes.queue_stats import NOTHING_MEASURED
 from tests.property.naive_model import GRACE, HAND_OVER, Call, replay
 
 CLUSTERS = ("c1", "c2")
@@ -341,6 +342,13 @@ class NameServerMachine(RuleBasedStateMachine):
         answer = self.core.unregister(BrokerIdentity(*who), generation, reason=Reason.SHUTDOWN, now=self.now)
         said = (answer.status.value, answer.holder_addr, self.take(answer.events))
         self.expect(said, call="unregister", who=who, generation=generation)
+
+    @rule(known=held)
+    def report_queue_stats(self, known: Any) -> None:
+        who, generation = known["who"], known["generation"]
+        answer = self.core.report_queue_stats(BrokerIdentity(*who), generation, NOTHING_MEASURED)
+        said = (answer.status.value, answer.holder_addr, self.take(answer.events))
+        self.expect(said, call="report_queue_stats", who=who, generation=generation)
 
     @rule(data=st.data(), known=held, changed=TOPICS, version=VERSION, fresh=st.sampled_from([True, True, False]))
     def update_topics(self, data: st.DataObject, known: Any, changed: Any, version: Any, fresh: bool) -> None:

@@ -82,3 +82,4 @@ def test_what_an_event_holds_in_memory_grows_with_its_topics_and_its_texts() -> 
     assert small < full < delta, "a full set is the core's own table"
     assert weight(broker_event(detail={"text": "x" * 5_000})) > small + 5_000
     assert weight(broker_event(detail={"buckets": {str(n): QUEUES for n in range(100)}})) > small + 100 * 100
+    assert weight(broker_event(detail={"tops": [{"lag": n, "queue_id": n} for n in range(100)]})) > small + 300 * 100
