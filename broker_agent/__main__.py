@@ -11,9 +11,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker_agent.app import Agent, build_probe
+from broker_agent.app import Agent
 from broker_agent.config import AgentConfig, load, to_toml
-from broker_agent.probe import Probe, ProbeNotInstalledError
+from broker_agent.metrics import AgentMetrics
+from broker_agent.offsets.store import StoreNotInstalledError
+from broker_agent.probe import ProbeNotInstalledError
+from broker_agent.probe.configured import build_probe
+from broker_agent.topic_source import TopicSourceError, TopicSourceNotInstalledError
+from broker_agent.topic_source.build import build_topic_source
+from broker_agent.topic_source.rocketmq import load_broker_conf
+from broker_agent.topic_source.source_metrics import SourceMetrics
 from pointsman.service import logs, process
 from pointsman.service.clock import SystemClock
 from pointsman.service.config import ConfigError
@@ -53,6 +60,7 @@ signals:
   SIGTERM, SIGINT   look at the broker once more. If it is gone, unregister it; if it answers, hand its registration
                     over to the next agent: nothing changes for clients. At most stop.timeout_seconds.
   a second one      leave at once.
+  SIGHUP            read the topics again at once.
 
 exit codes:
   0 stopped as asked   1 failed   2 bad arguments or configuration   130 left at once on a second signal
@@ -69,23 +77,53 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--config FILE is required")
     try:
         config = load(arguments.config, os.environ, log_level=arguments.log_level)
-        probe = build_probe(config)
+        agent = _build_agent(config, arguments)
     except ConfigError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
         return process.EXIT_BAD_CONFIGURATION
-    except ProbeNotInstalledError as error:
+    except (ProbeNotInstalledError, TopicSourceNotInstalledError, StoreNotInstalledError, TopicSourceError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return process.EXIT_BAD_CONFIGURATION
     if arguments.command == "config":
         print(f"{arguments.config}: ok" if arguments.action == "check" else to_toml(config).rstrip())
         return process.EXIT_OK
     logs.configure(config.log.level)
-    return process.run(lambda stop: _run(config, probe, stop), loop=arguments.loop)
+    return process.run(lambda stop: _run(agent, stop), loop=arguments.loop, on_hangup=agent.look_now)
 
 
-async def _run(config: AgentConfig, probe: Probe | None, stop: asyncio.Event) -> int:
-    agent = Agent(config, probe=probe, clock=SystemClock(), version=_version())
+def _build_agent(config: AgentConfig, arguments: argparse.Namespace) -> Agent:
+    clock, metrics = SystemClock(), AgentMetrics(version=_version())
+    source_metrics = SourceMetrics(metrics.registry, clock=clock)
+    if config.topics.broker_conf:
+        _compare_with_broker_conf(config)
+    return Agent(
+        config,
+        probe=build_probe(config, clock=clock, registry=metrics.registry),
+        clock=clock,
+        version=_version(),
+        topic_source=build_topic_source(
+            config,
+            clock=clock,
+            file=arguments.config,
+            environment=os.environ,
+            log_level=arguments.log_level,
+            on_left_out=source_metrics.set_left_out,
+        ),
+        metrics=metrics,
+        source_metrics=source_metrics,
+    )
+
+
+def _compare_with_broker_conf(config: AgentConfig) -> None:
+    """Say where the agent's configuration contradicts its broker's. Raises TopicSourceError."""
+    broker = config.broker
+    conf = load_broker_conf(Path(config.topics.broker_conf), environment=os.environ)
+    for line in conf.contradictions(cluster=broker.cluster, name=broker.name, broker_id=broker.id, addr=broker.addr):
+        print(f"{PROGRAM}: {config.topics.broker_conf}: {line}", file=sys.stderr)
+
+
+async def _run(agent: Agent, stop: asyncio.Event) -> int:
     code = process.EXIT_OK
     try:
         await agent.run(stop)

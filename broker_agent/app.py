@@ -1,7 +1,9 @@
 """The agent put together: what runs, in which order it starts, and how it stops.
 
-Start: topics, monitoring, a first look at the broker (bounded), then one registration loop for each name server.
-Stop: look at the broker once more, tell every name server in parallel what that means, end everything; bounded.
+Start: monitoring, the topics and a first look at the broker, the services of the broker's clients, then one
+registration loop for each name server.
+Stop: undo a drain that runs, look at the broker once more, tell every name server in parallel what that means, end the
+services, write the last offsets; each step bounded.
 """
 
 from __future__ import annotations
@@ -10,21 +12,39 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
+from typing import Any
 
 from broker_agent.config import AgentConfig
-from broker_agent.core.own_state import Leave, OwnState, decide_leave
+from broker_agent.core.drain import Answer
+from broker_agent.core.own_state import MASTER_ID, Leave, OwnState, decide_leave
 from broker_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
 from broker_agent.core.session import Standing
+from broker_agent.core.topic_set import TopicSet
 from broker_agent.deadline import within
+from broker_agent.drain.drainer import DrainedAgent, Drainer
+from broker_agent.drain.put_rate import PutRate
+from broker_agent.drain.service import AgentFacts, AgentService
+from broker_agent.drain.write_perm import WritePermissions
 from broker_agent.metrics import AgentMetrics
+from broker_agent.name_servers.configured import build_source
+from broker_agent.name_servers.follower import NameServerFollower, NameServerListMetrics
 from broker_agent.probe import Probe
 from broker_agent.probe.prober import Prober
-from broker_agent.probe.tcp import TcpProbe
+from broker_agent.queue_stats.collector import QueueStatsCollector
+from broker_agent.queue_stats.ends import QueueEnds, UnknownQueueEnds
+from broker_agent.queue_stats.metrics import QueueStatsMetrics
+from broker_agent.queue_stats.reporter import Reporter
+from broker_agent.registration.fleet import RegistrationFleet
 from broker_agent.registration.loop import RegistrationLoop, Timeouts
 from broker_agent.registration.message import BrokerProfile
+from broker_agent.services import ClientServices
 from broker_agent.topic_source import TopicSource
+from broker_agent.topic_source.build import LOOK_SECONDS
+from broker_agent.topic_source.follower import TopicFollower
+from broker_agent.topic_source.source_metrics import SourceMetrics
 from broker_agent.topic_source.toml import TomlTopicSource
 from broker_agent.watched import Watched
 from pointsman.service.clock import Clock
@@ -33,25 +53,17 @@ from pointsman.wire.names import join_addr, split_addr
 
 LAST_LOOK_SHARE = 0.5
 """Of the time to stop; the rest belongs to the leaves."""
+ENDS_SECONDS = 2.0
+"""For one exchange with the broker about the ends of its queues."""
 
 log = logging.getLogger(__name__)
 
 
-def build_probe(config: AgentConfig) -> Probe | None:
-    """Build the configured probe. Raises ProbeNotInstalledError."""
-    probe = config.probe
-    target = probe.target or config.broker.addr
-    if probe.kind == "tcp":
-        return TcpProbe(target)
-    if probe.kind == "redis":
-        from broker_agent.probe.redis import RedisProbe  # noqa: PLC0415  # needs the extra `redis`
-
-        return RedisProbe(target, username=probe.username, password=probe.password)
-    return None
-
-
 class Agent:
-    """One broker's agent. ``draw(a, b)`` is ``random.uniform`` in production."""
+    """One broker's agent. ``draw(a, b)`` is ``random.uniform`` in production.
+
+    ``metrics`` and ``source_metrics`` are what ``probe`` and ``topic_source`` were made with; without them new ones.
+    """
 
     def __init__(
         self,
@@ -61,42 +73,73 @@ class Agent:
         clock: Clock,
         version: str,
         topic_source: TopicSource | None = None,
+        metrics: AgentMetrics | None = None,
+        source_metrics: SourceMetrics | None = None,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._config = config
         self._clock = clock
         self._version = version
-        self._topic_source = topic_source or TomlTopicSource(config)
         self._draw = draw
-        self.metrics = AgentMetrics(version=version)
+        self.metrics = metrics or AgentMetrics(version=version)
+        self._follower = TopicFollower(
+            topic_source or TomlTopicSource(config),
+            clock=clock,
+            interval=config.topics.check_interval_seconds,
+            timeout=LOOK_SECONDS[config.topics.source],
+            on_change=lambda topics: self._change(topics=topics),
+            metrics=source_metrics or SourceMetrics(self.metrics.registry, clock=clock),
+        )
         self._prober = self._build_prober(probe) if probe is not None else None
+        self._verdict = Verdict()
         self._own: Watched[OwnState] | None = None
-        self._loops: list[RegistrationLoop] = []
+        self._listed = Watched(config.name_servers.addrs)
+        self._fleet: RegistrationFleet | None = None
+        self._registering: asyncio.Task[None] | None = None
+        self._services: ClientServices | None = None
+        self._agent_addr = config.broker.agent_addr
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set and the leave is said. Raises CannotListen."""
-        own = OwnState(self._config.broker.id, await self._topic_source.read())
-        self._own = Watched(own)
-        self.metrics.set_own_state(own)
-        self._loops = [self._build_loop(addr, self._own) for addr in self._config.name_servers.addrs]
         monitoring = self._start_monitoring()
         try:
-            await self._serve(stop)
+            async with asyncio.TaskGroup() as tasks:
+                looking = [tasks.create_task(self._follower.run())]
+                if self._prober is not None:
+                    looking.append(tasks.create_task(self._prober.run()))
+                await self._await_first_looks(stop)
+                if not stop.is_set():
+                    await self._serve(stop, tasks)
+                for task in looking:
+                    task.cancel()
         finally:
             await asyncio.to_thread(monitoring.stop)
         log.info("stopped")
 
+    def look_now(self) -> None:
+        """Read the topics again without waiting, as an operator asks for with SIGHUP."""
+        self._follower.look_now()
+
     def health(self) -> tuple[bool, dict[str, object]]:
         """Healthy while at least one name server holds our registration. Only reads, from any thread."""
-        reports = {loop.name_server: loop.report for loop in self._loops}
+        reports = self._fleet.reports if self._fleet is not None else {}
         own = self._own.value if self._own is not None else None
         name_servers = {
             name_server: {"standing": report.standing.value, "since": report.since, "holder_addr": report.holder_addr}
             for name_server, report in reports.items()
         }
-        broker = {"probe": own.status.value, "detail": own.health_detail} if own is not None else {}
-        is_held = any(report.standing is Standing.REGISTERED for report in reports.values())
-        return is_held, {"name_servers": name_servers, "broker": broker}
+        facts: dict[str, object] = {
+            "name_servers": name_servers,
+            "broker": {"probe": own.status.value, "detail": own.health_detail} if own is not None else {},
+        }
+        problems = {
+            "topics": self._follower.state.problem,
+            "offsets": self._services.flusher.problem if self._services is not None else "",
+        }
+        facts |= {f"{what}_problem": problem for what, problem in problems.items() if problem}
+        return any(report.standing is Standing.REGISTERED for report in reports.values()), facts
+
+    # --- from start to stop -----------------------------------------------------------------------------------
 
     def _start_monitoring(self) -> MonitoringServer:
         listen = self._config.monitoring.listen
@@ -111,37 +154,100 @@ class Agent:
         log.info("started", extra={"facts": facts})
         return monitoring
 
-    async def _serve(self, stop: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            probing = tasks.create_task(self._prober.run()) if self._prober is not None else None
-            await self._await_first_look(stop)
-            if not stop.is_set():
-                await self._register_until(stop, tasks)
-            if probing is not None:
-                probing.cancel()
-
-    async def _register_until(self, stop: asyncio.Event, tasks: asyncio.TaskGroup) -> None:
-        loops = [tasks.create_task(loop.run()) for loop in self._loops]
-        await stop.wait()
-        started_at = self._clock.monotonic()
-        await self._set_leave()
-        left = self._config.stop.timeout_seconds - (self._clock.monotonic() - started_at)
-        await self._await_leaves(loops, left)
-
-    async def _await_first_look(self, stop: asyncio.Event) -> None:
-        """Let the first registration carry health and incarnation; a probe that hangs is cut off by its deadline."""
-        if self._prober is None:
-            return
-        looking = asyncio.ensure_future(self._prober.has_looked.wait())
-        stopping = asyncio.ensure_future(stop.wait())
+    async def _await_first_looks(self, stop: asyncio.Event) -> None:
+        """Let the first registration carry topics, health and incarnation; a probe that hangs has a deadline."""
+        first: list[Awaitable[object]] = [self._follower.first()]
+        if self._prober is not None:
+            first.append(self._prober.has_looked.wait())
+        looking, stopping = asyncio.gather(*first), asyncio.ensure_future(stop.wait())
+        waited_for: set[asyncio.Future[Any]] = {looking, stopping}
         try:
-            await asyncio.wait({looking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
         finally:
             looking.cancel()
             stopping.cancel()
             await asyncio.gather(looking, stopping, return_exceptions=True)
 
+    async def _serve(self, stop: asyncio.Event, tasks: asyncio.TaskGroup) -> None:
+        broker, topics = self._config.broker, await self._follower.first()
+        own = OwnState(broker.id, topics, verdict=self._verdict, replica_id=broker.replica_id or None)
+        self._own = Watched(own)
+        self.metrics.set_own_state(own)
+        async with AsyncExitStack() as closing:
+            running, drainer = await self._start_services(self._build_ends(closing), tasks)
+            self._registering = tasks.create_task(await self._build_fleet(tasks, running))
+            await stop.wait()
+            await self._leave(drainer)
+            if self._services is not None:
+                await self._services.stop()
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            if self._services is not None:
+                await self._services.finish()
+
+    async def _start_services(
+        self, ends: QueueEnds, tasks: asyncio.TaskGroup
+    ) -> tuple[list[asyncio.Task[None]], Drainer]:
+        """Serve the broker's clients, if asked to, and measure its queues; return what runs, and who drains."""
+        running: list[asyncio.Task[None]] = []
+        if self._config.rpc.listen:
+            self._services = ClientServices(
+                self._config,
+                topics=self._topics,
+                ends=ends,
+                is_master=self._is_master,
+                clock=self._clock,
+                registry=self.metrics.registry,
+            )
+            self._agent_addr = self._services.bind()
+        drainer = self._build_drainer(ends)
+        if self._services is not None:
+            service = AgentService(drainer, facts=self._facts, clock=self._clock).service()
+            await self._services.start([service])
+            log.info("serving the broker's clients", extra={"facts": {"addr": self._agent_addr}})
+            running.append(tasks.create_task(self._services.run()))
+        running.append(tasks.create_task(self._build_collector(ends).run()))
+        return running, drainer
+
+    async def _build_fleet(
+        self, tasks: asyncio.TaskGroup, running: list[asyncio.Task[None]]
+    ) -> Coroutine[Any, Any, None]:
+        """Follow the list of name servers, and return what registers with each of them."""
+        assert self._own is not None  # noqa: S101  # set first
+        source = build_source(self._config.name_servers)
+        if source is not None:
+            follower = NameServerFollower(
+                source,
+                self._listed,
+                clock=self._clock,
+                refresh=self._config.name_servers.refresh_seconds,
+                metrics=NameServerListMetrics(self.metrics.registry),
+            )
+            await follower.read()
+            running.append(tasks.create_task(follower.run()))
+        self._fleet = RegistrationFleet(
+            self._listed, self._own, build=self._build_loop, forget=self.metrics.forget_name_server
+        )
+        return self._fleet.run()
+
+    async def _leave(self, drainer: Drainer) -> None:
+        """Tell every name server how the broker is left, within the time that a stop may take."""
+        started_at = self._clock.monotonic()
+        await drainer.close(seconds=self._config.stop.timeout_seconds)
+        await self._set_leave()
+        left = self._config.stop.timeout_seconds - (self._clock.monotonic() - started_at)
+        assert self._registering is not None  # noqa: S101  # runs since the start
+        try:
+            await within(self._clock, left, _ended(self._registering))
+        except TimeoutError:
+            late = self._fleet.unfinished if self._fleet is not None else []
+            log.warning("left without an answer", extra={"facts": {"name_servers": late}})
+            self._registering.cancel()
+
     async def _set_leave(self) -> None:
+        if self._own is None or self._own.value.leave is not None:
+            return
         answers = None
         if self._prober is not None:
             answers = await self._prober.answers_once_more(
@@ -151,17 +257,22 @@ class Agent:
         log.info("leaving", extra={"facts": {"leave": leave.value, "broker_answers": answers}})
         self._change(leave=leave)
 
-    async def _await_leaves(self, loops: list[asyncio.Task[None]], seconds: float) -> None:
-        try:
-            await within(self._clock, seconds, _all_done(loops))
-        except TimeoutError:
-            late = [loop.name_server for loop, task in zip(self._loops, loops, strict=True) if not task.done()]
-            log.warning("left without an answer", extra={"facts": {"name_servers": late}})
-            for task in loops:
-                task.cancel()
+    async def _unregister(self) -> Mapping[str, Answer]:
+        """Leave every name server as a drained broker, and say how each one stands then."""
+        self._change(leave=Leave.DRAIN)
+        if self._registering is None or self._fleet is None:
+            return {}
+        await _ended(self._registering)
+        return {
+            name_server: Answer(report.standing is Standing.LEFT, report.standing.value)
+            for name_server, report in self._fleet.reports.items()
+        }
+
+    # --- what is mine -----------------------------------------------------------------------------------------
 
     def _on_look(self, result: ProbeResult, verdict: Verdict) -> None:
         self.metrics.count_probe(result)
+        self._verdict = verdict
         if self._own is None:
             return
         old = self._own.value
@@ -179,13 +290,37 @@ class Agent:
         if new.role_conflict is not None and new.role_conflict != old.role_conflict:
             log.warning("the broker's role contradicts the configured broker id", extra={"facts": facts})
 
-    def _change(self, *, verdict: Verdict | None = None, leave: Leave | None = None) -> None:
+    def _change(
+        self, *, verdict: Verdict | None = None, topics: TopicSet | None = None, leave: Leave | None = None
+    ) -> None:
         if self._own is None:
             return
         old = self._own.value
-        new = replace(old, verdict=verdict or old.verdict, leave=leave or old.leave)
+        new = replace(old, verdict=verdict or old.verdict, topics=topics or old.topics, leave=leave or old.leave)
         self.metrics.set_own_state(new)
         self._own.set(new)
+
+    def _topics(self) -> TopicSet:
+        assert self._own is not None  # noqa: S101  # set before anything is served
+        return self._own.value.topics
+
+    def _is_master(self) -> bool:
+        return self._own is not None and self._own.value.broker_id == MASTER_ID
+
+    def _facts(self) -> AgentFacts:
+        assert self._own is not None  # noqa: S101  # as above
+        reports = self._fleet.reports if self._fleet is not None else {}
+        broker = self._config.broker
+        return AgentFacts(
+            version=self._version,
+            cluster=broker.cluster,
+            broker_name=broker.name,
+            addr=broker.addr,
+            own=self._own.value,
+            standings={addr: (report.standing.value, report.holder_addr) for addr, report in reports.items()},
+        )
+
+    # --- parts ------------------------------------------------------------------------------------------------
 
     def _build_prober(self, probe: Probe) -> Prober:
         section = self._config.probe
@@ -198,12 +333,64 @@ class Agent:
             on_look=self._on_look,
         )
 
-    def _build_loop(self, name_server: str, own: Watched[OwnState]) -> RegistrationLoop:
+    def _build_ends(self, closing: AsyncExitStack) -> QueueEnds:
+        if not self._config.is_redis:
+            return UnknownQueueEnds()
+        from broker_agent.queue_stats.redis import RedisQueueEnds  # noqa: PLC0415  # needs the extra `redis`
+
+        target, username, password = self._config.redis_login
+        ends = RedisQueueEnds(target, clock=self._clock, timeout=ENDS_SECONDS, username=username, password=password)
+        closing.push_async_callback(ends.close)
+        return ends
+
+    def _build_collector(self, ends: QueueEnds) -> QueueStatsCollector:
+        metrics, services = QueueStatsMetrics(self.metrics.registry), self._services
+        reporter = Reporter(
+            lambda: self._fleet.loops if self._fleet is not None else (),
+            clock=self._clock,
+            timeout=self._config.heartbeat.timeout_seconds,
+            metrics=metrics,
+        )
+        return QueueStatsCollector(
+            ends,
+            topics=self._topics,
+            committed=services.offsets.commits if services is not None else tuple,
+            members=services.groups.core.member_counts if services is not None else dict,
+            tell=reporter.tell,
+            interval=self._config.queue_stats.interval_seconds,
+            clock=self._clock,
+            metrics=metrics,
+            draw=self._draw,
+        )
+
+    def _build_drainer(self, ends: QueueEnds) -> Drainer:
+        broker, services = self._config.broker, self._services
+        rate = PutRate(ends, topics=self._topics, clock=self._clock)
+        return Drainer(
+            DrainedAgent(
+                is_master=self._is_master,
+                name_servers=lambda: self._listed.value,
+                put_rate=rate.look if self._config.is_redis else None,
+                stop_groups=services.stop_groups if services is not None else None,
+                serve_groups=services.serve_groups if services is not None else None,
+                unregister=self._unregister,
+            ),
+            WritePermissions(
+                cluster=broker.cluster,
+                broker_name=broker.name,
+                agent_addr=self._agent_addr or broker.addr,
+                timeout=self._config.heartbeat.timeout_seconds,
+            ),
+            clock=self._clock,
+        )
+
+    def _build_loop(self, name_server: str) -> RegistrationLoop:
+        assert self._own is not None  # noqa: S101  # set before the fleet
         heartbeat = self._config.heartbeat
         return RegistrationLoop(
             name_server,
             profile=self._build_profile(),
-            own=own,
+            own=self._own,
             clock=self._clock,
             metrics=self.metrics,
             timeouts=Timeouts(beat=heartbeat.timeout_seconds, register=heartbeat.register_timeout_seconds),
@@ -215,10 +402,9 @@ class Agent:
         return BrokerProfile(
             cluster=broker.cluster,
             broker_name=broker.name,
-            broker_id=broker.id,
             addr=broker.addr,
             ha_addr=broker.ha_addr,
-            agent_addr=broker.agent_addr,
+            agent_addr=self._agent_addr,
             zone=broker.zone,
             host=broker.host or socket.gethostname(),
             labels=broker.labels,
@@ -231,5 +417,5 @@ class Agent:
         )
 
 
-async def _all_done(tasks: list[asyncio.Task[None]]) -> None:
-    await asyncio.wait(tasks)
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait({task})

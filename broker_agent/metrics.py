@@ -24,7 +24,7 @@ class AgentMetrics:
         )
         self.registrations = Counter(
             "agent_registrations_total",
-            "Registrations by result: accepted, unreachable, troubled, refused, held_by_other.",
+            "Registrations by result: accepted, updated, update_failed, unreachable, troubled, refused, held_by_other.",
             [_NAME_SERVER, "result"],
             registry=self.registry,
         )
@@ -61,6 +61,11 @@ class AgentMetrics:
     def of_name_server(self, name_server: str) -> NameServerMetrics:
         """Bind the metrics that are kept for each name server."""
         return NameServerMetrics(self, name_server)
+
+    def forget_name_server(self, name_server: str) -> None:
+        """Drop what was kept for a name server that is no longer listed: lists come and go with DNS."""
+        for metric in (self.standing, self.registrations, self.beats, self.round_trip):
+            metric.remove_by_labels({_NAME_SERVER: name_server})
 
     def count_probe(self, result: ProbeResult) -> None:
         """Take in one probe."""

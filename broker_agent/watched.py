@@ -24,9 +24,10 @@ class Watched(Generic[T]):
         """Replace the value; equal values wake nobody."""
         if value != self._value:
             self._value = value
-            for wake in self._wakers:
+            for wake in tuple(self._wakers):
                 wake()
 
-    def on_change(self, wake: Callable[[], None]) -> None:
-        """Have ``wake`` called after each change."""
+    def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Have ``wake`` called after each change; return what ends that."""
         self._wakers.append(wake)
+        return lambda: self._wakers.remove(wake)

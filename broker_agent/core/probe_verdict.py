@@ -2,7 +2,7 @@
 
 One state machine with one counter: a verdict turns only after ``fall`` failures, or ``rise`` passes, in a row. The
 first result decides alone: before it there is no verdict that a single odd result could overturn, and a dead broker
-must not be registered as one that nobody probed.
+must not be registered as one that nobody probed. So does a result that says of itself that it is no flicker.
 """
 
 from __future__ import annotations
@@ -41,6 +41,12 @@ class ProbeResult:
     incarnation: str = ""
     """The broker's process, opaque; empty when the probe cannot tell."""
     role: Role = Role.UNKNOWN
+    master_epoch: int = 0
+    """Of a master that may be promoted and demoted: it grows with each promotion; 0 when the probe cannot tell."""
+    warnings: tuple[str, ...] = ()
+    """What is wrong with a broker that serves all the same. Stable as ``detail`` is."""
+    is_certain: bool = False
+    """Whether it turns the verdict alone: the broker answered, and what it answered is no flicker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,10 @@ class Verdict:
     incarnation: str = ""
     """Of the process that last passed a probe: a broker that is down is still that process."""
     role: Role = Role.UNKNOWN
+    """As last said by a broker that passed."""
+    master_epoch: int = 0
+    """Belongs to ``role``."""
+    warnings: tuple[str, ...] = ()
 
 
 class VerdictKeeper:
@@ -74,15 +84,18 @@ class VerdictKeeper:
         seen = ProbeStatus.PASSING if result.passed else ProbeStatus.FAILING
         self._against = 0 if seen is old.status else self._against + 1
         needed = self._rise if result.passed else self._fall
-        turned = old.status is ProbeStatus.UNSPECIFIED or self._against >= needed
+        turned = old.status is ProbeStatus.UNSPECIFIED or self._against >= needed or result.is_certain
         if turned:
             self._against = 0
         agrees = turned or seen is old.status
+        says_role = result.passed and result.role is not Role.UNKNOWN
         self._verdict = Verdict(
             status=seen if turned else old.status,
             detail=_printable(result.detail) if agrees else old.detail,
             incarnation=(result.incarnation or old.incarnation) if result.passed else old.incarnation,
-            role=result.role if result.passed and result.role is not Role.UNKNOWN else old.role,
+            role=result.role if says_role else old.role,
+            master_epoch=result.master_epoch if says_role else old.master_epoch,
+            warnings=tuple(map(_printable, result.warnings)) if agrees else old.warnings,
         )
         return self._verdict
 

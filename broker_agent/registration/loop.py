@@ -11,13 +11,25 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from broker_agent.core.own_state import OwnState
-from broker_agent.core.session import Beat, BeatStatus, Failure, Finish, Register, Session, Standing, Unregister, Wait
+from broker_agent.core.deltas import TopicDelta
+from broker_agent.core.own_state import Leave, OwnState
+from broker_agent.core.session import (
+    Beat,
+    BeatStatus,
+    Failure,
+    Finish,
+    Register,
+    Session,
+    Standing,
+    Unregister,
+    Update,
+    Wait,
+)
 from broker_agent.deadline import within
 from broker_agent.metrics import AgentMetrics
 from broker_agent.registration.beat_stream import BeatStream
@@ -26,10 +38,12 @@ from broker_agent.registration.message import (
     BrokerProfile,
     from_beat_status,
     from_duration,
+    from_held_version,
     from_unregister_status,
     to_beat,
     to_registration,
     to_unregister,
+    to_update,
 )
 from broker_agent.watched import Watched
 from pointsman.service.clock import Clock
@@ -102,31 +116,56 @@ class RegistrationLoop:
         self._channel: grpc.aio.Channel | None = None
         self._stream: BeatStream | None = None
         self._last_beat: tuple[OwnState, float] | None = None
+        self._is_to_end = False
         self.report = Report(self._session.standing, self._at())
-        own.on_change(self._news.set)
 
     async def run(self) -> None:
         """Run until the leave is said; cancel it to stop without one."""
+        forget = self._own.on_change(self._news.set)
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._run(tasks)
                 await self._close_stream()
         finally:
+            forget()
             await self._close_channel()
+
+    def end(self) -> None:
+        """Tell this name server nothing more, while the broker and the agent go on.
+
+        The last beat hands over. A stream that merely broke off would read as a crash of the broker, and leaving would
+        take it away from clients that still ask this name server.
+        """
+        self._is_to_end = True
+        self._news.set()
+
+    async def report_queue_stats(self, stats: wire.QueueStats) -> wire.ReportQueueStatsResponse | None:
+        """Send a report under the present registration; None where there is none. Raises AioRpcError."""
+        session = self._session
+        if session.standing is not Standing.REGISTERED:
+            return None
+        request = wire.ReportQueueStatsRequest(
+            identity=self._profile.to_identity(session.broker_id), generation=session.generation, stats=stats
+        )
+        return await self._stub().ReportQueueStats(request, timeout=self._timeouts.register)
 
     async def _run(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             self._news.clear()
             await self._take_news()
             own = self._own.value
+            if self._is_to_end and own.leave is None:
+                own = replace(own, leave=Leave.HAND_OVER)
             step = self._session.next_step(own, now=self._clock.monotonic())
             match step:
                 case Register():
                     await self._register(own)
+                case Update(delta):
+                    await self._update(own, delta)
                 case Beat(hand_over):
                     await self._beat(own, tasks, hand_over=hand_over)
-                case Unregister():
-                    await self._unregister()
+                case Unregister(is_drained):
+                    await self._unregister(is_drained=is_drained)
                 case Wait(seconds):
                     await self._rest(seconds)
                 case Finish():
@@ -156,6 +195,7 @@ class RegistrationLoop:
         )
         self._metrics.count_registration("accepted")
         facts = {
+            "broker_id": own.broker_id,
             "topics": len(own.topics.topics),
             "generation": response.generation,
             "incarnation": own.verdict.incarnation,
@@ -165,13 +205,31 @@ class RegistrationLoop:
         }
         log.info("registered", extra={"facts": self._facts() | facts})
 
+    async def _update(self, own: OwnState, delta: TopicDelta) -> None:
+        request = to_update(self._profile, own, delta, generation=self._session.generation)
+        try:
+            response = await self._stub().UpdateTopics(request, timeout=self._timeouts.register)
+        except grpc.aio.AioRpcError as error:
+            await self._on_update_failure(from_error(error))
+            return
+        self._session.on_updated(own, now=self._clock.monotonic())
+        self._metrics.count_registration("updated")
+        facts = {"changed": len(delta.changed), "removed": len(delta.removed), "topics": response.topic_count}
+        log.info("topics updated", extra={"facts": self._facts() | facts})
+
     async def _beat(self, own: OwnState, tasks: asyncio.TaskGroup, *, hand_over: bool) -> None:
         stream = self._stream
         if stream is None:
             stream = self._stream = BeatStream(self._stub(), tasks=tasks, on_news=self._news.set)
         sent_at = self._clock.monotonic()
         self._last_beat = own, sent_at
-        beat = to_beat(self._profile, own, generation=self._session.generation, hand_over=hand_over)
+        beat = to_beat(
+            self._profile,
+            own,
+            broker_id=self._session.broker_id,
+            generation=self._session.generation,
+            hand_over=hand_over,
+        )
         try:
             news = await within(self._clock, self._timeouts.beat, _exchange(stream, beat))
         except TimeoutError:
@@ -187,11 +245,13 @@ class RegistrationLoop:
             await self._finish_stream()
             self._session.on_left()
 
-    async def _unregister(self) -> None:
+    async def _unregister(self, *, is_drained: bool) -> None:
+        session = self._session
+        leave = to_unregister(
+            self._profile, broker_id=session.broker_id, generation=session.generation, is_drained=is_drained
+        )
         try:
-            response = await self._stub().UnregisterBroker(
-                to_unregister(self._profile, generation=self._session.generation), timeout=self._timeouts.beat
-            )
+            response = await self._stub().UnregisterBroker(leave, timeout=self._timeouts.beat)
         except grpc.aio.AioRpcError as error:
             log.warning("could not unregister", extra={"facts": self._facts() | from_error(error).facts})
         else:
@@ -218,7 +278,13 @@ class RegistrationLoop:
         if status is not BeatStatus.OK:
             facts = {"answer": status.value, "holder_addr": answer.holder_addr}
             log.info("the name server asks for more", extra={"facts": self._facts() | facts})
-        self._session.on_beat_answer(status, own, holder_addr=answer.holder_addr, sent_at=sent_at)
+        self._session.on_beat_answer(
+            status,
+            own,
+            holder_addr=answer.holder_addr,
+            held_version=from_held_version(answer),
+            sent_at=sent_at,
+        )
 
     async def _on_stream_failure(self, failed: FailedCall) -> None:
         self._metrics.count_beat("unanswered" if failed is UNANSWERED else "broken")
@@ -231,6 +297,12 @@ class RegistrationLoop:
         self._metrics.count_registration(failed.failure.value)
         self._log_failure("registration failed", failed)
         self._session.on_register_failure(failed.failure, now=self._clock.monotonic(), holder_addr=failed.holder_addr)
+        await self._renew_connection_after(failed)
+
+    async def _on_update_failure(self, failed: FailedCall) -> None:
+        self._metrics.count_registration("update_failed")
+        self._log_failure("update of topics failed", failed)
+        self._session.on_update_failure(failed.failure, now=self._clock.monotonic(), holder_addr=failed.holder_addr)
         await self._renew_connection_after(failed)
 
     async def _renew_connection_after(self, failed: FailedCall) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.duration_pb2 import Duration
 
+from broker_agent.core.deltas import TopicDelta
 from broker_agent.core.own_state import OwnState
 from broker_agent.core.probe_verdict import ProbeStatus
 from broker_agent.core.session import BeatStatus
@@ -35,7 +36,6 @@ class BrokerProfile:
 
     cluster: str
     broker_name: str
-    broker_id: int
     addr: str
     ha_addr: str = ""
     agent_addr: str = ""
@@ -50,10 +50,10 @@ class BrokerProfile:
     """Declared; the server's answer says what holds."""
     expiry_seconds: float = 120.0
 
-    def to_identity(self) -> broker_pb2.BrokerIdentity:
-        """Build the claim."""
+    def to_identity(self, broker_id: int) -> broker_pb2.BrokerIdentity:
+        """Build the claim on a position in the group; which one may change while the agent runs."""
         return broker_pb2.BrokerIdentity(
-            cluster=self.cluster, broker_name=self.broker_name, broker_id=self.broker_id, addr=self.addr
+            cluster=self.cluster, broker_name=self.broker_name, broker_id=broker_id, addr=self.addr
         )
 
 
@@ -71,22 +71,46 @@ def to_registration(profile: BrokerProfile, own: OwnState) -> Iterator[wire.Regi
         )
 
 
-def to_beat(profile: BrokerProfile, own: OwnState, *, generation: int, hand_over: bool) -> wire.Beat:
+def to_update(profile: BrokerProfile, own: OwnState, delta: TopicDelta, *, generation: int) -> wire.UpdateTopicsRequest:
+    """Build a change of some topics."""
+    return wire.UpdateTopicsRequest(
+        identity=profile.to_identity(own.broker_id),
+        generation=generation,
+        base_data_version=_to_data_version(delta.base),
+        data_version=_to_data_version(own.data_version),
+        changed=[_to_topic(each) for each in delta.changed],
+        removed=delta.removed,
+    )
+
+
+def to_beat(profile: BrokerProfile, own: OwnState, *, broker_id: int, generation: int, hand_over: bool) -> wire.Beat:
     """Build a beat."""
     return wire.Beat(
-        identity=profile.to_identity(),
+        identity=profile.to_identity(broker_id),
         generation=generation,
-        data_version=_to_data_version(own.topics.data_version),
+        data_version=_to_data_version(own.data_version),
         health=_to_health(own),
         hand_over=hand_over,
     )
 
 
-def to_unregister(profile: BrokerProfile, *, generation: int) -> wire.UnregisterBrokerRequest:
-    """Build the leave of a broker that was stopped."""
+def to_unregister(
+    profile: BrokerProfile, *, broker_id: int, generation: int, is_drained: bool
+) -> wire.UnregisterBrokerRequest:
+    """Build the leave of a broker that was stopped, or drained first."""
     return wire.UnregisterBrokerRequest(
-        identity=profile.to_identity(), generation=generation, reason=wire.UNREGISTER_REASON_SHUTDOWN
+        identity=profile.to_identity(broker_id),
+        generation=generation,
+        reason=wire.UNREGISTER_REASON_DRAIN if is_drained else wire.UNREGISTER_REASON_SHUTDOWN,
     )
+
+
+def from_held_version(answer: wire.BeatAnswer) -> DataVersion | None:
+    """Read the version that the server holds; None where it does not say."""
+    if not answer.HasField("held_data_version"):
+        return None
+    held = answer.held_data_version
+    return DataVersion(held.state_version, held.timestamp_millis, held.counter)
 
 
 def from_beat_status(status: wire.BeatStatus.ValueType) -> BeatStatus:
@@ -108,7 +132,7 @@ def from_duration(duration: Duration, *, default: float) -> float:
 
 def _to_broker(profile: BrokerProfile, own: OwnState) -> wire.BrokerRegistration:
     return wire.BrokerRegistration(
-        identity=profile.to_identity(),
+        identity=profile.to_identity(own.broker_id),
         ha_addr=profile.ha_addr,
         agent_addr=profile.agent_addr,
         zone=profile.zone,
@@ -121,7 +145,7 @@ def _to_broker(profile: BrokerProfile, own: OwnState) -> wire.BrokerRegistration
         expiry=_to_duration(profile.expiry_seconds),
         acting_master=profile.acting_master,
         filter_servers=profile.filter_servers,
-        data_version=_to_data_version(own.topics.data_version),
+        data_version=_to_data_version(own.data_version),
         health=_to_health(own),
     )
 

@@ -21,7 +21,13 @@ CATCHES_EVERYTHING = {
     "namesrv/rpc/calls.py": "the border: every fault becomes a status",
     "namesrv/history/recorder.py": "the writer's loop: the disk may refuse in any way",
     "namesrv/snapshot/keeper.py": "a round of the snapshot: the disk may refuse in any way",
+    "broker_agent/name_servers/blocking_call.py": "carries what a thread raised over to whoever waits for it",
     "broker_agent/probe/prober.py": "the border to foreign code: a fault of a probe is a failed look",
+    "broker_agent/topic_source/follower.py": "the border to foreign data: a fault of a source is a failed look",
+    "broker_agent/topic_source/lone_thread.py": "hands what the thread raised to its caller",
+    "broker_agent/queue_stats/collector.py": "the border to foreign code: a fault of the broker is a failed look",
+    "broker_agent/offsets/file_store.py": "the edge of the thread: whatever it met is carried to whoever waits",
+    "broker_agent/rpc/calls.py": "the border: every fault becomes a status",
     "broker_agent/__main__.py": "the edge of the task group",
     "spark_jobs/cli.py": "the edge of the command: a fault is one line and exit 2",
     "spark_jobs/io.py": "puts back what it moved, and raises again",
@@ -46,7 +52,7 @@ def clock_reads(tree: ast.AST) -> Iterator[str]:
                 yield f"line {node.lineno}"
 
 
-PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "namesrv" / "README.md", *sorted((ROOT / "deploy").rglob("README.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("*/README.md")), *sorted((ROOT / "deploy").rglob("README.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

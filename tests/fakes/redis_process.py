@@ -41,6 +41,10 @@ class RedisProcess:
             while not await self._answers():  # noqa: ASYNC110  # it is another process
                 await asyncio.sleep(0.02)
 
+    def add_options(self, *options: str) -> None:
+        """Have it started with these as well, the next time."""
+        self._options += options
+
     def kill(self) -> None:
         """SIGKILL: no goodbye to anybody."""
         if self._process is not None:
@@ -61,8 +65,18 @@ class RedisProcess:
         """Send one command and return the first line of its answer."""
         reader, writer = await asyncio.open_connection(HOST, self.port)
         try:
-            writer.write(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w.encode()) for w in words))
+            writer.write(_to_resp(words))
             return (await reader.readline()).decode().strip()
+        finally:
+            writer.close()
+
+    async def bulk(self, *words: str) -> str:
+        """Send one command whose answer is a bulk string, and return it; empty for none."""
+        reader, writer = await asyncio.open_connection(HOST, self.port)
+        try:
+            writer.write(_to_resp(words))
+            length = int((await reader.readline()).decode().strip().removeprefix("$"))
+            return (await reader.readexactly(length)).decode() if length > 0 else ""
         finally:
             writer.close()
 
@@ -92,3 +106,7 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
+
+
+def _to_resp(words: Sequence[str]) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w.encode()) for w in words)

@@ -15,6 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
+from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.v1.registration_service_pb2_grpc import (
     RegistrationServiceServicer,
@@ -45,7 +46,8 @@ class StreamEnded:
     """A KeepAlive call ended. How, a handler cannot tell: a broken stream looks to it like a clean end."""
 
 
-Event = Registration | wire.Beat | StreamOpened | StreamEnded | wire.UnregisterBrokerRequest
+Call = Registration | wire.UpdateTopicsRequest | wire.Beat | wire.UnregisterBrokerRequest | wire.ReportQueueStatsRequest
+Event = Call | StreamOpened | StreamEnded
 
 
 class Odd(Enum):
@@ -64,6 +66,7 @@ class ScriptedRegistrationServer(RegistrationServiceServicer):
     def __init__(self) -> None:
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.register_outcomes: deque[status_pb2.Status | Odd] = deque()
+        self.update_outcomes: deque[status_pb2.Status | Odd] = deque()
         self.beat_answers: deque[wire.BeatAnswer | grpc.StatusCode | Odd] = deque()
         self.unregister_outcomes: deque[Odd | grpc.StatusCode] = deque()
         self.generation = 100
@@ -97,7 +100,7 @@ class ScriptedRegistrationServer(RegistrationServiceServicer):
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.events.get()
 
-    async def next_call(self) -> Registration | wire.Beat | wire.UnregisterBrokerRequest:
+    async def next_call(self) -> Call:
         """The next thing an agent said, streams' beginnings and ends left out."""
         while True:
             event = await self.next_event()
@@ -107,6 +110,11 @@ class ScriptedRegistrationServer(RegistrationServiceServicer):
     async def next_registration(self) -> Registration:
         event = await self.next_call()
         assert isinstance(event, Registration), event
+        return event
+
+    async def next_update(self) -> wire.UpdateTopicsRequest:
+        event = await self.next_call()
+        assert isinstance(event, wire.UpdateTopicsRequest), event
         return event
 
     async def next_beat(self) -> wire.Beat:
@@ -173,8 +181,18 @@ class ScriptedRegistrationServer(RegistrationServiceServicer):
             await context.abort(outcome, "as the test says")
         return wire.UnregisterBrokerResponse(status=wire.UNREGISTER_STATUS_UNREGISTERED)
 
-    async def UpdateTopics(self, request, context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, ARG002, N802  # grpc's names
-        raise AssertionError("the agent sends no deltas")
+    async def UpdateTopics(self, request, context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, N802  # grpc's names
+        self.events.put_nowait(request)
+        outcome = self.update_outcomes.popleft() if self.update_outcomes else None
+        if outcome is Odd.HANG:
+            await asyncio.Event().wait()
+        if isinstance(outcome, status_pb2.Status):
+            await context.abort_with_status(rpc_status.to_status(outcome))
+        return wire.UpdateTopicsResponse()
+
+    async def ReportQueueStats(self, request, context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, ARG002, N802  # grpc's names
+        self.events.put_nowait(request)
+        return wire.ReportQueueStatsResponse(status=wire.REPORT_QUEUE_STATS_STATUS_RECORDED)
 
     async def Heartbeat(self, request, context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, ARG002, N802  # grpc's names
         raise AssertionError("the agent beats on its stream")
@@ -191,8 +209,10 @@ async def scripted_registration_server() -> AsyncIterator[ScriptedRegistrationSe
         await server.stop()
 
 
-def answer(status: wire.BeatStatus.ValueType, *, holder_addr: str = "") -> wire.BeatAnswer:
-    return wire.BeatAnswer(status=status, holder_addr=holder_addr)
+def answer(
+    status: wire.BeatStatus.ValueType, *, holder_addr: str = "", held: broker_pb2.DataVersion | None = None
+) -> wire.BeatAnswer:
+    return wire.BeatAnswer(status=status, holder_addr=holder_addr, held_data_version=held)
 
 
 def _duration(seconds: float | None) -> Duration | None:

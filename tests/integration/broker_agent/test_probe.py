@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import grpc.aio
 import pytest
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from broker_agent.core.probe_verdict import Role
+from broker_agent.config import HeartbeatSection, ProbeSection
+from broker_agent.core.probe_verdict import ProbeResult, Role
+from broker_agent.deadline import within
+from broker_agent.probe import Probe
+from broker_agent.probe.configured import build_plain_probe
+from broker_agent.probe.exec import MAX_OUTPUT_BYTES, ExecProbe
+from broker_agent.probe.grpc import GrpcProbe
+from broker_agent.probe.http import HttpProbe
 from broker_agent.probe.redis import RedisProbe
 from broker_agent.probe.tcp import TcpProbe
 from pointsman.v1 import broker_pb2
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
-from tests.fakes.running_agent import agent_config, running_agent, with_probe
+from tests.fakes.running_agent import agent_config, running_agent, until, with_probe
 from tests.fakes.scripted_registration_server import scripted_registration_server
 
 
@@ -169,3 +184,264 @@ async def test_a_redis_process_of_the_tests_keeps_its_data_over_a_kill(tmp_path:
         assert await redis.command("EXISTS", "k") == ":1"
     finally:
         redis.kill()
+
+
+# --- http ----------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def answering(answer: bytes, *, closes: bool = True) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server that says ``answer`` to whatever it is sent; gives its address, and what it was sent."""
+    heard: list[bytes] = []
+    held: list[asyncio.StreamWriter] = []
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read(4_096))
+        writer.write(answer)
+        if closes:
+            writer.close()
+        held.append(writer)
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
+        for writer in held:
+            writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    ("status", "passes"),
+    [
+        ("200 OK", True),
+        ("204", True),
+        ("302 Found", True),
+        ("399 x", True),
+        ("400 Bad Request", False),
+        ("503 ", False),
+    ],
+)
+async def test_http_passes_with_a_status_below_400(status: str, *, passes: bool) -> None:
+    async with answering(f"HTTP/1.1 {status}\r\nLocation: http://elsewhere/\r\n\r\n".encode()) as (target, heard):
+        result = await HttpProbe(target, path="/health?deep=1").look()
+
+    assert (result.passed, result.detail) == (passes, f"http {target}/health?deep=1: status {status[:3]}")
+    assert heard == [
+        f"GET /health?deep=1 HTTP/1.1\r\nHost: {target}\r\nUser-Agent: pointsman-agent\r\n"
+        "Accept: */*\r\nConnection: close\r\n\r\n".encode()
+    ]
+
+
+async def test_http_reads_no_more_than_the_status_line_of_an_answer_without_end() -> None:
+    async with answering(b"HTTP/1.1 200 OK\r\n" + b"x" * 1_000_000, closes=False) as (target, _):
+        assert (await HttpProbe(target).look()).passed
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"", "hung up without an answer"),
+        (b"+PONG\r\n", "what answers does not speak HTTP/1"),
+        (b"HTTP/1.1 20\r\n\r\n", "what answers does not speak HTTP/1"),
+        (b"HTTP/1.1 200 OK", "what answers does not speak HTTP/1"),
+        (b"HTTP/1.1 200 " + b"x" * 100_000, "limit"),
+    ],
+    ids=["nothing", "not-http", "no-status", "cut-off", "endless-line"],
+)
+async def test_http_fails_where_the_answer_is_none(answer: bytes, said: str) -> None:
+    async with answering(answer) as (target, _):
+        first, again = await HttpProbe(target).look(), await HttpProbe(target).look()
+
+    assert not first.passed
+    assert said in first.detail
+    assert first == again
+
+
+async def test_http_fails_where_nobody_listens_and_says_why() -> None:
+    target = f"127.0.0.1:{free_port()}"
+
+    result = await HttpProbe(target).look()
+
+    assert not result.passed
+    assert result.detail.startswith(f"http {target}/: ")
+
+
+async def test_no_path_can_say_more_than_a_path() -> None:
+    async with answering(b"HTTP/1.1 200 OK\r\n") as (target, heard):
+        await HttpProbe(target, path="/a b\r\nHost: other").look()
+
+    assert heard[0].startswith(b"GET /a%20b%0D%0AHost:%20other HTTP/1.1\r\n")
+
+
+# --- grpc ----------------------------------------------------------------------------------------------------------
+
+
+async def test_grpc_asks_for_the_health_of_the_server_or_of_one_service() -> None:
+    servicer = health.aio.HealthServicer()
+    server = grpc.aio.server()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    try:
+        await servicer.set("broker", health_pb2.HealthCheckResponse.NOT_SERVING)
+        whole = await GrpcProbe(target).look()
+        ill = await GrpcProbe(target, service="broker").look()
+        await servicer.set("broker", health_pb2.HealthCheckResponse.SERVING)
+        well = await GrpcProbe(target, service="broker").look()
+        unknown = await GrpcProbe(target, service="other").look()
+    finally:
+        await server.stop(None)
+
+    assert (whole.passed, whole.detail) == (True, f"grpc {target}: SERVING")
+    assert (ill.passed, ill.detail) == (False, f"grpc {target} service 'broker': NOT_SERVING")
+    assert (well.passed, well.detail) == (True, f"grpc {target} service 'broker': SERVING")
+    assert (unknown.passed, unknown.detail) == (False, f"grpc {target} service 'other': knows no service 'other'")
+
+
+async def test_grpc_fails_where_there_is_no_health_service_or_nobody_always_in_the_same_words() -> None:
+    server = grpc.aio.server()
+    target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    without = await GrpcProbe(target).look()
+    await server.stop(None)
+    dead, still_dead = await GrpcProbe(target).look(), await GrpcProbe(target).look()
+
+    assert (without.passed, without.detail) == (False, f"grpc {target}: has no health service")
+    assert (dead.passed, dead.detail) == (False, f"grpc {target}: cannot be reached")
+    assert dead == still_dead
+
+
+# --- exec ----------------------------------------------------------------------------------------------------------
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def is_alive(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    try:
+        return status.read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("command", "passes", "said"),
+    [
+        (["/bin/sh", "-c", "echo fine"], True, "exec /bin/sh: exit code 0"),
+        (["/bin/sh", "-c", "echo no disk >&2; exit 3"], False, "exec /bin/sh: exit code 3: no disk"),
+        (["/bin/sh", "-c", "exit 1"], False, "exec /bin/sh: exit code 1"),
+        (["/bin/sh", "-c", "kill -9 $$"], False, "exec /bin/sh: killed by signal 9"),
+        (["/no/such/program"], False, "exec /no/such/program: No such file or directory"),
+        (["/"], False, "exec /: Permission denied"),
+    ],
+    ids=["zero", "three", "silent", "killed", "missing", "no-program"],
+)
+async def test_exec_passes_with_exit_code_0(command: list[str], said: str, *, passes: bool) -> None:
+    first, again = await ExecProbe(command).look(), await ExecProbe(command).look()
+
+    assert (first.passed, first.detail) == (passes, said)
+    assert first == again
+
+
+async def test_exec_gives_the_program_its_arguments_and_no_shell() -> None:
+    result = await ExecProbe([*python("import sys; print(sys.argv[1:]); sys.exit(1)"), "a b", "$HOME"]).look()
+
+    assert result.detail.endswith("exit code 1: ['a b', '$HOME']")
+
+
+async def test_exec_keeps_the_beginning_of_what_a_talkative_program_says() -> None:
+    result = await ExecProbe(python("print('x' * 5_000_000); raise SystemExit(1)")).look()
+
+    assert result.detail == f"exec {sys.executable}: exit code 1: {'x' * MAX_OUTPUT_BYTES}"
+
+
+async def test_exec_kills_the_program_and_its_children_at_the_deadline(clock: ManualClock, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    code = (
+        "import os, signal, subprocess, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        f"open({str(pids) + '.new'!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
+        f"os.rename({str(pids) + '.new'!r}, {str(pids)!r})\n"
+        "time.sleep(600)"
+    )
+    looking = asyncio.create_task(within(clock, 2.0, ExecProbe(python(code)).look()))
+    await until(pids.exists)
+    program, child = map(int, pids.read_text().split())
+    assert is_alive(program)
+    assert is_alive(child)
+
+    await clock.advance(2.0)
+    with pytest.raises(TimeoutError):
+        await looking
+    await until(lambda: not is_alive(program) and not is_alive(child))
+
+
+async def test_exec_does_not_wait_for_a_child_that_keeps_the_output_open_and_ends_it(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    async with asyncio.timeout(10):
+        result = await ExecProbe(["/bin/sh", "-c", f"sleep 600 & echo $! > {pid}; exit 0"]).look()
+
+    assert result.passed
+    await until(lambda: not is_alive(int(pid.read_text())))
+
+
+async def test_exec_leaves_no_descriptor_open() -> None:
+    probe = ExecProbe(["/bin/sh", "-c", "exit 1"])
+    await probe.look()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        await probe.look()
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+async def test_a_program_that_hangs_delays_no_beat_and_ends_as_a_failed_probe() -> None:
+    async with scripted_registration_server() as server:
+        config = replace(
+            with_probe(
+                agent_config([server.addr]),
+                kind="exec",
+                command=("sleep", "600"),
+                interval_seconds=0.5,
+                timeout_seconds=1.0,
+                fall=1,
+            ),
+            heartbeat=HeartbeatSection(interval_seconds=0.1, expiry_seconds=10.0),
+        )
+        async with running_agent(config, probe=SlowToHang()) as agent:
+            await server.next_registration()
+            await agent.counts_beats(server.addr, 1)
+            beats = [await server.next_beat() for _ in range(6)]
+            while beats[-1].health.status != broker_pb2.PROBE_STATUS_FAILING:
+                beats.append(await server.next_beat())
+
+    assert beats[5].health.status == broker_pb2.PROBE_STATUS_PASSING
+    assert beats[-1].health.detail == "no answer in 1 s"
+
+
+class SlowToHang:
+    """Passes once; from then on its program never ends."""
+
+    def __init__(self) -> None:
+        self._next: list[Probe] = [ExecProbe(["true"])]
+
+    async def look(self) -> ProbeResult:
+        probe = self._next.pop() if self._next else ExecProbe(["sleep", "600"])
+        return await probe.look()
+
+
+# --- what is configured --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("section", "kind"),
+    [
+        (ProbeSection(kind="tcp"), TcpProbe),
+        (ProbeSection(kind="http", path="/health"), HttpProbe),
+        (ProbeSection(kind="grpc", service="broker"), GrpcProbe),
+        (ProbeSection(kind="exec", command=("true",)), ExecProbe),
+        (ProbeSection(kind="none"), type(None)),
+        (ProbeSection(kind="redis"), type(None)),
+    ],
+)
+def test_the_probe_is_as_configured(section: ProbeSection, kind: type[object]) -> None:
+    assert type(build_plain_probe(section, "127.0.0.1:1")) is kind

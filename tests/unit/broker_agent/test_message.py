@@ -7,18 +7,21 @@ from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_agent.core.deltas import TopicDelta
 from broker_agent.core.own_state import OwnState
-from broker_agent.core.probe_verdict import ProbeStatus, Verdict
+from broker_agent.core.probe_verdict import ProbeStatus, Role, Verdict
 from broker_agent.core.session import BeatStatus
-from broker_agent.core.topic_set import TopicConfig, TopicSet
+from broker_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
 from broker_agent.registration.message import (
     BrokerProfile,
     from_beat_status,
     from_duration,
+    from_held_version,
     from_unregister_status,
     to_beat,
     to_registration,
     to_unregister,
+    to_update,
 )
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
@@ -26,7 +29,6 @@ from pointsman.v1 import registration_service_pb2 as wire
 PROFILE = BrokerProfile(
     cluster="c1",
     broker_name="a",
-    broker_id=1,
     addr="10.0.0.1:10911",
     ha_addr="10.0.0.1:10912",
     agent_addr="10.0.0.1:9880",
@@ -88,19 +90,60 @@ def test_chunks_hold_at_most_5000_topics_and_the_last_one_commits(count: int, si
 
 def test_a_beat_carries_fence_version_and_health() -> None:
     state = own(2)
-    beat = to_beat(PROFILE, state, generation=2**64 - 1, hand_over=True)
+    beat = to_beat(PROFILE, state, broker_id=3, generation=2**64 - 1, hand_over=True)
 
+    assert beat.identity == PROFILE.to_identity(3)
     assert beat.generation == 2**64 - 1
     assert beat.data_version.counter == state.topics.data_version.counter
     assert beat.health.status == broker_pb2.PROBE_STATUS_FAILING
     assert beat.hand_over
 
 
-def test_a_leave_names_its_reason() -> None:
-    leave = to_unregister(PROFILE, generation=7)
+@pytest.mark.parametrize(
+    ("is_drained", "reason"), [(False, wire.UNREGISTER_REASON_SHUTDOWN), (True, wire.UNREGISTER_REASON_DRAIN)]
+)
+def test_a_leave_names_its_reason(*, is_drained: bool, reason: wire.UnregisterReason.ValueType) -> None:
+    leave = to_unregister(PROFILE, broker_id=3, generation=7, is_drained=is_drained)
 
-    assert (leave.generation, leave.reason) == (7, wire.UNREGISTER_REASON_SHUTDOWN)
-    assert leave.identity == PROFILE.to_identity()
+    assert (leave.generation, leave.reason) == (7, reason)
+    assert leave.identity == PROFILE.to_identity(3)
+
+
+def test_the_claim_is_of_the_position_and_the_version_that_hold_now() -> None:
+    promoted = OwnState(
+        1,
+        TopicSet.from_content([], state_version=3),
+        Verdict(ProbeStatus.PASSING, role=Role.MASTER, master_epoch=5),
+        replica_id=1,
+    )
+    (request,) = to_registration(PROFILE, promoted)
+
+    assert request.broker.identity.broker_id == 0
+    assert request.broker.data_version.state_version == 8
+
+
+def test_a_change_of_topics_names_its_base_and_only_what_changed() -> None:
+    state = own(3)
+    delta = TopicDelta(DataVersion(1, 2, 3), (TopicConfig("new", 4, 2, 6, 1),), ("gone",))
+
+    request = to_update(PROFILE, state, delta, generation=7)
+
+    assert request == wire.UpdateTopicsRequest(
+        identity=PROFILE.to_identity(1),
+        generation=7,
+        base_data_version=broker_pb2.DataVersion(state_version=1, timestamp_millis=2, counter=3),
+        data_version=broker_pb2.DataVersion(state_version=3, counter=state.data_version.counter),
+        changed=[broker_pb2.TopicConfig(topic="new", read_queue_nums=4, write_queue_nums=2, perm=6, topic_sys_flag=1)],
+        removed=["gone"],
+    )
+
+
+def test_the_version_that_a_server_holds_is_read_where_it_says_it() -> None:
+    held = broker_pb2.DataVersion(state_version=1, timestamp_millis=2, counter=3)
+
+    assert from_held_version(wire.BeatAnswer(held_data_version=held)) == DataVersion(1, 2, 3)
+    assert from_held_version(wire.BeatAnswer(held_data_version=broker_pb2.DataVersion())) == DataVersion()
+    assert from_held_version(wire.BeatAnswer()) is None
 
 
 def test_every_status_of_the_wire_is_read() -> None:
@@ -122,7 +165,7 @@ def test_what_became_of_a_leave_is_a_word_also_where_it_is_news_to_us() -> None:
 
 @given(st.floats(0.05, 86_400))
 def test_durations_survive_the_wire_to_a_nanosecond(seconds: float) -> None:
-    profile = BrokerProfile(cluster="c", broker_name="a", broker_id=0, addr="h:1", interval_seconds=seconds)
+    profile = BrokerProfile(cluster="c", broker_name="a", addr="h:1", interval_seconds=seconds)
     (request,) = to_registration(profile, own(0))
 
     assert from_duration(request.broker.heartbeat_interval, default=0) == pytest.approx(seconds, abs=1e-9)

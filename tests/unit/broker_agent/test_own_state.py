@@ -8,7 +8,7 @@ import pytest
 
 from broker_agent.core.own_state import Leave, OwnState, decide_leave
 from broker_agent.core.probe_verdict import ProbeStatus, Role, Verdict
-from broker_agent.core.topic_set import TopicSet
+from broker_agent.core.topic_set import DataVersion, TopicSet
 
 OWN = OwnState(0, TopicSet.from_content([], state_version=0), Verdict(ProbeStatus.PASSING, "answers", "run-1"))
 
@@ -32,6 +32,58 @@ def test_health_and_leave_are_not_part_of_what_a_registration_must_say() -> None
     )
 
     assert ill.registration_key == OWN.registration_key
+
+
+PROMOTABLE = replace(OWN, configured_id=0, replica_id=2)
+
+
+def with_role(own: OwnState, role: Role, *, master_epoch: int = 0) -> OwnState:
+    return replace(own, verdict=replace(own.verdict, role=role, master_epoch=master_epoch))
+
+
+@pytest.mark.parametrize(("role", "broker_id"), [(Role.MASTER, 0), (Role.SLAVE, 2)])
+def test_a_broker_that_may_be_promoted_is_what_it_says_it_is(role: Role, broker_id: int) -> None:
+    own = with_role(PROMOTABLE, role)
+
+    assert own.may_claim
+    assert own.broker_id == own.registration_key.broker_id == broker_id
+    assert own.role_conflict is None
+    assert own.health_detail == "answers"
+
+
+def test_a_broker_that_may_be_promoted_claims_nothing_before_it_has_said_what_it_is() -> None:
+    assert not PROMOTABLE.may_claim
+
+
+@pytest.mark.parametrize("role", list(Role))
+@pytest.mark.parametrize("configured_id", [0, 3])
+def test_without_a_replica_id_the_configured_one_stands_whatever_the_role(role: Role, configured_id: int) -> None:
+    own = with_role(replace(OWN, configured_id=configured_id), role, master_epoch=5)
+
+    assert own.may_claim
+    assert own.broker_id == own.registration_key.broker_id == configured_id
+    assert own.data_version == own.topics.data_version
+
+
+def test_a_master_claims_with_its_epoch_on_top_of_the_configured_state_version() -> None:
+    own = replace(PROMOTABLE, topics=TopicSet((), DataVersion(state_version=10, counter=4)))
+
+    assert with_role(own, Role.MASTER, master_epoch=3).data_version == DataVersion(state_version=13, counter=4)
+    assert with_role(own, Role.SLAVE, master_epoch=3).data_version == DataVersion(state_version=10, counter=4)
+    assert with_role(own, Role.MASTER, master_epoch=3).registration_key.data_version.state_version == 13
+
+
+def test_a_state_version_never_outgrows_the_wire() -> None:
+    own = replace(PROMOTABLE, topics=TopicSet((), DataVersion(state_version=2**64 - 1)))
+
+    assert with_role(own, Role.MASTER, master_epoch=3).data_version.state_version == 2**64 - 1
+
+
+def test_warnings_are_said_after_what_the_probe_met_and_are_not_part_of_a_registration() -> None:
+    warned = replace(OWN, verdict=replace(OWN.verdict, warnings=("does not persist", "link is down")))
+
+    assert warned.health_detail == "answers; does not persist; link is down"
+    assert warned.registration_key == OWN.registration_key
 
 
 @pytest.mark.parametrize(

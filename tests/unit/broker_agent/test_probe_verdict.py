@@ -74,6 +74,32 @@ def test_the_detail_explains_the_verdict_and_not_the_odd_result() -> None:
     assert keeper.record(ProbeResult(False, "refused")).detail == "refused"
 
 
+def test_a_result_that_is_certain_turns_the_verdict_alone_in_both_directions() -> None:
+    keeper = VerdictKeeper(rise=3, fall=3)
+    keeper.record(ProbeResult(True, "answers"))
+
+    assert keeper.record(ProbeResult(False, "empty", is_certain=True)).status is ProbeStatus.FAILING
+    assert keeper.record(ProbeResult(True, "answers")).status is ProbeStatus.FAILING
+    assert keeper.record(ProbeResult(True, "answers", is_certain=True)).status is ProbeStatus.PASSING
+
+
+def test_the_epoch_belongs_to_the_role_that_was_said_with_it() -> None:
+    keeper = VerdictKeeper(rise=1, fall=1)
+    keeper.record(ProbeResult(True, "answers", role=Role.MASTER, master_epoch=4))
+
+    assert keeper.record(ProbeResult(True, "answers, but not INFO")).master_epoch == 4
+    assert keeper.record(ProbeResult(False, "refused", role=Role.MASTER, master_epoch=9)).master_epoch == 4
+    assert keeper.record(ProbeResult(True, "answers", role=Role.SLAVE)).master_epoch == 0
+
+
+def test_warnings_come_and_go_with_the_verdict_that_they_belong_to() -> None:
+    keeper = VerdictKeeper(rise=1, fall=2)
+    keeper.record(ProbeResult(True, "answers", warnings=("does not\npersist",)))
+
+    assert keeper.record(ProbeResult(False, "refused")).warnings == ("does not persist",)
+    assert keeper.record(ProbeResult(False, "refused")).warnings == ()
+
+
 def test_a_detail_is_made_fit_for_the_wire() -> None:
     verdict = VerdictKeeper(rise=1, fall=1).record(ProbeResult(False, "no\nway\x00" + "x" * 2_000))
 

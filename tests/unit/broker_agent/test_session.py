@@ -10,8 +10,19 @@ from hypothesis import strategies as st
 
 from broker_agent.core.own_state import Leave, OwnState
 from broker_agent.core.probe_verdict import ProbeStatus, Role, Verdict
-from broker_agent.core.session import Beat, BeatStatus, Failure, Finish, Register, Session, Standing, Unregister, Wait
-from broker_agent.core.topic_set import TopicConfig, TopicSet
+from broker_agent.core.session import (
+    Beat,
+    BeatStatus,
+    Failure,
+    Finish,
+    Register,
+    Session,
+    Standing,
+    Unregister,
+    Update,
+    Wait,
+)
+from broker_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
 from pointsman.wire.backoff import FullJitterBackoff
 
 ADDR = "10.0.0.1:10911"
@@ -21,6 +32,17 @@ EXPIRY = 120.0
 
 PASSING = Verdict(ProbeStatus.PASSING, "answers", incarnation="run-1", role=Role.MASTER)
 OWN = OwnState(0, TopicSet.from_content([TopicConfig("orders", 4, 4, 6)], state_version=0), PASSING)
+BEAT = Beat()
+
+
+def with_topics(*names: str, queues: int = 4) -> OwnState:
+    return replace(
+        OWN, topics=TopicSet.from_content([TopicConfig(name, queues, queues, 6) for name in names], state_version=0)
+    )
+
+
+FIVE = with_topics("a", "b", "c", "d", "e")
+SIX = with_topics("a", "b", "c", "d", "e", "f")
 
 
 def new_session() -> Session:
@@ -38,8 +60,23 @@ def register(session: Session, *, now: float, own: OwnState = OWN) -> None:
     session.on_registered(7, own, interval=INTERVAL, expiry=EXPIRY, now=now)
 
 
-def answer(session: Session, status: BeatStatus, *, now: float, holder: str = "", own: OwnState = OWN) -> None:
-    session.on_beat_answer(status, own, holder_addr=holder, sent_at=now)
+def answer(
+    session: Session,
+    status: BeatStatus,
+    *,
+    now: float,
+    holder: str = "",
+    own: OwnState = OWN,
+    held: DataVersion | None = None,
+) -> None:
+    session.on_beat_answer(status, own, holder_addr=holder, held_version=held, sent_at=now)
+
+
+def do(session: Session, *, now: float, own: OwnState) -> Update | Register:
+    """Take the step that tells topics."""
+    step = session.next_step(own, now=now)
+    assert isinstance(step, Update | Register), step
+    return step
 
 
 def seconds_to_wait(session: Session, *, now: float, own: OwnState = OWN) -> float:
@@ -222,16 +259,288 @@ def test_after_a_reconnect_the_agent_beats_before_anything_else(session: Session
     assert seconds_to_wait(session, now=1_010, own=changed) == pytest.approx(0.2)
     assert session.next_step(changed, now=1_010.2) == Beat()
 
-    answer(session, BeatStatus.OK, now=1_010.2, own=changed)
+    answer(session, BeatStatus.TOPICS_OUT_OF_DATE, now=1_010.2, own=changed, held=OWN.data_version)
     assert session.next_step(changed, now=1_010.2) == Register()
 
 
-def test_a_registration_that_never_arrived_is_sent_again_after_a_short_wait() -> None:
+def test_a_server_that_holds_the_version_it_was_beaten_is_not_told_again(session: Session) -> None:
+    session.on_beat_failure(Failure.UNREACHABLE, now=1_010)
+    answer(session, BeatStatus.OK, now=1_010.2, own=FIVE)
+
+    assert seconds_to_wait(session, now=1_011, own=FIVE) == pytest.approx(29.2)
+
+
+@pytest.mark.parametrize("failure", [Failure.UNREACHABLE, Failure.TROUBLED])
+def test_after_a_registration_without_an_answer_beats_ask_whether_the_server_can_be_heard(failure: Failure) -> None:
     fresh = new_session()
-    fresh.on_register_failure(Failure.UNREACHABLE, now=1_000)
+    fresh.on_register_failure(failure, now=1_000)
 
     assert seconds_to_wait(fresh, now=1_000, own=OWN) == pytest.approx(0.2)
+    assert fresh.next_step(OWN, now=1_000.2) == BEAT
+
+    answer(fresh, BeatStatus.UNKNOWN_BROKER, now=1_000.2)
     assert fresh.next_step(OWN, now=1_000.2) == Register()
+
+
+def test_a_server_that_hears_and_is_not_heard_gets_one_registration_and_then_beats() -> None:
+    fresh = new_session()
+    assert fresh.next_step(OWN, now=1_000) == Register()
+    now = 1_010.0
+    fresh.on_register_failure(Failure.UNREACHABLE, now=now)
+
+    for _ in range(20):
+        now += seconds_to_wait(fresh, now=now)
+        assert fresh.next_step(OWN, now=now) == BEAT
+        now += 3.0
+        fresh.on_beat_failure(Failure.UNREACHABLE, now=now)
+
+    # It heard the registration: what it holds is ours, in a generation that we were not told.
+    answer(fresh, BeatStatus.STALE_GENERATION, now=now + 3, holder=ADDR)
+    assert fresh.next_step(OWN, now=now + 3) == Register()
+
+
+def test_a_position_that_was_never_held_is_claimed_though_another_holds_it() -> None:
+    fresh = new_session()
+    fresh.on_register_failure(Failure.UNREACHABLE, now=1_000)
+    answer(fresh, BeatStatus.STALE_GENERATION, now=1_000.2, holder=OTHER)
+
+    assert fresh.next_step(OWN, now=1_000.2) == Register()
+
+
+# --- deltas --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def holding_five() -> Session:
+    """Registered at 1,000 with five topics, and confirmed."""
+    fresh = new_session()
+    assert fresh.next_step(FIVE, now=1_000) == Register()
+    register(fresh, now=1_000, own=FIVE)
+    answer(fresh, BeatStatus.OK, now=1_000, own=FIVE)
+    return fresh
+
+
+def test_a_small_change_is_told_as_a_change(holding_five: Session) -> None:
+    step = do(holding_five, now=1_001, own=SIX)
+
+    assert isinstance(step, Update)
+    assert step.delta.base == FIVE.data_version
+    assert [each.topic for each in step.delta.changed] == ["f"]
+    assert step.delta.removed == ()
+
+    holding_five.on_updated(SIX, now=1_001)
+    assert holding_five.next_step(SIX, now=1_001) == Wait(29)
+
+
+def test_a_restart_of_the_broker_is_registered_whole_even_if_topics_changed_with_it(holding_five: Session) -> None:
+    restarted = replace(SIX, verdict=replace(PASSING, incarnation="run-2"))
+
+    assert holding_five.next_step(restarted, now=1_001) == Register()
+
+
+@pytest.mark.parametrize("failure", [Failure.REFUSED, Failure.HELD_BY_OTHER])
+def test_a_change_that_is_refused_is_registered_whole_at_once(holding_five: Session, failure: Failure) -> None:
+    do(holding_five, now=1_001, own=SIX)
+    holding_five.on_update_failure(failure, now=1_001)
+
+    assert holding_five.next_step(SIX, now=1_001) == Register()
+
+    register(holding_five, now=1_001, own=SIX)
+    answer(holding_five, BeatStatus.OK, now=1_001, own=SIX)
+    assert isinstance(do(holding_five, now=1_002, own=FIVE), Update)
+
+
+def test_a_change_that_meets_another_holder_does_not_fight_it(holding_five: Session) -> None:
+    do(holding_five, now=1_001, own=SIX)
+    holding_five.on_update_failure(Failure.REFUSED, now=1_001, holder_addr=OTHER)
+
+    assert (holding_five.standing, holding_five.holder_addr) == (Standing.HELD_BY_OTHER, OTHER)
+    assert holding_five.next_step(SIX, now=1_001) == Wait(EXPIRY)
+    assert holding_five.next_step(SIX, now=1_121) == BEAT
+
+
+def test_a_change_that_meets_a_later_registration_from_our_own_address_registers(holding_five: Session) -> None:
+    do(holding_five, now=1_001, own=SIX)
+    holding_five.on_update_failure(Failure.REFUSED, now=1_001, holder_addr=ADDR)
+
+    assert holding_five.next_step(FIVE, now=1_001) == Register()
+
+
+@pytest.mark.parametrize("held", [FIVE, SIX], ids=["it-was-lost", "its-answer-was-lost"])
+def test_after_a_change_without_an_answer_the_server_is_asked_what_it_holds(
+    holding_five: Session, held: OwnState
+) -> None:
+    do(holding_five, now=1_001, own=SIX)
+    holding_five.on_update_failure(Failure.UNREACHABLE, now=1_011)
+
+    assert holding_five.next_step(SIX, now=1_012) == BEAT
+    if held is SIX:
+        answer(holding_five, BeatStatus.OK, now=1_012, own=SIX)
+        assert holding_five.next_step(SIX, now=1_012) == Wait(30)
+    else:
+        answer(holding_five, BeatStatus.TOPICS_OUT_OF_DATE, now=1_012, own=SIX, held=FIVE.data_version)
+        step = do(holding_five, now=1_012, own=SIX)
+        assert isinstance(step, Update)
+        assert step.delta.base == FIVE.data_version
+
+
+def test_a_server_that_came_back_with_the_set_before_is_told_the_difference(holding_five: Session) -> None:
+    do(holding_five, now=1_001, own=SIX)
+    holding_five.on_updated(SIX, now=1_001)
+    holding_five.on_beat_failure(Failure.UNREACHABLE, now=1_005)
+    answer(holding_five, BeatStatus.TOPICS_OUT_OF_DATE, now=1_006, own=SIX, held=FIVE.data_version)
+
+    step = do(holding_five, now=1_006, own=SIX)
+
+    assert isinstance(step, Update)
+    assert step.delta.base == FIVE.data_version
+
+
+def test_the_set_that_a_server_holds_stays_known_however_many_changes_are_lost(holding_five: Session) -> None:
+    now = 1_001.0
+    for name in "ghij":
+        changed = with_topics("a", "b", "c", "d", "e", name)
+        step = do(holding_five, now=now, own=changed)
+        assert isinstance(step, Update)
+        assert step.delta.base == FIVE.data_version
+
+        holding_five.on_update_failure(Failure.UNREACHABLE, now=now)
+        answer(holding_five, BeatStatus.TOPICS_OUT_OF_DATE, now=now + 3, own=changed, held=FIVE.data_version)
+        answer(holding_five, BeatStatus.OK, now=now + 3, own=FIVE)
+        now += 40
+
+
+def test_a_version_that_nobody_here_knows_is_answered_with_the_whole(holding_five: Session) -> None:
+    answer(holding_five, BeatStatus.TOPICS_OUT_OF_DATE, now=1_030, own=FIVE, held=DataVersion(counter=1))
+
+    assert holding_five.next_step(FIVE, now=1_030) == Register()
+
+
+def test_a_server_that_is_out_of_date_again_after_a_change_gets_the_whole_after_a_wait(holding_five: Session) -> None:
+    answer(holding_five, BeatStatus.TOPICS_OUT_OF_DATE, now=1_030, own=SIX, held=FIVE.data_version)
+    assert isinstance(do(holding_five, now=1_030, own=SIX), Update)
+    holding_five.on_updated(SIX, now=1_030)
+    answer(holding_five, BeatStatus.TOPICS_OUT_OF_DATE, now=1_060, own=SIX, held=FIVE.data_version)
+
+    assert seconds_to_wait(holding_five, now=1_060, own=SIX) == pytest.approx(0.2)
+    assert holding_five.next_step(SIX, now=1_060.2) == Register()
+
+
+def test_what_the_server_says_it_holds_is_not_told_again_when_it_is_ours_once_more(holding_five: Session) -> None:
+    answer(holding_five, BeatStatus.TOPICS_OUT_OF_DATE, now=1_030, own=SIX, held=FIVE.data_version)
+
+    assert holding_five.next_step(FIVE, now=1_030) == Wait(30)
+
+
+# --- positions in the group ----------------------------------------------------------------------------------------
+
+REPLICA = replace(OWN, configured_id=1, replica_id=1, verdict=replace(PASSING, role=Role.SLAVE))
+PROMOTED = replace(REPLICA, verdict=replace(PASSING, role=Role.MASTER, master_epoch=1))
+
+
+@pytest.fixture
+def replica() -> Session:
+    """Registered as id 1 at 1,000, and confirmed."""
+    fresh = new_session()
+    assert fresh.next_step(REPLICA, now=1_000) == Register()
+    register(fresh, now=1_000, own=REPLICA)
+    answer(fresh, BeatStatus.OK, now=1_000, own=REPLICA)
+    return fresh
+
+
+def test_a_promoted_replica_registers_its_new_position_at_once(replica: Session) -> None:
+    assert replica.next_step(PROMOTED, now=1_001) == Register()
+    assert replica.broker_id == 0
+
+
+def test_a_promoted_replica_claims_the_masters_position_though_the_dead_master_still_holds_it(
+    replica: Session,
+) -> None:
+    replica.on_beat_failure(Failure.UNREACHABLE, now=1_001)
+    assert replica.next_step(PROMOTED, now=1_002) == BEAT
+
+    answer(replica, BeatStatus.STALE_GENERATION, now=1_002, own=PROMOTED, holder=OTHER)
+    assert replica.next_step(PROMOTED, now=1_002) == Register()
+
+
+def test_a_master_that_lost_its_position_takes_its_new_one_without_waiting(replica: Session) -> None:
+    replica.next_step(PROMOTED, now=1_001)
+    register(replica, now=1_001, own=PROMOTED)
+    answer(replica, BeatStatus.STALE_GENERATION, now=1_031, own=PROMOTED, holder=OTHER)
+    assert replica.next_step(PROMOTED, now=1_032) == Wait(119)
+
+    assert replica.next_step(REPLICA, now=1_032) == Register()
+    assert (replica.broker_id, replica.holder_addr) == (1, "")
+
+
+def test_a_leave_speaks_of_the_position_that_the_server_was_told(replica: Session) -> None:
+    assert replica.next_step(replace(PROMOTED, leave=Leave.UNREGISTER), now=1_001) == Unregister()
+    assert replica.broker_id == 1
+
+
+def test_nothing_is_claimed_for_a_broker_that_has_not_said_what_it_is() -> None:
+    silent = replace(REPLICA, verdict=Verdict())
+
+    assert new_session().next_step(silent, now=1_000) == Wait(INTERVAL)
+    assert new_session().next_step(replace(silent, leave=Leave.UNREGISTER), now=1_000) == Finish()
+
+
+# --- two agents beside one broker ------------------------------------------------------------------------------------
+
+
+def test_an_identity_that_our_own_address_takes_again_and_again_is_taken_back_once_half_an_expiry(
+    session: Session,
+) -> None:
+    taken_back, now = [], 1_000.0
+    for _ in range(40):
+        now += 30
+        answer(session, BeatStatus.STALE_GENERATION, now=now, holder=ADDR)
+        if session.next_step(OWN, now=now) == Register():
+            taken_back.append(now)
+            register(session, now=now)
+            answer(session, BeatStatus.OK, now=now)
+        else:
+            assert (session.standing, session.holder_addr) == (Standing.HELD_BY_OTHER, ADDR)
+            assert session.next_step(OWN, now=now) == Wait(30)  # for it may come free at any time
+
+    assert taken_back == [1_030.0 + 60 * i for i in range(20)]
+
+
+def test_a_registration_without_an_answer_explains_a_later_generation_until_one_is_answered(session: Session) -> None:
+    answer(session, BeatStatus.STALE_GENERATION, now=1_030, holder=ADDR)
+    register(session, now=1_030)
+    answer(session, BeatStatus.OK, now=1_030)
+    session.on_register_failure(Failure.UNREACHABLE, now=1_040)
+    answer(session, BeatStatus.STALE_GENERATION, now=1_041, holder=ADDR)
+    assert session.next_step(OWN, now=1_041) == Register()
+
+    register(session, now=1_041)
+    answer(session, BeatStatus.OK, now=1_041)
+    answer(session, BeatStatus.STALE_GENERATION, now=1_071, holder=ADDR)
+    assert session.standing is Standing.HELD_BY_OTHER
+
+
+def test_an_identity_that_another_held_and_lost_is_registered_as_soon_as_that_is_known(session: Session) -> None:
+    session.on_register_failure(Failure.HELD_BY_OTHER, now=1_020, holder_addr=OTHER)
+    answer(session, BeatStatus.UNKNOWN_BROKER, now=1_030)
+
+    assert session.next_step(OWN, now=1_030) == Register()
+
+
+def test_an_identity_that_our_own_address_held_and_lost_is_registered_as_soon_as_that_is_known(
+    session: Session,
+) -> None:
+    for now in (1_030, 1_060):
+        answer(session, BeatStatus.STALE_GENERATION, now=now, holder=ADDR)
+        if session.next_step(OWN, now=now) == Register():
+            register(session, now=now)
+            answer(session, BeatStatus.OK, now=now)
+    answer(session, BeatStatus.STALE_GENERATION, now=1_080, holder=ADDR)
+    assert session.standing is Standing.HELD_BY_OTHER
+
+    answer(session, BeatStatus.UNKNOWN_BROKER, now=1_085)
+
+    assert session.next_step(OWN, now=1_085) == Register()
 
 
 def test_a_server_that_stays_away_is_tried_every_three_seconds_at_the_longest(session: Session) -> None:
@@ -309,6 +618,10 @@ def test_a_server_that_is_away_may_hold_us_and_is_told_without_waiting(session: 
     assert session.next_step(replace(OWN, leave=Leave.UNREGISTER), now=1_010) == Unregister()
 
 
+def test_a_drained_broker_leaves_with_that_reason(session: Session) -> None:
+    assert session.next_step(replace(OWN, leave=Leave.DRAIN), now=1_001) == Unregister(is_drained=True)
+
+
 @pytest.mark.parametrize("leave", list(Leave))
 def test_a_server_that_holds_nothing_of_ours_is_told_nothing(leave: Leave) -> None:
     leaving = replace(OWN, leave=leave)
@@ -328,31 +641,38 @@ OUTCOMES = st.sampled_from([*BeatStatus, *Failure])
 
 
 @given(
-    script=st.lists(OUTCOMES, max_size=60), holders=st.lists(st.sampled_from([ADDR, OTHER]), min_size=60, max_size=60)
+    script=st.lists(OUTCOMES, max_size=60),
+    holders=st.lists(st.sampled_from([ADDR, OTHER]), min_size=60, max_size=60),
+    owns=st.lists(st.sampled_from([OWN, FIVE, SIX]), min_size=60, max_size=60),
 )
 def test_whatever_a_server_does_it_is_not_called_in_a_tight_loop(
-    script: list[BeatStatus | Failure], holders: list[str]
+    script: list[BeatStatus | Failure], holders: list[str], owns: list[OwnState]
 ) -> None:
-    """Driven by its own steps for as long as the script lasts, a session never makes more than five calls without a
-    wait: the beat after a reconnect, a registration with the beat that opens the stream, and both once more if that
-    beat's answer asks for it."""
+    """Driven by its own steps for as long as the script lasts, a session never makes more than six calls without a
+    wait: the beat after a reconnect, a change that is refused, a registration with the beat that opens the stream,
+    and both once more if that beat's answer asks for it."""
     session = new_session()
-    now, in_a_row = 1_000.0, 0
-    for what, holder in zip(script, holders, strict=False):
-        step = session.next_step(OWN, now=now)
+    now, in_a_row, own = 1_000.0, 0, OWN
+    for what, holder, wanted in zip(script, holders, owns, strict=False):
+        step = session.next_step(own, now=now)
         while isinstance(step, Wait):
             assert step.seconds > 0
             now += step.seconds
-            in_a_row = 0
-            step = session.next_step(OWN, now=now)
+            in_a_row, own = 0, wanted
+            step = session.next_step(own, now=now)
         in_a_row += 1
         if isinstance(step, Register):
             if isinstance(what, Failure):
                 session.on_register_failure(what, now=now, holder_addr=holder)
             else:
-                register(session, now=now)
+                register(session, now=now, own=own)
+        elif isinstance(step, Update):
+            if isinstance(what, Failure):
+                session.on_update_failure(what, now=now, holder_addr=holder if what is Failure.REFUSED else "")
+            else:
+                session.on_updated(own, now=now)
         elif isinstance(what, Failure):
             session.on_beat_failure(what, now=now)
         else:
-            answer(session, what, now=now, holder=holder)
-        assert in_a_row <= 5
+            answer(session, what, now=now, holder=holder, own=own, held=FIVE.data_version)
+        assert in_a_row <= 6

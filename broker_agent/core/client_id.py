@@ -1,0 +1,39 @@
+"""The grammar of client ids: ``address@instance``, as RocketMQ's ``ClientConfig.buildMQClientId`` builds them.
+
+The instance may hold a further ``@`` (RocketMQ appends its unit name so); the address is what stands before the first.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_CLIENT_ID_LENGTH = 255
+
+_PRINTABLE = re.compile(r"[!-~]+")
+
+
+def client_id_problem(client_id: str) -> str | None:
+    """Say what is wrong with a client id, as a sentence without its subject."""
+    problem = pin_target_problem(client_id)
+    if problem is not None:
+        return problem
+    address, at, instance = client_id.partition("@")
+    if not (address and at and instance):
+        return "must be address@instance"
+    return None
+
+
+def pin_target_problem(target: str) -> str | None:
+    """Say what is wrong with a client id or an address, as a sentence without its subject."""
+    if not target:
+        return "must not be empty"
+    if len(target) > MAX_CLIENT_ID_LENGTH:
+        return f"has {len(target)} characters, at most {MAX_CLIENT_ID_LENGTH} are allowed"
+    if _PRINTABLE.fullmatch(target) is None:
+        return "may hold only printable ASCII characters without spaces"
+    return None
+
+
+def address_of(client_id: str) -> str:
+    """The part before the first ``@``."""
+    return client_id.partition("@")[0]

@@ -1,0 +1,1 @@
+"""Taking the broker out of service in steps, and what operators ask the agent."""

@@ -1,0 +1,155 @@
+"""AgentService: what operators ask the agent of one broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+
+from google.protobuf.duration_pb2 import Duration
+
+from broker_agent.core.drain import Answer, DrainOptions, DrainStep, Progress, StepState
+from broker_agent.core.own_state import OwnState
+from broker_agent.core.probe_verdict import ProbeStatus
+from broker_agent.drain.drainer import Drainer, DrainRun, DrainRuns
+from broker_agent.rpc.calls import Context, answers, readable_peer
+from broker_agent.rpc.fields import by_violations, refuse_if_any
+from broker_agent.rpc.refusals import HeldByOther, Unavailable
+from broker_agent.rpc.server import Service
+from pointsman.service.clock import Clock
+from pointsman.v1 import agent_service_pb2 as wire
+from pointsman.v1 import broker_pb2
+from pointsman.v1.agent_service_pb2_grpc import AgentServiceServicer, add_AgentServiceServicer_to_server
+from pointsman.wire.violation import FieldViolation
+
+SERVICE = wire.DESCRIPTOR.services_by_name["AgentService"]
+MAX_QUIET_SECONDS = 300.0
+MAX_PRODUCERS_SECONDS = 3_600.0
+
+_STEPS = {each: wire.DrainStep.Value(f"DRAIN_STEP_{each.name}") for each in DrainStep}
+_STATES = {each: wire.DrainStepState.Value(f"DRAIN_STEP_STATE_{each.name}") for each in StepState}
+_PROBE = {each: broker_pb2.ProbeStatus.Value(f"PROBE_STATUS_{each.name}") for each in ProbeStatus}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFacts:
+    """What the agent says of itself now."""
+
+    version: str
+    cluster: str
+    broker_name: str
+    addr: str
+    own: OwnState
+    standings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Of each name server: the standing, and who holds the identity if somebody else does."""
+
+
+class AgentService(AgentServiceServicer):
+    """Serves drains and the agent's own view. ``facts`` is asked at each call; ``clock`` tells the time since now."""
+
+    def __init__(self, drainer: Drainer, *, facts: Callable[[], AgentFacts], clock: Clock) -> None:
+        self._drainer = drainer
+        self._facts = facts
+        self._clock = clock
+        self._started_at = clock.monotonic()
+
+    def service(self) -> Service:
+        """The service as the server takes it."""
+        return Service(name=SERVICE.full_name, add_to=partial(add_AgentServiceServicer_to_server, self))
+
+    @answers
+    async def Drain(  # type: ignore[override]  # the stubs know generators alone  # noqa: N802  # a method of the protocol
+        self, request: wire.DrainRequest, context: Context
+    ) -> None:
+        """See the protocol. The drain runs in a task of its own; a caller who goes away aborts it."""
+        drain = self._begin(_to_options(request), by=request.by or readable_peer(context))
+        try:
+            async with aclosing(drain.news()) as news:
+                async for progress, elapsed in news:
+                    await context.write(_to_news(progress, elapsed))
+        finally:
+            drain.abort()
+        if not drain.is_done:
+            raise Unavailable("the drain was undone; its last message says why")
+
+    @answers
+    async def GetAgentInfo(  # noqa: N802  # a method of the protocol
+        self, _request: wire.GetAgentInfoRequest, _context: Context
+    ) -> wire.GetAgentInfoResponse:
+        """See the protocol."""
+        facts = self._facts()
+        own = facts.own
+        identity = broker_pb2.BrokerIdentity(
+            cluster=facts.cluster, broker_name=facts.broker_name, broker_id=own.broker_id, addr=facts.addr
+        )
+        version = own.data_version
+        return wire.GetAgentInfoResponse(
+            version=facts.version,
+            identity=identity if own.may_claim else None,
+            incarnation=own.verdict.incarnation,
+            role=own.verdict.role.value,
+            health=broker_pb2.BrokerHealth(status=_PROBE[own.status], detail=own.health_detail),
+            warnings=own.verdict.warnings,
+            data_version=broker_pb2.DataVersion(
+                state_version=version.state_version, timestamp_millis=version.timestamp_millis, counter=version.counter
+            ),
+            topic_count=len(own.topics.topics),
+            name_servers=[
+                wire.NameServerStanding(addr=addr, standing=standing, holder_addr=holder)
+                for addr, (standing, holder) in sorted(facts.standings.items())
+            ],
+            uptime=_to_duration(self._clock.monotonic() - self._started_at),
+            drain=self._drainer.state,
+        )
+
+    def _begin(self, options: DrainOptions, *, by: str) -> DrainRun:
+        try:
+            return self._drainer.drain(options, by=by)
+        except DrainRuns as error:
+            raise HeldByOther("the drain of this broker", holder=error.by) from error
+
+
+def _to_options(request: wire.DrainRequest) -> DrainOptions:
+    """Read the bounds. Raises InvalidRequest."""
+    defaults = DrainOptions()
+    quiet = _to_seconds(request.quiet) if request.HasField("quiet") else defaults.quiet_seconds
+    producers = (
+        _to_seconds(request.producers_timeout) if request.HasField("producers_timeout") else defaults.producers_seconds
+    )
+    refuse_if_any(
+        [
+            *_outside("quiet", quiet, MAX_QUIET_SECONDS),
+            *_outside("producers_timeout", producers, MAX_PRODUCERS_SECONDS),
+            *by_violations("by", request.by),
+        ]
+    )
+    return DrainOptions(quiet_seconds=quiet, producers_seconds=producers)
+
+
+def _outside(name: str, seconds: float, most: float) -> Iterable[FieldViolation]:
+    if not 0 <= seconds <= most:
+        yield FieldViolation(name, f"must be from 0 to {most:g} s, not {seconds:g} s")
+
+
+def _to_news(progress: Progress, elapsed: float) -> wire.DrainResponse:
+    return wire.DrainResponse(
+        step=_STEPS[progress.step],
+        state=_STATES[progress.state],
+        detail=progress.detail,
+        name_servers=[_to_answer(addr, answer) for addr, answer in sorted(progress.name_servers.items())],
+        elapsed=_to_duration(elapsed),
+    )
+
+
+def _to_answer(addr: str, answer: Answer) -> wire.NameServerAnswer:
+    return wire.NameServerAnswer(addr=addr, done=answer.done, answer=answer.text)
+
+
+def _to_seconds(duration: Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9
+
+
+def _to_duration(seconds: float) -> Duration:
+    whole, nanos = divmod(round(seconds * 1e9), 1_000_000_000)
+    return Duration(seconds=whole, nanos=nanos)

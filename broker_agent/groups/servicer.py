@@ -1,0 +1,273 @@
+"""ConsumerGroupService: what the consumers of this broker tell its agent, and what it tells them.
+
+KeepMembership and WatchGroup work on bytes: with ten thousand consumers they are what the agent spends its time on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from broker_agent.core.group_rules import GroupLimitReached, GroupRules
+from broker_agent.core.groups import Groups
+from broker_agent.core.membership import BeatAnswer, Cause, Changes, GroupState, MembershipBeat
+from broker_agent.groups import codec
+from broker_agent.groups.member_stream import MemberStream
+from broker_agent.groups.tallies import Gauges, GroupCollector, Tallies
+from broker_agent.groups.upkeep import GroupUpkeep
+from broker_agent.groups.watch import GroupWatches
+from broker_agent.rpc.calls import ENDING_SECONDS, Context, answers, readable_peer, stopping
+from broker_agent.rpc.fields import name_violations, refuse_if_any
+from broker_agent.rpc.paging import page
+from broker_agent.rpc.refusals import HeldByOther, LimitExceeded, NotFound, NotReady
+from broker_agent.rpc.server import Service
+from pointsman.service.clock import Clock
+from pointsman.v1 import consumer_group_service_pb2 as wire
+
+SERVICE = wire.DESCRIPTOR.services_by_name["ConsumerGroupService"]
+
+log = logging.getLogger(__name__)
+
+
+class ConsumerGroups:
+    """The service. ``boot`` is random; :meth:`run` must run as long as it is served."""
+
+    def __init__(self, rules: GroupRules, *, clock: Clock, boot: int, max_watchers: int) -> None:
+        self.core = Groups(rules, boot=boot, now=clock.monotonic())
+        self.watches = GroupWatches(self.core, encode=self._encode_news, clock=clock, max_watchers=max_watchers)
+        self.tallies = Tallies()
+        self._upkeep = GroupUpkeep(self.core, clock=clock, apply=self._apply)
+        self._clock = clock
+        self._wall = codec.WallTime(clock)
+        self._expiry = codec.duration(rules.expiry)
+        self._numbers = itertools.count(1)
+        self._streams: set[MemberStream] = set()
+        self._entered: dict[int, MemberStream] = {}
+
+    def service(self) -> Service:
+        """The service as the server takes it."""
+        return Service(name=SERVICE.full_name, add_to=self.add_to, run=self.run, drain=self.drain)
+
+    def collector(self) -> GroupCollector:
+        """Its metrics, to be registered."""
+        gauges = Gauges(
+            clients=lambda: self.core.client_count,
+            streams=lambda: len(self._streams),
+            watchers=lambda: self.watches.count,
+            held_groups=lambda: self.core.held_count,
+            pinned_groups=lambda: self.core.pinned_count,
+            notices=lambda: self.watches.sent,
+        )
+        return GroupCollector(self.tallies, gauges)
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Add the handlers."""
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "KeepMembership": grpc.stream_stream_rpc_method_handler(self.keep_membership),
+            "WatchGroup": grpc.unary_stream_rpc_method_handler(
+                self.watch_group, request_deserializer=wire.WatchGroupRequest.FromString
+            ),
+            "LeaveGroups": grpc.unary_unary_rpc_method_handler(
+                self.leave_groups,
+                request_deserializer=wire.LeaveGroupsRequest.FromString,
+                response_serializer=wire.LeaveGroupsResponse.SerializeToString,
+            ),
+            "GetGroup": grpc.unary_unary_rpc_method_handler(
+                self.get_group,
+                request_deserializer=wire.GetGroupRequest.FromString,
+                response_serializer=wire.GetGroupResponse.SerializeToString,
+            ),
+            "ListGroups": grpc.unary_unary_rpc_method_handler(
+                self.list_groups,
+                request_deserializer=wire.ListGroupsRequest.FromString,
+                response_serializer=wire.ListGroupsResponse.SerializeToString,
+            ),
+            "PinGroup": grpc.unary_unary_rpc_method_handler(
+                self.pin_group,
+                request_deserializer=wire.PinGroupRequest.FromString,
+                response_serializer=wire.PinGroupResponse.SerializeToString,
+            ),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),))
+        server.add_registered_method_handlers(SERVICE.full_name, handlers)
+
+    async def run(self) -> None:
+        """Act on time and wake watchers, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._upkeep.run())
+            tasks.create_task(self.watches.run())
+
+    async def drain(self) -> None:
+        """Tell the watchers that this agent stops, and end every stream ourselves."""
+        self.core.drain()
+        await asyncio.gather(self.watches.drain(), self._drain_streams())
+
+    def resume(self) -> None:
+        """Take clients again, after :meth:`drain`."""
+        self._apply(self.core.resume(now=self._clock.monotonic()))
+
+    # --- streams ------------------------------------------------------------------------------------------------
+
+    @answers
+    async def keep_membership(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Take the beats of one client."""
+        stream = MemberStream(self, context, peer=readable_peer(context))
+        self._streams.add(stream)
+        try:
+            await stream.run(requests)
+        finally:
+            self._streams.discard(stream)
+            self._entered.pop(stream.number, None)
+        if self.core.state is GroupState.DRAINING:
+            raise stopping()
+
+    @answers
+    async def watch_group(self, request: wire.WatchGroupRequest, context: Context) -> None:
+        """Send the membership of a group whenever it changes."""
+        codec.check_watch(request)
+        await self.watches.watch(request.group, context.write)
+        raise stopping()
+
+    def enter(self, stream: MemberStream) -> int:
+        """Number a stream that brings its first beat: of two that claim one client, the later claim wins."""
+        number = next(self._numbers)
+        self._entered[number] = stream
+        return number
+
+    def take_beat(self, beat: MembershipBeat, *, stream: int, peer: str) -> BeatAnswer:
+        """Take one beat of a stream. Raises LimitExceeded."""
+        try:
+            answer = self.core.beat(beat, stream=stream, peer=peer, now=self._clock.monotonic())
+        except GroupLimitReached as reached:
+            raise LimitExceeded(reached.limit, reached.bound) from reached
+        self.tallies.beats[answer.status] += 1
+        if answer.took_over is not None:
+            self._tell_taken_over(answer.took_over, beat.client_id, peer=peer)
+        if answer.changes.groups:
+            self._apply(answer.changes)
+        return answer
+
+    def take_end(self, client_id: str, *, stream: int, by_us: bool) -> None:
+        """Take the end of a stream."""
+        self._apply(self.core.end_stream(client_id, stream=stream, by_us=by_us, now=self._clock.monotonic()))
+
+    def encode(self, answer: BeatAnswer) -> bytes:
+        """The message of an answer."""
+        return codec.beat_answer(answer, expiry=self._expiry).SerializeToString()
+
+    # --- single calls -------------------------------------------------------------------------------------------
+
+    @answers
+    async def leave_groups(self, request: wire.LeaveGroupsRequest, context: Context) -> wire.LeaveGroupsResponse:
+        """Let a client leave politely. One whose stream comes from another host is not this caller's to remove."""
+        codec.check_leave(request)
+        holder = self.core.holder(request.client_id)
+        if holder is not None and _host(holder) != _host(readable_peer(context)):
+            raise HeldByOther(f"client id {request.client_id}", holder=holder)
+        changes = self.core.leave(request.client_id, request.groups, now=self._clock.monotonic())
+        self._apply(changes)
+        return wire.LeaveGroupsResponse(left=[group for removal in changes.removals for group in removal.groups])
+
+    @answers
+    async def get_group(self, request: wire.GetGroupRequest, context: Context) -> wire.GetGroupResponse:  # noqa: ARG002  # the shape of a handler
+        """One group as operators see it."""
+        refuse_if_any(name_violations("group", request.group))
+        members = self.core.members(request.group)
+        if not members:
+            raise self._unknown(request.group)
+        notices = self.core.notices(request.group)
+        return wire.GetGroupResponse(
+            membership=self._membership(request.group),
+            members=[codec.member(each, wall=self._wall) for each in members],
+            notifies=notices.notify,
+            hold_down=codec.duration(notices.hold_down),
+            watchers=self.watches.count_of(request.group),
+        )
+
+    @answers
+    async def list_groups(self, request: wire.ListGroupsRequest, context: Context) -> wire.ListGroupsResponse:  # noqa: ARG002  # as above
+        """One page of groups."""
+        names, token = page(self.core.names(), size=request.page_size, token=request.page_token)
+        return wire.ListGroupsResponse(
+            groups=[codec.summary(self.core.summary(name)) for name in names],
+            next_page_token=token,
+            state=codec.state(self.core.state),
+        )
+
+    @answers
+    async def pin_group(self, request: wire.PinGroupRequest, context: Context) -> wire.PinGroupResponse:
+        """Pin a group, or end its pin."""
+        order, now = codec.pin_order(request), self._clock.monotonic()
+        until = now + order.seconds
+        try:
+            if order.targets:
+                changes = self.core.pin(order.group, order.targets, until=until, now=now)
+            else:
+                changes = self.core.unpin(order.group, now=now)
+        except GroupLimitReached as reached:
+            raise LimitExceeded(reached.limit, reached.bound) from reached
+        self._apply(changes)
+        facts = {"group": order.group, "to": order.targets, "seconds": order.seconds, "by": order.by}
+        log.info("pin", extra={"facts": {**facts, "peer": readable_peer(context)}})
+        held = self.core.membership(order.group)
+        return wire.PinGroupResponse(
+            pinned_client_ids=held.pinned_client_ids,
+            until=self._wall.timestamp(held.pinned_until) if held.pinned_until is not None else None,
+        )
+
+    # --- steps --------------------------------------------------------------------------------------------------
+
+    def _apply(self, changes: Changes) -> None:
+        """Pass on what a call of the core changed."""
+        self.tallies.take(changes)
+        self.watches.tell(changes)
+        self._upkeep.look()
+        for removal in changes.removals:
+            level = logging.DEBUG if removal.cause is Cause.LEFT else logging.INFO
+            facts = {"client_id": removal.client_id, "cause": removal.cause.value, "groups": removal.groups}
+            log.log(level, "client is out of its groups", extra={"facts": facts})
+        if changes.is_state:
+            log.info("groups", extra={"facts": {"state": self.core.state.value, "clients": self.core.client_count}})
+
+    async def _drain_streams(self) -> None:
+        streams = list(self._streams)
+        for stream in streams:
+            stream.drain()
+        if streams:
+            await asyncio.wait({stream.task for stream in streams}, timeout=ENDING_SECONDS)
+        for stream in list(self._streams):
+            stream.cut_off()
+
+    def _tell_taken_over(self, number: int, client_id: str, *, peer: str) -> None:
+        self.tallies.takeovers += 1
+        older = self._entered.get(number)
+        if older is None:
+            return
+        older.take_over()
+        is_foreign = _host(older.peer) != _host(peer)
+        log.log(
+            logging.WARNING if is_foreign else logging.INFO,
+            "client id taken over by a later stream",
+            extra={"facts": {"client_id": client_id, "from": older.peer, "by": peer}},
+        )
+
+    def _unknown(self, group: str) -> NotFound | NotReady:
+        if self.core.state is GroupState.WARMING:
+            text = f"group {group} has no members, as far as this agent has heard: it is warming; ask again"
+            return NotReady(text, state=self.core.state.value)
+        return NotFound(f"group {group} has no members here")
+
+    def _membership(self, group: str) -> wire.GroupMembership:
+        return codec.membership(self.core.membership(group), boot=self.core.boot, wall=self._wall)
+
+    def _encode_news(self, group: str) -> bytes:
+        return wire.WatchGroupResponse(membership=self._membership(group)).SerializeToString()
+
+
+def _host(peer: str) -> str:
+    return peer.rpartition(":")[0]

@@ -1,0 +1,1 @@
+"""Locks of the broker's queues for groups that consume in order."""

@@ -1,0 +1,1 @@
+"""Measures the queues of the broker, and tells the name servers."""

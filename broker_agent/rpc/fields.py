@@ -1,0 +1,56 @@
+"""Checks of single fields, as violations that name the field and its value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from broker_agent.core.client_id import client_id_problem
+from broker_agent.rpc.refusals import InvalidRequest
+from pointsman.wire.names import name_problem, text_problem
+from pointsman.wire.violation import FieldViolation
+
+MAX_BY_LENGTH = 128
+MOST_VIOLATION_BYTES = 2_000
+"""An answer names as many faults: it travels in trailers, three times over, of which gRPC takes 8 KiB."""
+
+
+def refuse_if_any(violations: Iterable[FieldViolation]) -> None:
+    """Raise InvalidRequest with the violations, if there are any; of very many the first, and how many more."""
+    found: list[FieldViolation] = []
+    room, left_out = MOST_VIOLATION_BYTES, 0
+    for violation in violations:
+        room -= len(violation.field) + len(violation.description)
+        if room >= 0:
+            found.append(violation)
+        else:
+            left_out += 1
+    if left_out:
+        found.append(FieldViolation("...", f"and {left_out} more faults"))
+    if found:
+        raise InvalidRequest(found)
+
+
+def shown(value: object) -> str:
+    """A value as an error shows it: quoted, in ASCII without control characters, at most 80 of them."""
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def name_violations(field: str, name: str) -> Iterator[FieldViolation]:
+    """Check the name of a group or topic."""
+    yield from _fault(field, name, name_problem(name))
+
+
+def client_id_violations(field: str, client_id: str) -> Iterator[FieldViolation]:
+    """Check the id of a client."""
+    yield from _fault(field, client_id, client_id_problem(client_id))
+
+
+def by_violations(field: str, by: str) -> Iterator[FieldViolation]:
+    """Check who asks, as they say themselves; it may be empty."""
+    yield from _fault(field, by, text_problem(by, longest=MAX_BY_LENGTH))
+
+
+def _fault(field: str, value: str, problem: str | None) -> Iterator[FieldViolation]:
+    if problem is not None:
+        yield FieldViolation(field, f"{problem}: {shown(value)}")

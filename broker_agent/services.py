@@ -1,0 +1,136 @@
+"""What the agent serves to the clients of its broker, put together: groups, locks, offsets, and the agent itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from broker_agent.config import AgentConfig, GroupsSection
+from broker_agent.core.group_rules import GroupRules, NoticeRules
+from broker_agent.core.offsets import Offsets
+from broker_agent.core.queue_locks import QueueLocks
+from broker_agent.core.topic_set import TopicSet
+from broker_agent.groups.servicer import ConsumerGroups
+from broker_agent.offsets.file_store import FileStore
+from broker_agent.offsets.flusher import Flusher, OffsetMetrics
+from broker_agent.offsets.servicer import OffsetServicer
+from broker_agent.offsets.store import OffsetStore
+from broker_agent.queue_locks import metrics as lock_metrics
+from broker_agent.queue_locks.servicer import QueueLockServicer
+from broker_agent.queue_stats.ends import QueueEnds
+from broker_agent.rpc.server import AgentServer, Service
+from pointsman.service.clock import Clock
+from pointsman.wire.names import join_addr, split_addr
+
+STORE_SECONDS = 1.0
+"""For one exchange with Redis."""
+LAST_WRITE_SECONDS = 3.0
+WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104  # compared with, not listened on
+
+log = logging.getLogger(__name__)
+
+
+class ClientServices:
+    """Bound at :meth:`bind`, serving from :meth:`start` to :meth:`stop`; :meth:`run` runs meanwhile."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        topics: Callable[[], TopicSet],
+        ends: QueueEnds,
+        is_master: Callable[[], bool],
+        clock: Clock,
+        registry: CollectorRegistry,
+    ) -> None:
+        self._config = config
+        self.groups = ConsumerGroups(
+            _rules(config.groups), clock=clock, boot=secrets.randbits(64), max_watchers=config.groups.max_watchers
+        )
+        self.locks, self.offsets = QueueLocks(), Offsets()
+        self.flusher = Flusher(
+            self.offsets,
+            _build_store(config, is_master=is_master, clock=clock),
+            interval=config.offsets.flush_interval_seconds,
+            clock=clock,
+            metrics=OffsetMetrics(registry),
+        )
+        self._services = [
+            self.groups.service(),
+            QueueLockServicer(self.locks, topics=topics, clock=clock).service(),
+            OffsetServicer(self.offsets, flusher=self.flusher, topics=topics, ends=ends).service(),
+        ]
+        self._server = AgentServer(longest_silence=config.groups.expiry_seconds)
+        registry.register(self._server.calls)
+        registry.register(self.groups.collector())
+        lock_metrics.register(self.locks, registry)
+
+    def bind(self) -> str:
+        """Take the address to listen on, and return the one at which clients reach it. Raises CannotListen.
+
+        That is ``broker.agent_addr``; without one the address listened on, unless that is every address there is:
+        then at the broker's host.
+        """
+        port = self._server.bind(self._config.rpc.listen)
+        if self._config.broker.agent_addr:
+            return self._config.broker.agent_addr
+        host, _ = split_addr(self._config.rpc.listen)
+        if host in WILDCARDS:
+            host, _ = split_addr(self._config.broker.addr)
+        return join_addr(host, port)
+
+    async def start(self, more: Sequence[Service] = ()) -> None:
+        """Serve, with ``more`` beside our own."""
+        await self._server.start([*self._services, *more])
+
+    async def run(self) -> None:
+        """Do what the services do by themselves, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.flusher.run())
+            tasks.create_task(self._server.watch_over())
+
+    async def stop(self) -> None:
+        """Refuse new calls, and let running ones finish."""
+        await self._server.stop(self._config.rpc.grace_seconds)
+
+    async def finish(self) -> None:
+        """Bring offsets to their store, once :meth:`run` was cancelled."""
+        await self.flusher.finish(LAST_WRITE_SECONDS)
+
+    async def stop_groups(self) -> None:
+        """Send consumers away, and take no new ones."""
+        await self.groups.drain()
+
+    async def serve_groups(self) -> None:
+        """Take consumers again."""
+        self.groups.resume()
+
+
+def _rules(section: GroupsSection) -> GroupRules:
+    return GroupRules(
+        expiry=section.expiry_seconds,
+        scan_interval=section.scan_interval_seconds,
+        stream_grace=section.stream_grace_seconds,
+        warm_up=section.warm_up_seconds,
+        notices=NoticeRules(notify=section.notify, hold_down=section.hold_down_seconds),
+        notices_of={row.name: NoticeRules(notify=row.notify, hold_down=row.hold_down_seconds) for row in section.group},
+        max_clients=section.max_clients,
+        max_groups=section.max_groups,
+    )
+
+
+def _build_store(config: AgentConfig, *, is_master: Callable[[], bool], clock: Clock) -> OffsetStore:
+    """Build the store of offsets. Raises StoreNotInstalledError."""
+    if not config.keeps_offsets_in_redis:
+        return FileStore(Path(config.offsets.path), clock=clock)
+    from broker_agent.offsets.redis_store import RedisStore  # noqa: PLC0415  # needs the extra `redis`
+
+    target, username, password = config.redis_login
+    return RedisStore(
+        target, clock=clock, timeout=STORE_SECONDS, username=username, password=password, is_master=is_master
+    )

@@ -1,0 +1,154 @@
+"""A group of real redis-servers under a real Sentinel, with their agents and a real name server: who is routed when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from broker_agent.core.session import Standing
+from tests.fakes.real_name_server import RealNameServer, real_name_server
+from tests.fakes.redis_member import RedisMember, redis_member
+from tests.fakes.redis_process import RedisProcess, redis_process
+from tests.fakes.route_diary import RouteDiary, route_diary
+from tests.fakes.running_agent import until
+from tests.fakes.sentinel_process import sentinel_process
+
+pytestmark = [pytest.mark.e2e, pytest.mark.redis]
+
+FAILOVER_SECONDS = 15.0
+CORRECTION_SECONDS = 30.0
+"""In which Sentinel makes a returned master a replica: 8 s after it first saw it, at a round of its own."""
+
+IN_STEP = "master_link_status:up"
+
+
+@asynccontextmanager
+async def copying_pair(folder: Path, *options: str) -> AsyncIterator[tuple[RedisProcess, RedisProcess]]:
+    """A master with a stream, and a replica that has it too."""
+    async with (
+        redis_process(folder / "a", options=options) as first,
+        redis_process(folder / "b", options=options) as second,
+    ):
+        await second.replica_of(first)
+        await first.command("XADD", "orders:queue:0", "0-*", "k", "v")
+        async with asyncio.timeout(FAILOVER_SECONDS):
+            while await second.command("EXISTS", "orders:queue:0") != ":1":  # noqa: ASYNC110  # other processes decide
+                await asyncio.sleep(0.02)
+        yield first, second
+
+
+async def routed(diary: RouteDiary, replicas: dict[int, str], *, seconds: float = FAILOVER_SECONDS) -> None:
+    await diary.until(lambda now: now == replicas, seconds=seconds)
+
+
+async def served(redis: RedisProcess) -> None:
+    """Wait until it is a replica that hears its master."""
+    async with asyncio.timeout(CORRECTION_SECONDS):
+        while IN_STEP not in await redis.bulk("INFO", "replication"):  # noqa: ASYNC110  # other processes decide
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.timeout(120)
+async def test_a_promotion_by_sentinel_moves_the_route_once_and_the_old_master_comes_back_as_a_replica(
+    tmp_path: Path,
+) -> None:
+    async with (
+        real_name_server(tmp_path / "namesrv", settings={"server.warm_up_seconds": 0}) as name_server,
+        copying_pair(tmp_path) as (first, second),
+        sentinel_process(tmp_path / "sentinel", first, replicas=1),
+        route_diary(name_server.addr, "orders") as diary,
+        redis_member(first, [name_server.addr], replica_id=1) as old_master,
+        redis_member(second, [name_server.addr], replica_id=2) as promoted,
+    ):
+        await routed(diary, {0: first.addr, 2: second.addr})
+
+        first.kill()
+        await diary.until(lambda now: now.get(0) == second.addr, seconds=FAILOVER_SECONDS)
+        assert promoted.own.value.broker_id == 0
+        assert diary.last == {0: second.addr}
+
+        # It comes back as it went, as a master; ten seconds pass before Sentinel says otherwise.
+        await first.restart()
+        await routed(diary, {0: second.addr, 1: first.addr}, seconds=CORRECTION_SECONDS)
+        await served(first)
+
+        assert diary.masters == [first.addr, second.addr]
+        await until(lambda: old_master.standings == promoted.standings == [Standing.REGISTERED])
+        await nobody_fought(name_server, first, second)
+
+
+@pytest.mark.timeout(120)
+async def test_a_master_that_comes_back_together_with_its_agent_does_not_take_the_route_before_sentinel_corrects_it(
+    tmp_path: Path,
+) -> None:
+    async with (
+        real_name_server(tmp_path / "namesrv", settings={"server.warm_up_seconds": 0}) as name_server,
+        copying_pair(tmp_path) as (first, second),
+        sentinel_process(tmp_path / "sentinel", first, replicas=1),
+        route_diary(name_server.addr, "orders") as diary,
+        redis_member(second, [name_server.addr], replica_id=2),
+    ):
+        async with redis_member(first, [name_server.addr], replica_id=1):
+            await routed(diary, {0: first.addr, 2: second.addr})
+            first.kill()
+        await diary.until(lambda now: now.get(0) == second.addr, seconds=FAILOVER_SECONDS)
+
+        await first.restart()
+        async with redis_member(first, [name_server.addr], replica_id=1) as returned:
+            await until(lambda: returned.standings == [Standing.HELD_BY_OTHER])
+            assert await first.command("ROLE") == "*3", "it is corrected already: this shows nothing"
+            await routed(diary, {0: second.addr, 1: first.addr}, seconds=CORRECTION_SECONDS)
+
+        assert diary.masters == [first.addr, second.addr]
+
+
+@pytest.mark.timeout(120)
+async def test_a_master_that_is_restarted_empty_beside_its_full_replica_is_not_routed(tmp_path: Path) -> None:
+    # By default a master waits 5 s for more replicas before it sends a copy; that long the replica keeps its streams.
+    async with (
+        real_name_server(tmp_path / "namesrv", settings={"server.warm_up_seconds": 0}) as name_server,
+        copying_pair(tmp_path, "--appendonly", "no") as (first, second),
+        route_diary(name_server.addr, "orders") as diary,
+        redis_member(first, [name_server.addr], replica_id=1) as empty,
+        redis_member(second, [name_server.addr], replica_id=2),
+    ):
+        await routed(diary, {0: first.addr, 2: second.addr})
+        first.kill()
+        await routed(diary, {2: second.addr})
+        told = len(diary.entries)
+        await restart_without_copying(first)
+        await looked_at(empty, first, second)
+
+        # Ten looks take as long as a beat: had one been believed, it would be routed.
+        enough = empty.looks + 10
+        await until(lambda: empty.looks >= enough)
+        assert all(0 not in entry for entry in diary.entries[told:])
+        assert diary.last == {2: second.addr}
+
+        # An operator promotes the one with the data.
+        await second.replica_of(None)
+        await diary.until(lambda now: now.get(0) == second.addr, seconds=FAILOVER_SECONDS)
+
+
+async def restart_without_copying(redis: RedisProcess) -> None:
+    redis.add_options("--repl-diskless-sync-delay", "3600")
+    await redis.restart()
+
+
+async def looked_at(member: RedisMember, empty: RedisProcess, full: RedisProcess) -> None:
+    """Wait until its agent has seen what came back."""
+    sentence = f"redis {empty.addr}: is an empty master while {full.addr} still holds streams"
+    await until(lambda: member.own.value.health_detail.startswith(sentence))
+
+
+async def nobody_fought(name_server: RealNameServer, first: RedisProcess, second: RedisProcess) -> None:
+    """Nobody registered again and again: each role of each broker was taken once."""
+    events = ("REGISTERED", "REREGISTERED", "ROLE_CHANGED", "ADDRESS_CHANGED")
+    await until(lambda: any(row["broker_id"] == 1 for row in name_server.events(*events)))
+    taken = [(row["broker_addr"], row["broker_id"]) for row in name_server.events(*events)]
+    assert taken.count((second.addr, 0)) == 1, taken
+    assert taken[-1] == (first.addr, 1), taken

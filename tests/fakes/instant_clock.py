@@ -1,0 +1,22 @@
+"""A clock on which every wait is over at once, for code that waits for a file to settle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tests.fakes.manual_clock import ManualClock
+
+
+class InstantClock(ManualClock):
+    """Time passes by the waits alone. ``on_sleep`` is what happens meanwhile."""
+
+    def __init__(self, on_sleep: Callable[[], object] | None = None) -> None:
+        super().__init__()
+        self.on_sleep = on_sleep
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.on_sleep is not None:
+            self.on_sleep()
+        await asyncio.sleep(0)

@@ -1,0 +1,53 @@
+"""A store of offsets in memory, by the rule of the real ones, that fails or waits when a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from broker_agent.core.offsets import OffsetChange, OffsetKey
+from broker_agent.offsets.store import StoreFailed
+
+
+class MemoryStore:
+    """Implements ``broker_agent.offsets.store.OffsetStore``."""
+
+    def __init__(self) -> None:
+        self.table: dict[OffsetKey, int] = {}
+        self.problem = ""
+        """While it is set, each call fails with it."""
+        self.ours = True
+        self.go_on = asyncio.Event()
+        """While it is cleared, writing hangs, after the table has changed."""
+        self.go_on.set()
+        self.writes: list[Sequence[OffsetChange]] = []
+        self.loads = 0
+        self.is_closed = False
+
+    async def load(self) -> Mapping[OffsetKey, int]:
+        self.loads += 1
+        self._fail()
+        return dict(self.table)
+
+    async def write(self, changes: Sequence[OffsetChange]) -> Mapping[OffsetKey, int]:
+        self.writes.append(changes)
+        self._fail()
+        higher = {}
+        for change in changes:
+            held = self.table.get(change.key, 0)
+            if held > change.offset and not change.reset:
+                higher[change.key] = held
+            else:
+                self.table[change.key] = change.offset
+        await self.go_on.wait()
+        return higher
+
+    def is_ours(self) -> bool:
+        return self.ours
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+    def _fail(self) -> None:
+        if self.problem:
+            raise StoreFailed(self.problem)

@@ -1,0 +1,77 @@
+"""One member of a replica group: the agent's probe, own state and registration loops beside a real redis-server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from broker_agent.core.own_state import OwnState
+from broker_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
+from broker_agent.core.session import Standing
+from broker_agent.core.topic_set import TopicConfig, TopicSet
+from broker_agent.metrics import AgentMetrics
+from broker_agent.probe.prober import Prober
+from broker_agent.probe.redis import RedisProbe
+from broker_agent.registration.loop import RegistrationLoop, Timeouts
+from broker_agent.registration.message import BrokerProfile
+from broker_agent.watched import Watched
+from pointsman.service.clock import SystemClock
+from tests.fakes.redis_process import RedisProcess
+
+TOPICS = TopicSet.from_content([TopicConfig("orders", 4, 4, 6)], state_version=0)
+
+
+@dataclass
+class RedisMember:
+    """What a test asks of it."""
+
+    own: Watched[OwnState]
+    loops: list[RegistrationLoop]
+    looks: int = 0
+    """How often it has looked at its server."""
+
+    @property
+    def standings(self) -> list[Standing]:
+        return [loop.report.standing for loop in self.loops]
+
+
+@asynccontextmanager
+async def redis_member(
+    redis: RedisProcess, name_servers: Sequence[str], *, replica_id: int, probe_seconds: float = 0.1
+) -> AsyncIterator[RedisMember]:
+    """Run it for the length of the block; cut off at its end, without a leave. It beats each second."""
+    clock, metrics = SystemClock(), AgentMetrics(version="test")
+    own = Watched(OwnState(0, TOPICS, replica_id=replica_id))
+
+    def on_look(_: ProbeResult, verdict: Verdict) -> None:
+        member.looks += 1
+        own.set(replace(own.value, verdict=verdict))
+
+    prober = Prober(
+        RedisProbe(redis.addr, member=str(replica_id)),
+        clock=clock,
+        interval=probe_seconds,
+        timeout=2.0,
+        keeper=VerdictKeeper(rise=1, fall=2),
+        on_look=on_look,
+    )
+    profile = BrokerProfile(cluster="c1", broker_name="a", addr=redis.addr, interval_seconds=1.0, expiry_seconds=4.0)
+    loops = [
+        RegistrationLoop(addr, profile=profile, own=own, clock=clock, metrics=metrics, timeouts=Timeouts())
+        for addr in name_servers
+    ]
+    member = RedisMember(own, loops)
+    probing = asyncio.create_task(prober.run())
+    await prober.has_looked.wait()
+    tasks = [probing, *(asyncio.create_task(loop.run()) for loop in loops)]
+    try:
+        yield member
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,104 @@
+"""The registration loops of one agent inside the test's event loop, whose list and own state the test sets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from broker_agent.core.own_state import Leave, OwnState
+from broker_agent.core.probe_verdict import ProbeStatus, Role, Verdict
+from broker_agent.core.session import Standing
+from broker_agent.core.topic_set import TopicConfig, TopicSet
+from broker_agent.metrics import AgentMetrics
+from broker_agent.registration.fleet import RegistrationFleet
+from broker_agent.registration.loop import RegistrationLoop, Timeouts
+from broker_agent.registration.message import BrokerProfile
+from broker_agent.watched import Watched
+from pointsman.service.clock import Clock, SystemClock
+from tests.fakes.running_agent import BROKER_ADDR, until
+
+PROFILE = BrokerProfile(cluster="c1", broker_name="a", addr=BROKER_ADDR, host="host-1")
+PASSING = Verdict(ProbeStatus.PASSING, "answers", incarnation="run-1", role=Role.MASTER)
+
+
+def own_state(topics: Sequence[str], *, verdict: Verdict = PASSING) -> OwnState:
+    """A master with these topics."""
+    table = (TopicConfig(topic, 4, 4, 6) for topic in topics)
+    return OwnState(0, TopicSet.from_content(table, state_version=0), verdict)
+
+
+@dataclass
+class RunningFleet:
+    """What a test sets and asks."""
+
+    fleet: RegistrationFleet
+    listed: Watched[tuple[str, ...]]
+    own: Watched[OwnState]
+    metrics: AgentMetrics
+    task: asyncio.Task[None]
+    forgotten: list[str] = field(default_factory=list)
+
+    def set_topics(self, topics: Sequence[str]) -> None:
+        self.own.set(replace(self.own.value, topics=own_state(topics).topics))
+
+    def set_leave(self, leave: Leave) -> None:
+        self.own.set(replace(self.own.value, leave=leave))
+
+    def beats(self, name_server: str, answer: str = "ok") -> int:
+        return self._count("agent_beats_total", name_server=name_server, answer=answer)
+
+    def registrations(self, name_server: str, result: str = "accepted") -> int:
+        return self._count("agent_registrations_total", name_server=name_server, result=result)
+
+    def standing(self, name_server: str) -> Standing | None:
+        """None: there is no loop for it."""
+        report = self.fleet.reports.get(name_server)
+        return None if report is None else report.standing
+
+    async def counts_beats(self, name_server: str, count: int, answer: str = "ok") -> None:
+        await until(lambda: self.beats(name_server, answer) == count)
+
+    async def stands(self, name_server: str, standing: Standing) -> None:
+        await until(lambda: self.standing(name_server) is standing)
+
+    def _count(self, name: str, **labels: str) -> int:
+        return int(self.metrics.registry.get_sample_value(name, labels) or 0)
+
+
+@asynccontextmanager
+async def running_fleet(
+    addrs: Sequence[str],
+    *,
+    own: OwnState | None = None,
+    profile: BrokerProfile = PROFILE,
+    clock: Clock | None = None,
+    timeouts: Timeouts | None = None,
+    draw: Callable[[float, float], float] = max,
+) -> AsyncIterator[RunningFleet]:
+    """Run for the length of the block. Waits are as long as they may be unless ``draw`` says otherwise."""
+    watched, listed = Watched(own or own_state(["orders"])), Watched(tuple(addrs))
+    metrics = AgentMetrics(version="0.0.0-test")
+    forgotten: list[str] = []
+
+    def build(name_server: str) -> RegistrationLoop:
+        return RegistrationLoop(
+            name_server,
+            profile=profile,
+            own=watched,
+            clock=clock or SystemClock(),
+            metrics=metrics,
+            timeouts=timeouts or Timeouts(),
+            draw=draw,
+        )
+
+    fleet = RegistrationFleet(listed, watched, build=build, forget=forgotten.append)
+    task = asyncio.create_task(fleet.run())
+    try:
+        yield RunningFleet(fleet, listed, watched, metrics, task, forgotten)
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,544 @@
+"""Drains over real gRPC: an agent's service on one side, real name servers on the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from broker_agent.core.drain import Answer
+from broker_agent.core.own_state import Leave, OwnState
+from broker_agent.core.probe_verdict import ProbeStatus, Role, Verdict
+from broker_agent.core.queue import QueueKey
+from broker_agent.core.queue_stats import QueueEnd
+from broker_agent.core.session import Standing
+from broker_agent.core.topic_set import TopicConfig, TopicSet
+from broker_agent.drain.drainer import DrainedAgent, Drainer
+from broker_agent.drain.put_rate import PutRate
+from broker_agent.drain.service import AgentFacts, AgentService
+from broker_agent.drain.write_perm import WritePermissions
+from broker_agent.metrics import AgentMetrics
+from broker_agent.queue_stats.ends import QueueEndsError
+from broker_agent.registration.loop import RegistrationLoop, Timeouts
+from broker_agent.registration.message import BrokerProfile
+from broker_agent.watched import Watched
+from namesrv.app import NameServerApp
+from pointsman.service.clock import SystemClock
+from pointsman.v1 import agent_service_pb2 as wire
+from pointsman.v1 import registration_service_pb2 as registration_wire
+from pointsman.v1.admin_service_pb2 import SetWritePermRequest
+from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
+from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub, add_AgentServiceServicer_to_server
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
+from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
+from tests.fakes.history_rows import rows_in
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.name_server import running_name_server
+from tests.fakes.redis_process import free_port
+from tests.fakes.refusal import refusal_of
+from tests.fakes.running_agent import PATIENCE_SECONDS, until
+from tests.fakes.wire import identity, registration, topic
+
+if TYPE_CHECKING:
+    from pointsman.v1.agent_service_pb2_grpc import AgentServiceAsyncStub
+
+    Call = grpc.aio.UnaryStreamCall[wire.DrainRequest, wire.DrainResponse]
+
+ADDR = "10.0.0.1:10911"
+OWN = OwnState(
+    0, TopicSet.from_content([], state_version=3), Verdict(ProbeStatus.PASSING, "answers", "run-1", Role.MASTER)
+)
+
+
+@dataclass
+class Rig:
+    """An agent's drain with everything beside it in the hands of the test."""
+
+    name_servers: list[NameServerApp]
+    channels: list[grpc.aio.Channel]
+    own: OwnState = OWN
+    more_name_servers: list[str] = field(default_factory=list)
+    rate: float | None = 0.0
+    generations: list[int] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
+    on_stop_groups: Callable[[], None] = lambda: None
+    hold_groups: asyncio.Event | None = None
+    hold_leave: asyncio.Event | None = None
+    hold_rate: asyncio.Event | None = None
+
+    def addrs(self) -> list[str]:
+        return [*(each.addr for each in self.name_servers), *self.more_name_servers]
+
+    async def register(self) -> None:
+        for channel in self.channels:
+            response = await RegistrationServiceStub(channel).RegisterBroker(
+                registration(topic("orders"), who=identity(addr=ADDR), incarnation="run-1")
+            )
+            self.generations.append(response.generation)
+
+    async def put_rate(self) -> float | None:
+        if self.hold_rate is not None:
+            await self.hold_rate.wait()
+        return self.rate
+
+    async def stop_groups(self) -> None:
+        self.on_stop_groups()
+        self.groups.append("stopped")
+        if self.hold_groups is not None:
+            await self.hold_groups.wait()
+
+    async def serve_groups(self) -> None:
+        self.groups.append("served")
+
+    async def unregister(self) -> Mapping[str, Answer]:
+        if self.hold_leave is not None:
+            await self.hold_leave.wait()
+        said = {}
+        for app, channel, generation in zip(self.name_servers, self.channels, self.generations, strict=True):
+            response = await RegistrationServiceStub(channel).UnregisterBroker(
+                registration_wire.UnregisterBrokerRequest(
+                    identity=identity(addr=ADDR),
+                    generation=generation,
+                    reason=registration_wire.UNREGISTER_REASON_DRAIN,
+                )
+            )
+            said[app.addr] = Answer(
+                response.status == registration_wire.UNREGISTER_STATUS_UNREGISTERED, str(response.status)
+            )
+        return said
+
+    async def write_perms(self) -> list[int | None]:
+        """The permission of the topic on each name server; None where it is not routed."""
+        perms: list[int | None] = []
+        for channel in self.channels:
+            try:
+                response = await RouteServiceStub(channel).GetTopicRoute(GetTopicRouteRequest(topic="orders"))
+                perms.append(response.route.queue_datas[0].perm)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.NOT_FOUND:
+                    raise
+                perms.append(None)
+        return perms
+
+
+@dataclass
+class Served:
+    rig: Rig
+    drainer: Drainer
+    channel: grpc.aio.Channel
+
+    @property
+    def stub(self) -> AgentServiceAsyncStub:
+        return AgentServiceStub(self.channel)
+
+    async def drained(self, **request: object) -> list[tuple[str, str]]:
+        """Drain to the end, and say each step with its state, RUNNING left out."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return [said(news) async for news in self.stub.Drain(wire.DrainRequest(**request)) if not runs(news)]  # type: ignore[arg-type]  # whatever the test sets
+
+
+def said(news: wire.DrainResponse) -> tuple[str, str]:
+    step = wire.DrainStep.Name(news.step).removeprefix("DRAIN_STEP_")
+    return step, wire.DrainStepState.Name(news.state).removeprefix("DRAIN_STEP_STATE_")
+
+
+def runs(news: wire.DrainResponse) -> bool:
+    return news.state == wire.DRAIN_STEP_STATE_RUNNING
+
+
+@asynccontextmanager
+async def served(clock: ManualClock, *, name_servers: int = 1) -> AsyncIterator[Served]:
+    """Serve a drain beside ``name_servers`` real ones that hold the broker."""
+    async with AsyncExitStack() as stack:
+        apps = [await stack.enter_async_context(running_name_server()) for _ in range(name_servers)]
+        channels = [await stack.enter_async_context(grpc.aio.insecure_channel(app.addr)) for app in apps]
+        rig = Rig(apps, channels)
+        await rig.register()
+        permissions = WritePermissions(cluster="c1", broker_name="a", agent_addr="10.0.0.1:9880", timeout=1.0)
+        agent = DrainedAgent(
+            is_master=lambda: rig.own.broker_id == 0,
+            name_servers=rig.addrs,
+            put_rate=rig.put_rate,
+            stop_groups=rig.stop_groups,
+            serve_groups=rig.serve_groups,
+            unregister=rig.unregister,
+        )
+        drainer = Drainer(agent, permissions, clock=clock)
+        facts = AgentFacts(version="1.0", cluster="c1", broker_name="a", addr=ADDR, own=rig.own)
+        server = grpc.aio.server()
+        add_AgentServiceServicer_to_server(
+            AgentService(
+                drainer,
+                facts=lambda: replace(facts, own=rig.own, standings=dict.fromkeys(rig.addrs(), ("registered", ""))),
+                clock=clock,
+            ),
+            server,
+        )
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                yield Served(rig, drainer, channel)
+        finally:
+            await drainer.close(seconds=PATIENCE_SECONDS)
+            await server.stop(None)
+
+
+async def test_a_drain_wipes_waits_stops_groups_and_unregisters_everywhere(clock: ManualClock) -> None:
+    async with served(clock, name_servers=2) as agent:
+        assert await agent.drained(quiet=Duration(seconds=0)) == [
+            ("WIPE_WRITE_PERM", "DONE"),
+            ("WAIT_FOR_PRODUCERS", "DONE"),
+            ("STOP_GROUPS", "DONE"),
+            ("UNREGISTER", "DONE"),
+        ]
+        assert await agent.rig.write_perms() == [None, None]
+        assert agent.rig.groups == ["stopped"]
+        assert agent.drainer.state == "drained"
+
+
+async def test_producers_are_sent_away_before_they_are_waited_for(clock: ManualClock) -> None:
+    async with served(clock) as agent:
+        agent.rig.rate = 12.5
+        call = agent.stub.Drain(wire.DrainRequest(by="alice"))
+        news = [await next_news(call) for _ in range(4)]
+        assert [said(each) for each in news] == [
+            ("WIPE_WRITE_PERM", "RUNNING"),
+            ("WIPE_WRITE_PERM", "DONE"),
+            ("WAIT_FOR_PRODUCERS", "RUNNING"),
+            ("WAIT_FOR_PRODUCERS", "RUNNING"),
+        ]
+        assert news[3].detail == "12.5 messages/s are written"
+        assert [(each.addr, each.done) for each in news[1].name_servers] == [(agent.rig.addrs()[0], True)]
+        assert await agent.rig.write_perms() == [4]
+        assert agent.rig.groups == []
+
+        agent.rig.rate = 0.0
+        await clock.advance(4.0)
+        assert said(await next_news(call)) == ("WAIT_FOR_PRODUCERS", "DONE")
+        assert agent.drainer.state in {"draining", "drained"}
+        assert said((await left_over(call))[-1]) == ("UNREGISTER", "DONE")
+
+
+async def test_producers_that_never_go_hold_a_drain_no_longer_than_asked_for(clock: ManualClock) -> None:
+    async with served(clock) as agent:
+        agent.rig.rate = 1.0
+        draining = asyncio.create_task(agent.drained(producers_timeout=Duration(seconds=20)))
+        await until(lambda: agent.drainer.state == "draining")
+        await until(lambda: bool(clock._sleepers))
+        await clock.advance(19.9)
+        assert agent.rig.groups == []
+        await clock.advance(0.2)
+
+        assert ("WAIT_FOR_PRODUCERS", "TIMED_OUT") in await draining
+
+
+async def test_a_replica_that_is_drained_leaves_its_master_writable(clock: ManualClock) -> None:
+    async with served(clock) as agent:
+        agent.rig.own = replace(OWN, configured_id=1)
+        # The broker of the rig is the master of the name that this replica would wipe.
+        agent.rig.hold_leave = asyncio.Event()
+        draining = asyncio.create_task(agent.drained())
+        await until(lambda: agent.rig.groups == ["stopped"])
+
+        assert await agent.rig.write_perms() == [6]
+        agent.rig.hold_leave.set()
+        assert (await draining)[:2] == [("WIPE_WRITE_PERM", "SKIPPED"), ("WAIT_FOR_PRODUCERS", "SKIPPED")]
+
+
+async def test_a_caller_who_goes_away_aborts_the_drain_and_writes_are_back(clock: ManualClock) -> None:
+    async with served(clock, name_servers=2) as agent:
+        agent.rig.rate = 1.0
+        call = agent.stub.Drain(wire.DrainRequest())
+        while said(await next_news(call)) != ("WAIT_FOR_PRODUCERS", "RUNNING"):
+            pass
+        assert await agent.rig.write_perms() == [4, 4]
+
+        call.cancel()
+        await until(lambda: agent.drainer.state == "")
+
+        assert await agent.rig.write_perms() == [6, 6]
+        assert agent.rig.groups == []
+
+
+async def test_an_abort_while_groups_stop_serves_them_again(clock: ManualClock) -> None:
+    async with served(clock) as agent:
+        agent.rig.hold_groups = asyncio.Event()
+        call = agent.stub.Drain(wire.DrainRequest(quiet=Duration(seconds=0)))
+        while said(await next_news(call)) != ("STOP_GROUPS", "RUNNING"):
+            pass
+        await until(lambda: agent.rig.groups == ["stopped"])
+
+        call.cancel()
+        await until(lambda: agent.drainer.state == "")
+
+        assert agent.rig.groups == ["stopped", "served"]
+        assert await agent.rig.write_perms() == [6]
+
+
+async def test_an_abort_gives_back_no_permission_that_an_operator_had_wiped_before(clock: ManualClock) -> None:
+    async with served(clock) as agent:
+        wipe = SetWritePermRequest(cluster="c1", broker_name="a", writable=False, by="bob")
+        await AdminServiceStub(agent.rig.channels[0]).SetWritePerm(wipe)
+        agent.rig.rate = 1.0
+        call = agent.stub.Drain(wire.DrainRequest())
+        while said(await next_news(call)) != ("WAIT_FOR_PRODUCERS", "RUNNING"):
+            pass
+
+        call.cancel()
+        await until(lambda: agent.drainer.state == "")
+
+        assert await agent.rig.write_perms() == [4]
+
+
+async def test_a_caller_who_goes_away_during_the_last_step_stops_nothing(clock: ManualClock) -> None:
+    async with served(clock) as agent:
+        agent.rig.hold_leave = asyncio.Event()
+        call = agent.stub.Drain(wire.DrainRequest(quiet=Duration(seconds=0)))
+        while said(await next_news(call)) != ("UNREGISTER", "RUNNING"):
+            pass
+        call.cancel()
+        agent.rig.hold_leave.set()
+        await until(lambda: agent.drainer.state == "drained")
+
+        assert await agent.rig.write_perms() == [None]
+
+
+async def test_the_stop_of_the_agent_undoes_a_drain_that_has_not_come_to_its_end(clock: ManualClock) -> None:
+    async with served(clock) as agent:
+        agent.rig.rate = 1.0
+        call = agent.stub.Drain(wire.DrainRequest())
+        while said(await next_news(call)) != ("WAIT_FOR_PRODUCERS", "RUNNING"):
+            pass
+
+        await agent.drainer.close(seconds=PATIENCE_SECONDS)
+
+        assert await agent.rig.write_perms() == [6]
+        left = [said(news) for news in await left_over(call)]
+        assert left[-1] == ("UNDO", "DONE")
+
+
+async def test_a_drain_that_no_name_server_takes_changes_nothing_and_says_so(clock: ManualClock) -> None:
+    async with served(clock, name_servers=0) as agent:
+        agent.rig.more_name_servers = [f"127.0.0.1:{free_port()}"]
+        call = agent.stub.Drain(wire.DrainRequest())
+        news = await left_over(call)
+
+    assert await call.code() is grpc.StatusCode.UNAVAILABLE
+    assert [said(each) for each in news if not runs(each)] == [("WIPE_WRITE_PERM", "FAILED"), ("UNDO", "FAILED")]
+    assert not news[1].name_servers[0].done
+    assert news[1].name_servers[0].answer.startswith("UNAVAILABLE")
+    assert agent.rig.groups == []
+
+
+async def test_one_name_server_that_is_away_is_named_and_does_not_hold_the_drain(clock: ManualClock) -> None:
+    async with served(clock) as agent:
+        away = f"127.0.0.1:{free_port()}"
+        agent.rig.more_name_servers = [away]
+        call = agent.stub.Drain(wire.DrainRequest(quiet=Duration(seconds=0)))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            news = [each async for each in call]
+
+    assert said(news[1]) == ("WIPE_WRITE_PERM", "FAILED")
+    assert away in news[1].detail
+    assert said(news[-1]) == ("UNREGISTER", "DONE")
+
+
+async def test_a_second_drain_is_refused_while_the_first_runs_and_a_drained_broker_says_so_again(
+    clock: ManualClock,
+) -> None:
+    async with served(clock) as agent:
+        agent.rig.rate = 1.0
+        first = agent.stub.Drain(wire.DrainRequest(by="alice"))
+        while said(await next_news(first)) != ("WAIT_FOR_PRODUCERS", "RUNNING"):
+            pass
+        refusal = await refusal_of(agent.drained(by="bob"))
+        assert refusal.status is grpc.StatusCode.FAILED_PRECONDITION
+        assert "alice" in refusal.message
+        assert agent.drainer.state == "draining"
+
+        agent.rig.rate = 0.0
+        await clock.advance(5.0)
+        assert said((await left_over(first))[-1]) == ("UNREGISTER", "DONE")
+        assert (await agent.drained())[-1] == ("UNREGISTER", "DONE")
+        assert agent.rig.groups == ["stopped"]
+
+
+async def test_a_fault_of_what_serves_groups_is_undone_and_told_as_our_own(clock: ManualClock) -> None:
+    def fail() -> None:
+        raise RuntimeError("no such luck")
+
+    async with served(clock) as agent:
+        agent.rig.on_stop_groups = fail
+        refusal = await refusal_of(agent.drained(quiet=Duration(seconds=0)))
+
+        assert refusal.status is grpc.StatusCode.INTERNAL
+        assert "no such luck" not in refusal.message
+        assert await agent.rig.write_perms() == [6]
+
+
+@pytest.mark.parametrize(
+    ("request_", "fields"),
+    [
+        (wire.DrainRequest(quiet=Duration(seconds=-1)), ["quiet"]),
+        (wire.DrainRequest(quiet=Duration(seconds=301)), ["quiet"]),
+        (wire.DrainRequest(producers_timeout=Duration(seconds=3_601)), ["producers_timeout"]),
+        (wire.DrainRequest(by="x" * 129), ["by"]),
+        (wire.DrainRequest(by="a\nb", quiet=Duration(seconds=999)), ["quiet", "by"]),
+    ],
+)
+async def test_bounds_that_cannot_be_are_refused_by_name(
+    clock: ManualClock, request_: wire.DrainRequest, fields: list[str]
+) -> None:
+    async with served(clock) as agent:
+        refusal = await refusal_of(left_over(agent.stub.Drain(request_)))
+
+        assert refusal.status is grpc.StatusCode.INVALID_ARGUMENT
+        assert refusal.fields == fields
+        assert await agent.rig.write_perms() == [6]
+
+
+async def test_the_agent_tells_what_it_is_and_how_it_stands(clock: ManualClock) -> None:
+    async with served(clock) as agent:
+        agent.rig.own = replace(
+            OWN, replica_id=2, verdict=replace(OWN.verdict, master_epoch=4, warnings=("does not persist",))
+        )
+        await clock.advance(61.0)
+
+        info = await agent.stub.GetAgentInfo(wire.GetAgentInfoRequest())
+
+    assert (info.version, info.role, info.incarnation) == ("1.0", "master", "run-1")
+    assert (info.identity.broker_id, info.identity.addr) == (0, ADDR)
+    assert info.data_version.state_version == 7
+    assert list(info.warnings) == ["does not persist"]
+    assert [(each.addr, each.standing) for each in info.name_servers] == [(agent.rig.addrs()[0], "registered")]
+    assert info.uptime.seconds == 61
+    assert info.drain == ""
+
+
+async def test_the_agent_names_no_position_while_the_broker_has_not_said_what_it_is(clock: ManualClock) -> None:
+    async with served(clock) as agent:
+        agent.rig.own = replace(OWN, replica_id=2, verdict=Verdict())
+
+        info = await agent.stub.GetAgentInfo(wire.GetAgentInfoRequest())
+
+    assert not info.HasField("identity")
+    assert info.role == "unknown"
+
+
+async def next_news(call: Call) -> wire.DrainResponse:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        news = await call.read()
+    assert isinstance(news, wire.DrainResponse), "the drain ended"
+    return news
+
+
+async def left_over(call: Call) -> list[wire.DrainResponse]:
+    """What is still to be read; the status that it ends with is only looked at by callers who want it."""
+    news: list[wire.DrainResponse] = []
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        try:
+            while (each := await call.read()) is not grpc.aio.EOF:
+                assert isinstance(each, wire.DrainResponse)
+                news.append(each)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
+    return news
+
+
+async def test_a_loop_whose_broker_is_drained_leaves_with_that_reason(tmp_path: Path) -> None:
+    async with running_name_server(history=tmp_path) as app:
+        own = Watched(OWN)
+        loop = RegistrationLoop(
+            app.addr,
+            profile=BrokerProfile(cluster="c1", broker_name="a", addr=ADDR),
+            own=own,
+            clock=SystemClock(),
+            metrics=AgentMetrics(version="test"),
+            timeouts=Timeouts(),
+        )
+        running = asyncio.create_task(loop.run())
+        await until(lambda: loop.report.standing is Standing.REGISTERED)
+
+        own.set(replace(own.value, leave=Leave.DRAIN))
+
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await running
+        await until(lambda: any(row["event"] == "UNREGISTERED" for row in rows_in(tmp_path)))
+    (left,) = [row for row in rows_in(tmp_path) if row["event"] == "UNREGISTERED"]
+    assert left["reason"] == "DRAIN"
+
+
+QUEUES = [QueueKey("orders", 0), QueueKey("orders", 1)]
+
+
+class ScriptedEnds:
+    """Ends that the test sets; None cannot be asked."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[QueueKey, int] | None = dict.fromkeys(QUEUES, 0)
+        self.asked: list[Collection[QueueKey]] = []
+
+    async def ends(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, QueueEnd]:
+        raise NotImplementedError
+
+    async def max_offsets(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, int]:
+        self.asked.append(queues)
+        if self.offsets is None:
+            raise QueueEndsError("not now")
+        return self.offsets
+
+
+async def test_the_put_rate_is_what_was_written_between_two_looks(clock: ManualClock) -> None:
+    ends = ScriptedEnds()
+    topics = TopicSet.from_content([TopicConfig("orders", 4, 2, 6)], state_version=0)
+    rate = PutRate(ends, topics=lambda: topics, clock=clock)
+
+    assert await rate.look() is None
+    ends.offsets = {QUEUES[0]: 6, QUEUES[1]: 4}
+    await clock.advance(2.0)
+    assert await rate.look() == 5.0
+    await clock.advance(1.0)
+    assert await rate.look() == 0.0
+    assert [list(asked) for asked in ends.asked] == [QUEUES] * 3
+
+
+async def test_a_queue_that_appears_or_begins_anew_counts_with_nothing(clock: ManualClock) -> None:
+    ends = ScriptedEnds()
+    rate = PutRate(ends, topics=lambda: OWN.topics, clock=clock)
+    ends.offsets = {QUEUES[0]: 100}
+    await rate.look()
+    await clock.advance(1.0)
+    ends.offsets = {QUEUES[0]: 3, QUEUES[1]: 1_000}
+
+    assert await rate.look() == 0.0
+
+
+async def test_the_put_rate_is_not_known_where_the_broker_does_not_tell(clock: ManualClock) -> None:
+    ends = ScriptedEnds()
+    rate = PutRate(ends, topics=lambda: OWN.topics, clock=clock)
+    await rate.look()
+    await clock.advance(1.0)
+    ends.offsets = None
+    assert await rate.look() is None
+    ends.offsets = {}
+    assert await rate.look() is None
+
+
+async def test_a_put_rate_that_never_comes_is_not_waited_for(clock: ManualClock) -> None:
+    async with served(clock) as agent:
+        agent.rig.hold_rate = asyncio.Event()
+        draining = asyncio.create_task(agent.drained(producers_timeout=Duration(seconds=5)))
+        await until(lambda: bool(clock._sleepers))
+        await clock.advance(20.0)
+
+        assert ("WAIT_FOR_PRODUCERS", "TIMED_OUT") in await draining

@@ -1,0 +1,295 @@
+"""KeepMembership and LeaveGroups over real gRPC: who is in a group, by whose word, until when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+
+from broker_agent.core.group_rules import GroupRules
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from tests.fakes.group_agent import Consumer, GroupAgent, ending_of, group_agent, reads, soon
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.refusal import refusal_of
+
+OK, TAKEN_OVER = wire.MEMBERSHIP_STATUS_OK, wire.MEMBERSHIP_STATUS_TAKEN_OVER
+KEEP = "/pointsman.v1.ConsumerGroupService/KeepMembership"
+
+
+@pytest.fixture
+async def agent(clock: ManualClock) -> AsyncIterator[GroupAgent]:
+    async with group_agent(clock=clock) as agent:
+        yield agent
+
+
+def ids(agent: GroupAgent, group: str = "g") -> list[str]:
+    return [each.client_id for each in agent.groups.core.members(group)]
+
+
+async def test_a_client_is_in_the_groups_that_its_last_beat_named(agent: GroupAgent) -> None:
+    consumer = Consumer(agent.addr, "10.0.0.1@a")
+    answer = await consumer.beat(reads("g"), reads("h"))
+    assert (answer.status, answer.expiry.seconds, list(answer.conflicting_groups)) == (OK, 120, [])
+    assert agent.groups.core.names() == ["g", "h"]
+    await consumer.beat(reads("h"))
+    assert agent.groups.core.names() == ["h"]
+    await consumer.crash()
+
+
+async def test_a_crash_takes_a_client_out_after_the_grace_and_not_before(agent: GroupAgent, clock: ManualClock) -> None:
+    stays, crashes = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
+    await stays.beat(reads("g"))
+    await crashes.beat(reads("g"))
+    await crashes.crash()
+    await soon(lambda: not agent.groups.core.members("g")[1].is_connected)
+    await clock.advance(1.9)
+    assert ids(agent) == ["10.0.0.1@a", "10.0.0.2@b"]
+    await clock.advance(0.1)
+    assert ids(agent) == ["10.0.0.1@a"]
+    await stays.crash()
+
+
+async def test_a_client_that_comes_back_within_the_grace_was_never_away(agent: GroupAgent, clock: ManualClock) -> None:
+    consumer = Consumer(agent.addr, "10.0.0.1@a")
+    await consumer.beat(reads("g"))
+    counter = agent.groups.core.revision("g")
+    await consumer.crash()
+    await soon(lambda: not agent.groups.core.members("g")[0].is_connected)
+    await clock.advance(1.0)
+    back = Consumer(agent.addr, "10.0.0.1@a")
+    await back.beat(reads("g"))
+    await clock.advance(10.0)
+    assert ids(agent) == ["10.0.0.1@a"]
+    assert agent.groups.core.revision("g") == counter
+    await back.crash()
+
+
+async def test_a_client_that_is_silent_for_longer_than_the_expiry_is_out_although_its_stream_is_open(
+    agent: GroupAgent, clock: ManualClock
+) -> None:
+    consumer = Consumer(agent.addr, "10.0.0.1@a")
+    await consumer.beat(reads("g"))
+    await clock.advance(120.0)
+    assert ids(agent) == ["10.0.0.1@a"]
+    await clock.advance(10.0)
+    assert ids(agent) == []
+    assert (await consumer.beat()).status == OK
+    assert ids(agent) == ["10.0.0.1@a"]
+    await consumer.crash()
+
+
+async def test_a_polite_leave_is_at_once_and_the_stream_that_ends_behind_it_says_nothing(
+    agent: GroupAgent, clock: ManualClock
+) -> None:
+    consumer = Consumer(agent.addr, "10.0.0.1@a")
+    await consumer.beat(reads("g"), reads("h"))
+    assert await consumer.leave("h", "unknown") == ["h"]
+    assert ids(agent, "h") == []
+    assert await consumer.leave() == ["g"]
+    assert await consumer.leave() == []
+    assert ids(agent) == []
+    await consumer.crash()
+    await soon(lambda: not agent.groups._streams)
+    await clock.advance(5.0)
+    assert agent.groups.tallies.removals == {
+        cause: int(cause.value == "left") * 2 for cause in agent.groups.tallies.removals
+    }
+
+
+async def test_the_same_bytes_after_a_leave_join_again(agent: GroupAgent) -> None:
+    consumer = Consumer(agent.addr, "10.0.0.1@a")
+    await consumer.beat(reads("g"))
+    await consumer.leave()
+    await consumer.beat()
+    assert ids(agent) == ["10.0.0.1@a"]
+    await consumer.leave("g")
+    await consumer.beat()
+    assert ids(agent) == ["10.0.0.1@a"]
+    await consumer.crash()
+
+
+async def test_the_later_of_two_streams_holds_the_client_and_the_older_is_told(
+    agent: GroupAgent, clock: ManualClock
+) -> None:
+    older, newer = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
+    await older.beat(reads("g"))
+    assert (await newer.beat(reads("g"))).status == OK
+    # Told without having asked, and whatever it says from now on changes nothing.
+    assert (await older.answer()).status == TAKEN_OVER
+    for _ in range(2):
+        assert (await older.beat(reads("h"))).status == TAKEN_OVER
+    await older.crash()
+    await clock.advance(60.0)
+    assert ids(agent) == ["10.0.0.1@a"]
+    assert agent.groups.core.names() == ["g"]
+    assert agent.groups.tallies.takeovers == 1
+    await newer.crash()
+
+
+async def test_a_stream_that_was_taken_over_does_not_come_back_when_the_later_one_is_gone(
+    agent: GroupAgent, clock: ManualClock
+) -> None:
+    older, newer = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
+    await older.beat(reads("g"))
+    await newer.beat(reads("g"))
+    await older.answer()
+    await newer.crash()
+    await soon(lambda: not agent.groups.core.members("g")[0].is_connected)
+    await clock.advance(2.0)
+    assert (await older.beat()).status == TAKEN_OVER
+    assert ids(agent) == []
+    await older.crash()
+
+
+async def test_members_that_read_something_else_are_reported_and_nothing_flips(agent: GroupAgent) -> None:
+    first, second = Consumer(agent.addr, "10.0.0.2@first"), Consumer(agent.addr, "10.0.0.1@second")
+    await first.beat(reads("g", "orders", tags="b||a"), reads("h"))
+    assert list((await second.beat(reads("g", "orders", tags=" a || b "))).conflicting_groups) == []
+    for _ in range(2):
+        assert list((await second.beat(reads("g", "orders", "refunds"))).conflicting_groups) == ["g"]
+        assert list((await first.beat()).conflicting_groups) == ["g"]
+    members = {each.client_id: each for each in (await first.stub.GetGroup(wire.GetGroupRequest(group="g"))).members}
+    assert {client_id: each.is_conflicting for client_id, each in members.items()} == {
+        "10.0.0.1@second": True,
+        "10.0.0.2@first": False,
+    }
+    assert list((await second.beat(reads("g", "orders", tags="a || b"))).conflicting_groups) == []
+    assert list((await first.beat()).conflicting_groups) == []
+    for consumer in (first, second):
+        await consumer.crash()
+
+
+async def test_members_of_a_broadcasting_group_may_read_what_they_like(agent: GroupAgent) -> None:
+    first, second = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
+    broadcasting = wire.MESSAGE_MODEL_BROADCASTING
+    await first.beat(reads("g", "orders", model=broadcasting))
+    assert list((await second.beat(reads("g", "refunds", model=broadcasting))).conflicting_groups) == []
+    assert list((await second.beat(reads("g", "orders"))).conflicting_groups) == ["g"]
+    for consumer in (first, second):
+        await consumer.crash()
+
+
+@pytest.mark.parametrize(
+    ("request_", "fields"),
+    [
+        pytest.param(wire.KeepMembershipRequest(), ["client_id"], id="empty"),
+        pytest.param(wire.KeepMembershipRequest(client_id="10.0.0.1"), ["client_id"], id="id-without-instance"),
+        pytest.param(wire.KeepMembershipRequest(client_id="a@" + "b" * 254), ["client_id"], id="id-too-long"),
+        pytest.param(wire.KeepMembershipRequest(client_id="a b@c"), ["client_id"], id="id-with-a-space"),
+        pytest.param(wire.KeepMembershipRequest(client_id="ä@c"), ["client_id"], id="id-not-ascii"),
+        pytest.param(
+            wire.KeepMembershipRequest(client_id="a@b", groups=[wire.GroupSubscription(group="a.b")]),
+            ["groups[0].group", "groups[0].consume_type", "groups[0].message_model"],
+            id="group-of-nothing",
+        ),
+        pytest.param(
+            wire.KeepMembershipRequest(client_id="a@b", groups=[reads("g"), reads("g")]),
+            ["groups[1].group"],
+            id="group-twice",
+        ),
+        pytest.param(
+            wire.KeepMembershipRequest(client_id="a@b", groups=[reads(f"g{i}") for i in range(65)]),
+            ["groups"],
+            id="too-many-groups",
+        ),
+        pytest.param(
+            wire.KeepMembershipRequest(client_id="a@b", groups=[reads("g", *(f"t{i}" for i in range(257)))]),
+            ["groups[0].subscriptions"],
+            id="too-many-topics",
+        ),
+        pytest.param(
+            wire.KeepMembershipRequest(client_id="a@b", groups=[reads("g", "t", "t")]),
+            ["groups[0].subscriptions[1].topic"],
+            id="topic-twice",
+        ),
+        pytest.param(
+            wire.KeepMembershipRequest(client_id="a@b", groups=[reads("g", "no/name", tags="a | b")]),
+            ["groups[0].subscriptions[0].topic", "groups[0].subscriptions[0].expression"],
+            id="topic-and-tags",
+        ),
+    ],
+)
+async def test_a_beat_that_cannot_be_is_refused_by_field_and_changes_nothing(
+    agent: GroupAgent, request_: wire.KeepMembershipRequest, fields: list[str]
+) -> None:
+    consumer = Consumer(agent.addr, "10.0.0.1@a")
+    await consumer.stream.write(request_)
+    refusal = await refusal_of(consumer.stream.read())
+    assert (refusal.status, refusal.details.code) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST")
+    assert refusal.fields == fields
+    assert agent.groups.core.client_count == 0
+    await consumer.crash()
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        pytest.param(b"\xff\xff", id="no-message"),
+        pytest.param(
+            wire.KeepMembershipRequest(client_id="10.0.0.1@other").SerializeToString(), id="another-client-id"
+        ),
+    ],
+)
+async def test_a_stream_that_we_end_for_a_bad_beat_leaves_its_client_to_silence(
+    agent: GroupAgent, clock: ManualClock, nonsense: bytes
+) -> None:
+    async with grpc.aio.insecure_channel(agent.addr) as channel:
+        call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(KEEP)()
+        await call.write(wire.KeepMembershipRequest(client_id="10.0.0.1@a", groups=[reads("g")]).SerializeToString())
+        await call.read()
+        await call.write(nonsense)
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    await clock.advance(60.0)
+    assert ids(agent) == ["10.0.0.1@a"]
+    await clock.advance(75.0)
+    assert ids(agent) == []
+
+
+async def test_bounds_refuse_the_newcomer_and_spare_who_is_there(clock: ManualClock) -> None:
+    rules = GroupRules(warm_up=0.0, max_clients=1, max_groups=2)
+    async with group_agent(clock=clock, rules=rules) as agent:
+        held = Consumer(agent.addr, "10.0.0.1@a")
+        await held.beat(reads("g"), reads("h"))
+        newcomer = Consumer(agent.addr, "10.0.0.2@b")
+        await newcomer.stream.write(wire.KeepMembershipRequest(client_id="10.0.0.2@b"))
+        refusal = await refusal_of(newcomer.stream.read())
+        assert (refusal.status, dict(refusal.details.facts)) == (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            {"limit": "clients", "bound": "1"},
+        )
+        await held.beat(reads("g"), reads("h"))
+        await held.stream.write(
+            wire.KeepMembershipRequest(client_id="10.0.0.1@a", groups=[reads("g"), reads("h"), reads("i")])
+        )
+        refusal = await refusal_of(held.stream.read())
+        assert dict(refusal.details.facts) == {"limit": "groups", "bound": "2"}
+        assert agent.groups.core.names() == ["g", "h"]
+        await asyncio.gather(held.crash(), newcomer.crash())
+
+
+async def test_a_stopping_agent_ends_the_streams_with_a_reason_and_blames_nobody(clock: ManualClock) -> None:
+    async with group_agent(clock=clock) as agent:
+        consumer = Consumer(agent.addr, "10.0.0.1@a")
+        await consumer.beat(reads("g"))
+        await agent.stop()
+        assert await ending_of(consumer.stream) == (grpc.StatusCode.UNAVAILABLE, "NOT_READY")
+        await clock.advance(5.0)
+        assert ids(agent) == ["10.0.0.1@a"]
+        await consumer.crash()
+
+
+async def test_a_pause_of_our_own_removes_nobody(agent: GroupAgent, clock: ManualClock) -> None:
+    beats, crashed = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
+    await beats.beat(reads("g"))
+    await crashed.beat(reads("g"))
+    await clock.advance(25.0)
+    await clock.pause(300.0)
+    assert ids(agent) == ["10.0.0.1@a", "10.0.0.2@b"]
+    # Clients may have hung up because of the pause: they are given the time of a warm-up, here none, to come back.
+    for _ in range(4):
+        await clock.advance(28.0)
+        await beats.beat()
+    assert ids(agent) == ["10.0.0.1@a"]
+    await asyncio.gather(beats.crash(), crashed.crash())

@@ -1,0 +1,315 @@
+"""GetGroup, ListGroups and PinGroup, and the server around the groups: health, metrics, stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client import CollectorRegistry, generate_latest
+
+from broker_agent.core.group_rules import GroupRules, NoticeRules
+from broker_agent.core.membership import MembershipBeat
+from broker_agent.groups import codec, servicer
+from pointsman.service.monitoring import CannotListen
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from tests.fakes.group_agent import Consumer, GroupAgent, group_agent, pin, reads, soon
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.refusal import refusal_of
+
+A, B = "10.0.0.1@a", "10.0.0.2@b"
+
+
+@pytest.fixture
+async def agent(clock: ManualClock) -> AsyncIterator[GroupAgent]:
+    rules = GroupRules(warm_up=0.0, max_groups=8, notices_of={"held": NoticeRules(hold_down=10.0)})
+    async with group_agent(clock=clock, rules=rules) as agent:
+        await clock.advance(0.1)
+        yield agent
+
+
+@pytest.fixture
+async def consumer(agent: GroupAgent) -> AsyncIterator[Consumer]:
+    consumer = Consumer(agent.addr, A)
+    yield consumer
+    await consumer.crash()
+
+
+async def get(consumer: Consumer, group: str) -> wire.GetGroupResponse:
+    return await consumer.stub.GetGroup(wire.GetGroupRequest(group=group))
+
+
+async def counted(agent: GroupAgent, method: str, code: grpc.StatusCode) -> None:
+    """A call is counted when it is over, which its caller may know before us."""
+    await soon(lambda: agent.server.calls.count(method, code) == 1)
+
+
+async def test_one_group_with_its_members_as_operators_see_it(
+    agent: GroupAgent, consumer: Consumer, clock: ManualClock
+) -> None:
+    await consumer.beat(reads("held", "refunds", "orders", tags="b || a", consume_type=wire.CONSUME_TYPE_PULL))
+    joined_at = clock.utc_now()
+    await clock.advance(7.0)
+    other = Consumer(agent.addr, B)
+    await other.beat(reads("held", "refunds", "orders", tags="a||b"))
+    answer = await get(consumer, "held")
+    # Those that wait for a hold-down are members, and yet not shown to the others.
+    assert [each.client_id for each in answer.members] == [A, B]
+    assert list(answer.membership.client_ids) == [A]
+    first = answer.members[0]
+    assert first.peer.startswith("127.0.0.1:")
+    assert (first.consume_type, first.is_connected, first.is_conflicting) == (wire.CONSUME_TYPE_PULL, True, False)
+    assert [(each.topic, each.expression) for each in first.subscriptions] == [
+        ("orders", "a || b"),
+        ("refunds", "a || b"),
+    ]
+    assert (first.silent_for.seconds, answer.members[1].silent_for.seconds) == (7, 0)
+    assert abs(first.joined_at.ToDatetime(joined_at.tzinfo) - joined_at).total_seconds() < 0.01
+    assert (answer.notifies, answer.hold_down.seconds, answer.watchers) == (True, 10, 0)
+    await other.crash()
+
+
+async def test_an_unknown_group_is_not_found_on_a_ready_agent_and_not_yet_known_on_a_warming_one(
+    consumer: Consumer, clock: ManualClock
+) -> None:
+    await consumer.stub.PinGroup(pin("g", [A], seconds=60))
+    refusal = await refusal_of(get(consumer, "g"))
+    assert (refusal.status, refusal.details.code) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND")
+    async with group_agent(clock=clock, rules=GroupRules()) as agent:
+        other = Consumer(agent.addr, B)
+        refusal = await refusal_of(get(other, "g"))
+        assert (refusal.status, refusal.details.facts["state"]) == (grpc.StatusCode.UNAVAILABLE, "warming")
+        await other.crash()
+
+
+async def test_groups_are_listed_in_pages_sorted_by_name(agent: GroupAgent, consumer: Consumer) -> None:
+    await consumer.beat(*(reads(f"g{i}", "orders", "a") for i in (3, 1, 2)))
+    other = Consumer(agent.addr, B)
+    await other.beat(reads("g1", "refunds"))
+    await consumer.stub.PinGroup(pin("g2", [A], seconds=60))
+    await consumer.stub.PinGroup(pin("nobody", [A], seconds=60))
+    first = await consumer.stub.ListGroups(wire.ListGroupsRequest(page_size=2))
+    assert [each.group for each in first.groups] == ["g1", "g2"]
+    assert (first.groups[0].members, list(first.groups[0].topics), first.groups[0].is_conflicting) == (
+        2,
+        ["a", "orders", "refunds"],
+        True,
+    )
+    assert [each.is_pinned for each in first.groups] == [False, True]
+    assert first.state == wire.GROUP_STATE_READY
+    rest = await consumer.stub.ListGroups(wire.ListGroupsRequest(page_size=2, page_token=first.next_page_token))
+    assert [each.group for each in rest.groups] == ["g3"]
+    assert rest.next_page_token == ""
+    await other.crash()
+
+
+async def test_a_page_that_cannot_be_is_refused_by_field(consumer: Consumer) -> None:
+    refusal = await refusal_of(consumer.stub.ListGroups(wire.ListGroupsRequest(page_size=1_001, page_token="no/name")))
+    assert (refusal.status, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["page_size", "page_token"])
+
+
+async def test_a_pin_may_be_set_before_anybody_is_there_and_be_ended(consumer: Consumer) -> None:
+    answer = await consumer.stub.PinGroup(pin("g", ["10.0.0.1", B], seconds=60, by="ops"))
+    assert (list(answer.pinned_client_ids), answer.HasField("until")) == ([], True)
+    await consumer.beat(reads("g"))
+    assert list((await get(consumer, "g")).membership.pinned_client_ids) == [A]
+    answer = await consumer.stub.PinGroup(pin("g", [], by="ops"))
+    assert (list(answer.pinned_client_ids), answer.HasField("until")) == ([], False)
+    assert list((await get(consumer, "g")).membership.pinned_client_ids) == []
+
+
+@pytest.mark.parametrize(
+    ("order", "fields"),
+    [
+        pytest.param(pin("", [A], seconds=1), ["group"], id="no-group"),
+        pytest.param(pin("g", [A]), ["duration"], id="no-duration"),
+        pytest.param(pin("g", [A], seconds=0), ["duration"], id="no-time"),
+        pytest.param(pin("g", [A], seconds=-5), ["duration"], id="the-past"),
+        pytest.param(pin("g", [A], seconds=7 * 86_400 + 1), ["duration"], id="too-long"),
+        pytest.param(pin("g", [], seconds=5), ["duration"], id="duration-of-an-end"),
+        pytest.param(pin("g", ["a b", "", A, A], seconds=5), ["to[0]", "to[1]", "to[3]"], id="odd-targets"),
+        pytest.param(pin("g", [f"10.0.0.{i}" for i in range(17)], seconds=5), ["to"], id="too-many-targets"),
+        pytest.param(pin("g", [A], seconds=5, by="x\n"), ["by"], id="by"),
+        pytest.param(
+            wire.PinGroupRequest(group="g", to=[A], duration=Duration(seconds=2**62)), ["duration"], id="overflow"
+        ),
+    ],
+)
+async def test_a_pin_that_cannot_be_is_refused_by_field_and_changes_nothing(
+    agent: GroupAgent, consumer: Consumer, order: wire.PinGroupRequest, fields: list[str]
+) -> None:
+    refusal = await refusal_of(consumer.stub.PinGroup(order))
+    assert (refusal.status, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, fields)
+    assert agent.groups.core.pinned_count == 0
+
+
+async def test_pins_count_as_groups(agent: GroupAgent, consumer: Consumer) -> None:
+    for i in range(8):
+        await consumer.stub.PinGroup(pin(f"g{i}", [A], seconds=60))
+    refusal = await refusal_of(consumer.stub.PinGroup(pin("one-more", [A], seconds=60)))
+    assert dict(refusal.details.facts) == {"limit": "groups", "bound": "8"}
+    assert agent.groups.core.pinned_count == 8
+
+
+@pytest.mark.parametrize(
+    ("client_id", "groups", "fields"),
+    [("", [], ["client_id"]), (A, ["g", "a.b"], ["groups[1]"]), (A, ["g"] * 65, ["groups"])],
+)
+async def test_a_leave_that_cannot_be_is_refused_by_field(
+    consumer: Consumer, client_id: str, groups: list[str], fields: list[str]
+) -> None:
+    refusal = await refusal_of(consumer.stub.LeaveGroups(wire.LeaveGroupsRequest(client_id=client_id, groups=groups)))
+    assert (refusal.status, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, fields)
+
+
+async def test_another_host_cannot_leave_for_a_client_whose_stream_is_open(
+    agent: GroupAgent, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await consumer.beat(reads("g"))
+    monkeypatch.setattr(servicer, "readable_peer", lambda _: "10.9.9.9:1")
+    refusal = await refusal_of(consumer.stub.LeaveGroups(wire.LeaveGroupsRequest(client_id=A)))
+    assert (refusal.status, refusal.details.code) == (grpc.StatusCode.FAILED_PRECONDITION, "HELD_BY_OTHER")
+    assert refusal.details.facts["holder"].startswith("127.0.0.1:")
+    await consumer.stream.done_writing()
+    await soon(lambda: agent.groups.core.holder(A) is None)
+    assert await consumer.leave() == ["g"]
+
+
+async def test_bytes_that_are_no_message_are_the_callers_fault(agent: GroupAgent) -> None:
+    async with grpc.aio.insecure_channel(agent.addr) as channel:
+        for method in ("LeaveGroups", "GetGroup", "ListGroups", "PinGroup"):
+            call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                f"/pointsman.v1.ConsumerGroupService/{method}"
+            )
+            refusal = await refusal_of(call(b"\xff\xff"))
+            assert (refusal.status, refusal.details.code) == (grpc.StatusCode.INVALID_ARGUMENT, "UNREADABLE_REQUEST")
+            await counted(agent, method, grpc.StatusCode.INVALID_ARGUMENT)
+
+
+async def test_a_fault_of_our_own_leaves_only_an_id_on_the_wire(
+    agent: GroupAgent, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(_: str) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(agent.groups.core, "members", breaks)
+    refusal = await refusal_of(get(consumer, "g"))
+    assert (refusal.status, refusal.details.code) == (grpc.StatusCode.INTERNAL, "INTERNAL")
+    assert "secret" not in refusal.message
+    await counted(agent, "GetGroup", grpc.StatusCode.INTERNAL)
+
+
+async def test_every_call_of_the_service_has_a_handler(agent: GroupAgent) -> None:
+    methods = [method.name for method in servicer.SERVICE.methods]
+    assert len(methods) == 6
+    async with grpc.aio.insecure_channel(agent.addr) as channel:
+        for method in methods:
+            call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(
+                f"/{servicer.SERVICE.full_name}/{method}"
+            )()
+            await call.write(b"\xff\xff")
+            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_equal_beats_are_read_once(
+    agent: GroupAgent, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    real = codec.beat
+
+    def reading(message: wire.KeepMembershipRequest) -> MembershipBeat:
+        read.append(message.client_id)
+        return real(message)
+
+    monkeypatch.setattr(codec, "beat", reading)
+    for _ in range(5):
+        await consumer.beat(reads("g"))
+    assert read == [A]
+    await consumer.beat(reads("h"))
+    assert read == [A, A]
+    assert sum(agent.groups.tallies.beats.values()) == 6
+
+
+async def test_health_is_said_for_each_service_and_for_all(agent: GroupAgent) -> None:
+    async with grpc.aio.insecure_channel(agent.addr) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        for name in ("", servicer.SERVICE.full_name):
+            answer = await health.Check(health_pb2.HealthCheckRequest(service=name))
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        watch = health.Watch(health_pb2.HealthCheckRequest(service=""))
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        stopping = asyncio.create_task(agent.stop())
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        await stopping
+
+
+async def test_a_stop_waits_for_calls_that_run_and_refuses_new_ones(
+    agent: GroupAgent, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await consumer.beat(reads("g"))
+    entered, go = asyncio.Event(), asyncio.Event()
+    drain = agent.groups.drain
+
+    async def slow_drain() -> None:
+        entered.set()
+        await go.wait()
+        await drain()
+
+    service = agent.server._services[0]
+    monkeypatch.setattr(
+        agent.server, "_services", (type(service)(name=service.name, add_to=service.add_to, drain=slow_drain),)
+    )
+    stopping = asyncio.create_task(agent.stop())
+    await entered.wait()
+    refusal = await refusal_of(get(consumer, "g"))
+    assert (refusal.status, refusal.details.code) == (grpc.StatusCode.UNAVAILABLE, "NOT_READY")
+    go.set()
+    async with asyncio.timeout(5):
+        await stopping
+
+
+async def test_what_dies_in_the_background_is_not_unnoticed(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = GroupAgent(GroupRules(), clock=clock)
+
+    async def dies() -> None:
+        raise RuntimeError("upkeep is gone")
+
+    monkeypatch.setattr(agent.groups._upkeep, "run", dies)
+    await agent.server.start([agent.groups.service()])
+    with pytest.raises(ExceptionGroup):
+        await agent.server.watch_over()
+    await agent.stop()
+
+
+async def test_a_taken_port_is_said_in_one_line(agent: GroupAgent, clock: ManualClock) -> None:
+    other = GroupAgent(GroupRules(), clock=clock)
+    with pytest.raises(CannotListen, match=agent.addr):
+        other.server.bind(agent.addr)
+    # A server that was never started cannot be stopped, and gRPC complains of it when it is collected.
+    await other.server.start([])
+    await other.stop()
+
+
+async def test_metrics_count_what_happens(agent: GroupAgent, consumer: Consumer) -> None:
+    registry = CollectorRegistry()
+    registry.register(agent.groups.collector())
+    registry.register(agent.server.calls)
+    await consumer.beat(reads("g"))
+    await consumer.beat()
+    await consumer.leave()
+    await counted(agent, "LeaveGroups", grpc.StatusCode.OK)
+    page = generate_latest(registry).decode()
+    for line in (
+        'agent_membership_beats_total{answer="ok"} 2.0',
+        'agent_group_removals_total{cause="left"} 1.0',
+        "agent_group_changes_total 2.0",
+        "agent_clients 0.0",
+        "agent_membership_streams 1.0",
+        'agent_rpcs_total{code="OK",method="LeaveGroups"} 1.0',
+    ):
+        assert line in page

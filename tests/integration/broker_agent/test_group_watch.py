@@ -1,0 +1,356 @@
+"""WatchGroup over real gRPC: what members are told, when, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+
+from broker_agent.core.group_rules import GroupRules, NoticeRules
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from tests.fakes.group_agent import BOOT, Consumer, GroupAgent, GroupWatch, group_agent, pin, reads, soon
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.refusal import refusal_of
+
+A, B, C = "10.0.0.1@a", "10.0.0.2@b", "10.0.0.3@c"
+WARMING, READY, DRAINING = wire.GROUP_STATE_WARMING, wire.GROUP_STATE_READY, wire.GROUP_STATE_DRAINING
+MOMENT = 0.05
+"""A little more than the rest between two rounds of notices."""
+
+
+@pytest.fixture
+async def agent(clock: ManualClock) -> AsyncIterator[GroupAgent]:
+    async with group_agent(clock=clock) as agent:
+        await clock.advance(MOMENT)
+        yield agent
+
+
+@pytest.fixture
+async def channel(agent: GroupAgent) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.insecure_channel(agent.addr) as channel:
+        yield channel
+
+
+async def joined(agent: GroupAgent, *client_ids: str, group: str = "g") -> list[Consumer]:
+    consumers = [Consumer(agent.addr, client_id) for client_id in client_ids]
+    for consumer in consumers:
+        await consumer.beat(reads(group))
+    return consumers
+
+
+async def gone(*consumers: Consumer) -> None:
+    await asyncio.gather(*(consumer.crash() for consumer in consumers))
+
+
+async def test_a_watch_begins_with_the_whole_membership_also_of_a_group_that_nobody_is_in(
+    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+) -> None:
+    watch = GroupWatch(channel, "g")
+    first = await watch.news()
+    assert (first.group, first.state, list(first.client_ids)) == ("g", READY, [])
+    assert (first.revision.boot, first.message_model) == (BOOT, wire.MESSAGE_MODEL_UNSPECIFIED)
+    consumers = await joined(agent, A)
+    second = await watch.news()
+    assert list(second.client_ids) == [A]
+    assert second.message_model == wire.MESSAGE_MODEL_CLUSTERING
+    assert second.revision.counter > first.revision.counter
+    await clock.advance(MOMENT)
+    consumers += await joined(agent, B)
+    assert await watch.ids() == [A, B]
+    assert await GroupWatch(channel, "g").ids() == [A, B]
+    await gone(*consumers)
+
+
+async def test_a_polite_leave_reaches_the_last_member_within_a_second(
+    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+) -> None:
+    consumers = await joined(agent, A, B, C)
+    watches = [GroupWatch(channel, "g", each.client_id) for each in consumers]
+    for watch in watches:
+        assert await watch.ids() == [A, B, C]
+    # Whatever time the clock still has to pass for it is what members wait for.
+    await consumers[1].leave()
+    telling = asyncio.gather(*(watch.ids() for watch in watches))
+    await clock.advance(0.9)
+    assert await telling == [[A, C]] * 3
+    await gone(*consumers)
+
+
+async def test_a_crash_reaches_the_members_when_the_grace_is_over(
+    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+) -> None:
+    consumers = await joined(agent, A, B)
+    watch = GroupWatch(channel, "g")
+    assert await watch.ids() == [A, B]
+    await consumers[1].crash()
+    await soon(lambda: not agent.groups.core.members("g")[1].is_connected)
+    await clock.advance(2.0)
+    assert await watch.ids() == [A]
+    await gone(consumers[0])
+
+
+async def test_a_member_that_watches_is_not_told_of_what_does_not_change_its_group(
+    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+) -> None:
+    consumers = await joined(agent, A)
+    watch = GroupWatch(channel, "g")
+    await watch.news()
+    sent = agent.groups.watches.sent
+    await consumers[0].beat(reads("g", "orders", "refunds"))
+    others = await joined(agent, B, group="h")
+    await clock.advance(1.0)
+    assert agent.groups.watches.sent == sent
+    await gone(*consumers, *others)
+
+
+def all_are_told(agent: GroupAgent) -> bool:
+    revision = agent.groups.core.revision("g")
+    return all(watcher.told == revision for watcher in agent.groups.watches._watched["g"].watchers)
+
+
+async def rolled(agent: GroupAgent, clock: ManualClock, count: int, *, renamed: bool) -> None:
+    """Restart so many consumers one after the other: away for 3 s, the next one 2 s after that; then let all settle."""
+    consumers = await joined(agent, *(f"10.0.0.{i}@c" for i in range(count)))
+    await clock.advance(30.0)
+    await soon(lambda: all_are_told(agent))
+    sent = agent.groups.watches.sent
+    for i, consumer in enumerate(consumers):
+        await consumer.leave()
+        await consumer.crash()
+        await clock.advance(3.0)
+        consumers[i] = Consumer(agent.addr, f"10.0.0.{i}@{'d' if renamed else 'c'}")
+        await consumers[i].beat(reads("g"))
+        await clock.advance(2.0)
+        if i % 10 == 9:
+            await asyncio.gather(*(each.beat() for each in consumers))
+    await clock.advance(10.0)
+    await soon(lambda: all_are_told(agent))
+    agent.groups.watches.sent -= sent
+    await gone(*consumers)
+
+
+@pytest.mark.parametrize(
+    ("hold_down", "renamed", "most"),
+    [
+        pytest.param(0.0, True, 100, id="none: each leave and each join"),
+        # 50 consumers take 250 s: a window of 10 s begins with the first change after the one before.
+        pytest.param(10.0, True, 26, id="10 s, new client ids"),
+        pytest.param(10.0, False, 0, id="10 s, the same ids: back before anybody was told"),
+    ],
+)
+async def test_fifty_rolling_consumers_give_few_notices_with_a_hold_down(
+    clock: ManualClock, hold_down: float, renamed: bool, most: int
+) -> None:
+    rules = GroupRules(warm_up=0.0, notices=NoticeRules(hold_down=hold_down))
+    async with group_agent(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
+        await clock.advance(MOMENT)
+        watch = GroupWatch(channel, "g")
+        await watch.news()
+        reading = asyncio.create_task(watch.call.read())
+        await rolled(agent, clock, 50, renamed=renamed)
+        reading.cancel()
+        assert most * 0.8 <= agent.groups.watches.sent <= most
+
+
+async def test_a_hold_down_hides_nothing_for_longer_than_it_says_however_much_goes_on(clock: ManualClock) -> None:
+    rules = GroupRules(warm_up=0.0, notices_of={"g": NoticeRules(hold_down=10.0)})
+    async with group_agent(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
+        await clock.advance(MOMENT)
+        watch = GroupWatch(channel, "g")
+        await watch.news()
+        consumers = await joined(agent, A)
+        # Who is alone waits for nobody.
+        assert await watch.ids() == [A]
+        await clock.advance(MOMENT)
+        for i in range(4):
+            consumers += await joined(agent, f"10.0.1.{i}@x")
+            await clock.advance(2.4)
+        assert await GroupWatch(channel, "g").ids() == [A]
+        assert agent.groups.core.held_count == 1
+        await clock.advance(0.5)
+        assert len(await watch.ids()) == 5
+        await gone(*consumers)
+
+
+async def test_watchers_of_a_warming_agent_are_told_when_it_is_ready(clock: ManualClock) -> None:
+    rules = GroupRules(notices=NoticeRules(hold_down=300.0))
+    async with group_agent(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
+        first = await GroupWatch(channel, "quiet").news()
+        assert first.state == WARMING
+        watch, quiet = GroupWatch(channel, "g"), GroupWatch(channel, "quiet")
+        await watch.news()
+        await quiet.news()
+        consumers = await joined(agent, A, B)
+        await clock.advance(29.0)
+        state = agent.groups.core.state
+        assert state.value == "warming"
+        await clock.advance(2.0)
+        while (news := await watch.news()).state == WARMING:
+            pass
+        # READY is a promise: what a hold-down held back is in it.
+        assert (news.state, list(news.client_ids)) == (READY, [A, B])
+        said = await quiet.news()
+        assert (said.state, list(said.client_ids)) == (READY, [])
+        assert said.revision.counter > first.revision.counter
+        await gone(*consumers)
+
+
+async def test_broadcasting_groups_and_those_set_so_are_told_nothing(clock: ManualClock) -> None:
+    rules = GroupRules(warm_up=0.0, notices_of={"mute": NoticeRules(notify=False)})
+    async with group_agent(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
+        await clock.advance(MOMENT)
+        all_hear = wire.MESSAGE_MODEL_BROADCASTING
+        first = Consumer(agent.addr, A)
+        await first.beat(reads("all", model=all_hear), reads("mute"))
+        watches = [GroupWatch(channel, "all"), GroupWatch(channel, "mute")]
+        for watch in watches:
+            assert await watch.ids() == [A]
+        sent = agent.groups.watches.sent
+        second = Consumer(agent.addr, B)
+        await second.beat(reads("all", model=all_hear), reads("mute"))
+        await clock.advance(5.0)
+        assert agent.groups.watches.sent == sent
+        # Who asks is told the truth.
+        assert await GroupWatch(channel, "mute").ids() == [A, B]
+        await gone(first, second)
+
+
+async def test_a_reader_that_does_not_read_gets_the_latest_and_holds_up_nobody(
+    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+) -> None:
+    slow, quick = GroupWatch(channel, "g"), GroupWatch(channel, "g")
+    await slow.news()
+    await quick.news()
+    # Long ids fill what gRPC and the sockets buffer for a stream nobody reads.
+    consumers = await joined(agent, *(f"10.0.{i}.1@{'x' * 230}" for i in range(60)))
+    counter = 0
+    for i in range(40):
+        await clock.advance(MOMENT)
+        await consumers[0].beat(reads("other"))
+        await clock.advance(MOMENT)
+        await consumers[0].beat(reads("g", f"t{i}"))
+        await clock.advance(MOMENT)
+    last = agent.groups.core.revision("g")
+    received = 0
+    while counter != last:
+        counter, before = (await quick.news()).revision.counter, counter
+        assert counter > before
+        received += 1
+    told = [0]
+    while told[-1] != last:
+        told.append((await slow.news()).revision.counter)
+    assert told == sorted(set(told))
+    assert len(told) - 1 <= received + 1
+    await gone(*consumers)
+
+
+async def test_nothing_is_lost_over_a_reconnect(
+    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+) -> None:
+    consumers = await joined(agent, A, B)
+    watch = GroupWatch(channel, "g")
+    before = await watch.news()
+    watch.call.cancel()
+    await soon(lambda: agent.groups.watches.count == 0)
+    await consumers[1].leave()
+    await clock.advance(MOMENT)
+    again = await GroupWatch(channel, "g").news()
+    assert list(again.client_ids) == [A]
+    assert again.revision.boot == before.revision.boot
+    assert again.revision.counter > before.revision.counter
+    await gone(*consumers)
+
+
+async def test_revisions_of_a_group_that_goes_and_comes_back_only_rise(
+    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+) -> None:
+    counters = []
+    for _ in range(3):
+        (consumer,) = await joined(agent, A)
+        counters.append((await GroupWatch(channel, "g").news()).revision.counter)
+        await consumer.leave()
+        await clock.advance(MOMENT)
+        counters.append((await GroupWatch(channel, "g").news()).revision.counter)
+        await consumer.crash()
+    assert counters == sorted(set(counters))
+
+
+async def test_a_pin_is_sent_with_the_membership_and_ends_by_itself(
+    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+) -> None:
+    consumers = await joined(agent, A, B)
+    watch = GroupWatch(channel, "g")
+    assert not (await watch.news()).HasField("pinned_until")
+    await consumers[0].stub.PinGroup(pin("g", ["10.0.0.2"], seconds=60))
+    news = await watch.news()
+    assert list(news.pinned_client_ids) == [B]
+    assert news.pinned_until.ToDatetime().timestamp() == pytest.approx(
+        clock.utc_now().replace(tzinfo=None).timestamp() + 60, abs=1
+    )
+    await clock.advance(59.0)
+    # Whom it names may go; the pin stands for whoever comes back.
+    await consumers[1].leave()
+    news = await watch.news()
+    assert (list(news.client_ids), list(news.pinned_client_ids)) == ([A], [])
+    assert news.HasField("pinned_until")
+    await clock.advance(1.0)
+    assert not (await watch.news()).HasField("pinned_until")
+    await gone(*consumers)
+
+
+async def test_a_stopping_agent_says_so_and_ends_the_watches(clock: ManualClock) -> None:
+    async with group_agent(clock=clock) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
+        await clock.advance(MOMENT)
+        consumers = await joined(agent, A)
+        watch = GroupWatch(channel, "g")
+        await watch.news()
+        # grpc.aio gives a message that came before the status only to who waits for it.
+        last, _ = await asyncio.gather(watch.news(), agent.stop())
+        assert (last.state, list(last.client_ids)) == (DRAINING, [A])
+        assert await watch.ending() == (grpc.StatusCode.UNAVAILABLE, "NOT_READY")
+        await gone(*consumers)
+
+
+async def test_a_stop_does_not_wait_for_a_watcher_that_does_not_read(clock: ManualClock) -> None:
+    async with group_agent(clock=clock) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
+        consumers = await joined(agent, *(f"10.0.{i}.1@{'x' * 230}" for i in range(60)))
+        await clock.advance(MOMENT)
+        watch = GroupWatch(channel, "g")
+        await watch.news()
+        for i in range(40):
+            await consumers[0].beat(reads("g" if i % 2 else "other"))
+            await clock.advance(MOMENT)
+        async with asyncio.timeout(4):
+            await agent.stop()
+        assert agent.groups.watches.count == 0
+        await gone(*consumers)
+
+
+async def test_more_watches_than_the_bound_are_refused(clock: ManualClock) -> None:
+    async with (
+        group_agent(clock=clock, max_watchers=1) as agent,
+        grpc.aio.insecure_channel(agent.addr) as channel,
+    ):
+        watch = GroupWatch(channel, "g")
+        await watch.news()
+        refusal = await refusal_of(GroupWatch(channel, "g").call.read())
+        assert (refusal.status, dict(refusal.details.facts)) == (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            {"limit": "watchers", "bound": "1"},
+        )
+        watch.call.cancel()
+        await soon(lambda: agent.groups.watches.count == 0)
+        assert await GroupWatch(channel, "g").ids() == []
+
+
+@pytest.mark.parametrize(
+    ("group", "client_id", "fields"),
+    [("", "", ["group", "client_id"]), ("g", "nobody", ["client_id"]), ("a b", A, ["group"])],
+)
+async def test_a_watch_that_cannot_be_is_refused_by_field(
+    channel: grpc.aio.Channel, group: str, client_id: str, fields: list[str]
+) -> None:
+    refusal = await refusal_of(GroupWatch(channel, group, client_id).call.read())
+    assert (refusal.status, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, fields)

@@ -1,0 +1,268 @@
+"""The list of name servers from DNS and from a file, and what stands when it cannot be had."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from broker_agent.config import MAX_NAME_SERVERS, NameServersSection
+from broker_agent.name_servers import NameServerSource, NameServerSourceError
+from broker_agent.name_servers.blocking_call import BlockingCall
+from broker_agent.name_servers.configured import build_source
+from broker_agent.name_servers.dns import DnsNameServers
+from broker_agent.name_servers.file import MAX_BYTES, FileNameServers
+from broker_agent.name_servers.follower import NameServerFollower, NameServerListMetrics
+from broker_agent.watched import Watched
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.running_agent import until
+
+GOOD = ("10.0.0.1:9876", "10.0.0.2:9876")
+
+
+class ScriptedResolver:
+    """Answers with ``hosts``, or fails with ``error``; hangs while ``may_answer`` is not set."""
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self.hosts = hosts
+        self.error: Exception | None = None
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.asked = 0
+
+    def __call__(self, host: str) -> Sequence[str]:
+        assert host == "namesrv.example"
+        self.asked += 1
+        self.may_answer.wait(20)
+        if self.error is not None:
+            raise self.error
+        return self.hosts
+
+
+@dataclass
+class Following:
+    """What a test asks of a follower that runs."""
+
+    listed: Watched[tuple[str, ...]]
+    registry: CollectorRegistry
+
+    def reads(self, result: str) -> int:
+        return int(self.registry.get_sample_value("agent_name_server_list_reads_total", {"result": result}) or 0)
+
+    async def has_read(self, times: int, result: str = "ok") -> None:
+        await until(lambda: self.reads(result) == times)
+
+
+@asynccontextmanager
+async def following(source: NameServerSource, clock: ManualClock) -> AsyncIterator[Following]:
+    """Follow a source, each 10 s, for the length of the block."""
+    listed, registry = Watched[tuple[str, ...]](()), CollectorRegistry()
+    follower = NameServerFollower(source, listed, clock=clock, refresh=10.0, metrics=NameServerListMetrics(registry))
+    task = asyncio.create_task(follower.run())
+    try:
+        yield Following(listed, registry)
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def dns(resolver: ScriptedResolver) -> DnsNameServers:
+    return DnsNameServers("namesrv.example:9876", resolve=resolver)
+
+
+# --- DNS -----------------------------------------------------------------------------------------------------------
+
+
+async def test_every_address_of_the_name_is_a_name_server_once_whatever_its_family(clock: ManualClock) -> None:
+    resolver = ScriptedResolver(["10.0.0.2", "fd00::1", "10.0.0.1", "10.0.0.2"])
+    async with following(dns(resolver), clock) as follower:
+        await follower.has_read(1)
+
+    assert follower.listed.value == ("10.0.0.1:9876", "10.0.0.2:9876", "[fd00::1]:9876")
+
+
+async def test_a_changed_answer_is_known_at_the_next_refresh_and_a_turned_one_wakes_nobody(clock: ManualClock) -> None:
+    resolver = ScriptedResolver(["10.0.0.1", "10.0.0.2"])
+    async with following(dns(resolver), clock) as follower:
+        await follower.has_read(1)
+        woken: list[tuple[str, ...]] = []
+        follower.listed.on_change(lambda: woken.append(follower.listed.value))
+
+        resolver.hosts = ["10.0.0.2", "10.0.0.1"]
+        await clock.advance(10)
+        await follower.has_read(2)
+        assert woken == []
+
+        resolver.hosts = ["10.0.0.3"]
+        await clock.advance(9.9)
+        assert resolver.asked == 2
+        await clock.advance(0.1)
+        await follower.has_read(3)
+        assert woken == [("10.0.0.3:9876",)]
+
+
+@pytest.mark.parametrize(
+    ("error", "hosts", "said"),
+    [
+        (OSError(-2, "Name or service not known"), (), "Name or service not known"),
+        (UnicodeError("label too long"), (), "label too long"),
+        (None, (), "the list is empty"),
+        (None, [f"10.0.0.{i}" for i in range(MAX_NAME_SERVERS + 1)], "there are 65, at most 64 are followed"),
+    ],
+    ids=["fails", "no-host-name", "empty", "too-many"],
+)
+async def test_an_answer_that_is_none_keeps_the_last_good_list_and_is_said_once(
+    clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception | None,
+    hosts: Sequence[str],
+    said: str,
+) -> None:
+    resolver = ScriptedResolver(["10.0.0.1", "10.0.0.2"])
+    with caplog.at_level(logging.INFO):
+        async with following(dns(resolver), clock) as follower:
+            await follower.has_read(1)
+            good_hosts, resolver.hosts, resolver.error = resolver.hosts, hosts, error
+            for times in (1, 2, 3):
+                await clock.advance(10)
+                await follower.has_read(times, "failed")
+                assert follower.listed.value == GOOD
+            resolver.hosts, resolver.error = good_hosts, None
+            await clock.advance(10)
+            await follower.has_read(2)
+            assert follower.registry.get_sample_value("agent_name_servers_listed") == 2
+
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert said in warnings[0].facts["reason"]  # type: ignore[attr-defined]  # set by extra=
+    assert warnings[0].facts["kept"] == list(GOOD)  # type: ignore[attr-defined]
+    assert caplog.records[-1].getMessage() == "name servers"
+
+
+async def test_a_resolver_that_hangs_is_given_up_waited_for_again_and_never_asked_twice_at_once(
+    clock: ManualClock,
+) -> None:
+    resolver = ScriptedResolver(["10.0.0.1", "10.0.0.2"])
+    async with following(dns(resolver), clock) as follower:
+        await follower.has_read(1)
+        resolver.may_answer.clear()
+        resolver.hosts = ["10.0.0.3"]
+        await clock.advance(10)
+        for times in (1, 2, 3):
+            await until(lambda: resolver.asked == 2)
+            await clock.advance(5)
+            await follower.has_read(times, "failed")
+            await clock.advance(10)
+        assert resolver.asked == 2
+        assert follower.listed.value == GOOD
+
+        resolver.may_answer.set()
+        await follower.has_read(2)
+        assert set(follower.listed.value) == {"10.0.0.3:9876"}
+
+
+async def test_the_resolver_of_this_machine_is_asked() -> None:
+    assert "127.0.0.1:9876" in DnsNameServers("localhost:9876").read()
+    with pytest.raises(NameServerSourceError, match=r"'no-such-host\.invalid' cannot be resolved: "):
+        DnsNameServers("no-such-host.invalid:9876").read()
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_holds_an_address_a_line_beside_comments_and_empty_lines(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv"
+    path.write_text("# those of rack 1\n10.0.0.1:9876\n\n  [fd00::1]:9876\r\nnamesrv-3.example:9876\n")
+
+    assert FileNameServers(path).read() == ("10.0.0.1:9876", "[fd00::1]:9876", "namesrv-3.example:9876")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"10.0.0.1:9876\n10.0.0.2\n", "namesrv, line 2: '10.0.0.2' must be host:port"),
+        (b"10.0.0.1:9876\n10.0.0.2:98", "namesrv: the last line does not end, so it may be half a line"),
+        (b"10.0.0.1:9876\n\xff\n", "namesrv: is not UTF-8 at byte 14"),
+        (b"\x00" * 100 + b"\n", "namesrv, line 1: '"),
+        (b"#" * (MAX_BYTES + 1), f"namesrv: is longer than {MAX_BYTES} bytes"),
+    ],
+    ids=["faulty", "cut-off", "not-utf-8", "zeros", "long"],
+)
+def test_a_file_with_a_fault_is_not_believed_and_the_fault_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "namesrv"
+    path.write_bytes(content)
+
+    with pytest.raises(NameServerSourceError) as raised:
+        FileNameServers(path).read()
+    assert said in str(raised.value)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    for path, said in ((tmp_path / "pipe", "is no file"), (tmp_path, "directory"), (tmp_path / "gone", "No such")):
+        with pytest.raises(NameServerSourceError, match=said):
+            FileNameServers(path).read()
+
+
+def test_a_file_cut_off_at_any_byte_never_gives_an_address_that_it_did_not_hold(tmp_path: Path) -> None:
+    path, whole = tmp_path / "namesrv", b"10.0.0.1:9876\n# two\n10.0.0.2:9876\n"
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with contextlib.suppress(NameServerSourceError):
+            assert set(FileNameServers(path).read()) < set(GOOD)
+
+
+async def test_a_file_that_changes_is_followed_and_one_that_vanishes_empties_or_breaks_keeps_the_last_good_list(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    path = tmp_path / "namesrv"
+    path.write_text("10.0.0.1:9876\n")
+    async with following(FileNameServers(path), clock) as follower:
+        await follower.has_read(1)
+        path.write_text("10.0.0.2:9876\n10.0.0.1:9876\n10.0.0.2:9876\n")
+        await clock.advance(10)
+        await follower.has_read(2)
+        assert follower.listed.value == GOOD
+
+        path.unlink()
+        for times, content in enumerate([None, "", "# nobody\n", "10.0.0.3:98"], 1):
+            if content is not None:
+                path.write_text(content)
+            await clock.advance(10)
+            await follower.has_read(times, "failed")
+            assert follower.listed.value == GOOD
+
+
+# --- what is configured --------------------------------------------------------------------------------------------
+
+
+def test_the_source_is_as_configured() -> None:
+    assert build_source(NameServersSection(addrs=GOOD)) is None
+    assert isinstance(build_source(NameServersSection(dns="namesrv.example:9876")), DnsNameServers)
+    assert isinstance(build_source(NameServersSection(file="namesrv")), FileNameServers)
+
+
+async def test_a_call_that_fails_says_so_to_whoever_waits_and_the_next_one_is_made_anew() -> None:
+    outcomes = [ValueError("no"), None]
+
+    def call() -> str:
+        outcome = outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+        return "yes"
+
+    blocking = BlockingCall(call, name="test")
+    with pytest.raises(ValueError, match="no"):
+        await blocking.result()
+    assert await blocking.result() == "yes"

@@ -1,0 +1,227 @@
+"""What brings offsets to their store: when, what a failure costs, and what is said of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from broker_agent.core.offsets import OffsetKey, Offsets
+from broker_agent.core.queue import QueueKey
+from broker_agent.offsets.flusher import AT_ONCE, Flusher, OffsetMetrics
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.memory_store import MemoryStore
+
+Q0, Q1 = QueueKey("orders", 0), QueueKey("orders", 1)
+K0, K1 = OffsetKey("g", *Q0), OffsetKey("g", *Q1)
+
+
+@dataclass
+class Flushing:
+    """A flusher with an interval of 5 s, and what stands on its two sides."""
+
+    offsets: Offsets
+    store: MemoryStore
+    flusher: Flusher
+    registry: CollectorRegistry
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run for the length of the block."""
+        running = asyncio.create_task(self.flusher.run())
+        try:
+            yield
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+
+@pytest.fixture
+def flushing(clock: ManualClock) -> Flushing:
+    registry, offsets, store = CollectorRegistry(), Offsets(), MemoryStore()
+    flusher = Flusher(offsets, store, interval=5.0, clock=clock, metrics=OffsetMetrics(registry))
+    return Flushing(offsets, store, flusher, registry)
+
+
+async def test_what_the_store_holds_is_there_again(flushing: Flushing, clock: ManualClock) -> None:
+    flushing.store.table = {K0: 7}
+    assert not flushing.flusher.is_loaded
+    async with flushing.running():
+        await clock.advance(0.0)
+        assert flushing.flusher.is_loaded
+        assert flushing.offsets.get("g", [Q0]) == {Q0: 7}
+        assert flushing.metric("agent_offsets") == 1.0
+
+
+async def test_very_many_are_taken_in_with_rests_and_nothing_is_answered_before_all_are(
+    flushing: Flushing, clock: ManualClock
+) -> None:
+    flushing.store.table = {OffsetKey("g", "orders", n): n for n in range(2 * AT_ONCE + 1)}
+    reading = asyncio.create_task(flushing.flusher.refresh())
+    await clock.advance(0.0)
+    assert len(flushing.offsets) == AT_ONCE
+    assert not flushing.flusher.is_loaded
+    await clock.advance(1.0)
+    assert await reading
+    assert flushing.flusher.is_loaded
+    assert dict(flushing.offsets.page(limit=10**6)) == flushing.store.table
+
+
+@pytest.mark.parametrize("committed_after", [0.0, 0.1, 3.9, 4.0, 4.1])
+async def test_a_commit_is_in_the_store_within_the_interval(
+    flushing: Flushing, clock: ManualClock, committed_after: float
+) -> None:
+    async with flushing.running():
+        await clock.advance(20.0 + committed_after)
+        flushing.offsets.commit("g", {Q0: 7})
+        await clock.advance(4.999)
+        assert flushing.store.table == {K0: 7}
+
+
+async def test_nothing_is_written_while_nothing_is_committed(flushing: Flushing, clock: ManualClock) -> None:
+    async with flushing.running():
+        await clock.advance(600.0)
+    assert flushing.store.writes == []
+    assert flushing.store.loads <= 2
+
+
+async def test_a_store_that_cannot_be_read_at_the_start_is_tried_again_and_said_once(
+    flushing: Flushing, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    flushing.store.problem, flushing.store.table = "redis is away", {K0: 7}
+    async with flushing.running():
+        await clock.advance(10.0)
+        assert not flushing.flusher.is_loaded
+        assert flushing.flusher.problem == "redis is away"
+        flushing.store.problem = ""
+        await clock.advance(1.0)
+        assert flushing.flusher.is_loaded
+    assert [record.message for record in caplog.records] == [
+        "offsets cannot be read from their store",
+        "offsets are read again",
+        "offsets are loaded",
+    ]
+    assert flushing.metric("agent_offset_rounds_total", result="failed") == 11.0
+
+
+async def test_while_the_store_fails_commits_are_held_one_a_queue_and_it_is_said_once(
+    flushing: Flushing, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with flushing.running():
+        await clock.advance(4.0)
+        caplog.set_level(logging.INFO)
+        caplog.clear()
+        flushing.store.problem = "no space left on device"
+        for offset in range(100):
+            flushing.offsets.commit("g", {Q0: offset, Q1: offset})
+            await clock.advance(1.0)
+        assert flushing.metric("agent_offsets_unwritten") == 2.0
+        assert flushing.metric("agent_offsets_age_seconds") >= 96.0
+        assert flushing.flusher.durable_within >= 96.0
+        assert flushing.flusher.problem == "no space left on device"
+        assert 20 <= flushing.metric("agent_offset_rounds_total", result="failed") <= 26
+        assert flushing.store.table == {}
+
+        flushing.store.problem = ""
+        await clock.advance(4.0)
+        assert flushing.store.table == {K0: 99, K1: 99}
+        assert (flushing.metric("agent_offsets_unwritten"), flushing.flusher.problem) == (0.0, "")
+        assert flushing.flusher.durable_within == 5.0
+    assert [record.message for record in caplog.records] == [
+        "offsets are kept in memory only",
+        "offsets are written again",
+    ]
+
+
+async def test_a_clean_stop_writes_the_last_commits(flushing: Flushing, clock: ManualClock) -> None:
+    async with flushing.running():
+        await clock.advance(1.0)
+    flushing.offsets.commit("g", {Q0: 7})
+    assert await flushing.flusher.finish(2.0)
+    assert flushing.store.table == {K0: 7}
+    assert flushing.store.is_closed
+
+
+async def test_a_stop_in_the_middle_of_a_write_writes_it_again(flushing: Flushing, clock: ManualClock) -> None:
+    flushing.store.go_on.clear()
+    async with flushing.running():
+        await clock.advance(0.0)
+        flushing.offsets.commit("g", {Q0: 7})
+        await clock.advance(4.0)
+        assert len(flushing.store.writes) == 1
+        flushing.offsets.commit("g", {Q0: 8})
+    flushing.store.go_on.set()
+    assert await flushing.flusher.finish(2.0)
+    assert flushing.store.table == {K0: 8}
+
+
+async def test_a_stop_does_not_wait_for_a_store_that_hangs_and_says_what_is_lost(
+    flushing: Flushing, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await flushing.flusher.refresh()
+    flushing.offsets.commit("g", {Q0: 7})
+    flushing.store.go_on.clear()
+    finishing = asyncio.create_task(flushing.flusher.finish(2.0))
+    await clock.advance(1.9)
+    assert not finishing.done()
+    await clock.advance(0.2)
+    assert await finishing is False
+    assert "the last offsets are lost" in caplog.messages
+    assert flushing.store.is_closed
+
+
+async def test_a_store_that_somebody_else_writes_is_read_until_it_is_ours(
+    flushing: Flushing, clock: ManualClock
+) -> None:
+    flushing.store.ours = False
+    async with flushing.running():
+        await clock.advance(0.0)
+        flushing.offsets.commit("g", {Q1: 5})
+        flushing.store.table[K0] = 3
+        await clock.advance(4.0)
+        assert flushing.offsets.get("g", [Q0, Q1]) == {Q0: 3, Q1: 5}
+        flushing.store.ours = True
+        flushing.store.table[K0] = 4
+        await clock.advance(4.0)
+        assert flushing.offsets.get("g", [Q0]) == {Q0: 4}
+        loads = flushing.store.loads
+        await clock.advance(40.0)
+        assert flushing.store.loads == loads
+
+
+async def test_what_another_agent_wrote_higher_is_not_written_backwards_and_is_held_here_too(
+    flushing: Flushing, clock: ManualClock
+) -> None:
+    async with flushing.running():
+        await clock.advance(0.0)
+        flushing.store.table[K0] = 10
+        flushing.offsets.commit("g", {Q0: 5})
+        await clock.advance(4.0)
+        assert flushing.store.table == {K0: 10}
+        assert flushing.offsets.get("g", [Q0]) == {Q0: 10}
+
+
+async def test_a_read_of_the_store_beside_a_write_takes_no_commit_back(flushing: Flushing, clock: ManualClock) -> None:
+    await flushing.flusher.refresh()
+    flushing.offsets.commit("g", {Q0: 7})
+    flushing.store.go_on.clear()
+    writing = asyncio.create_task(flushing.flusher.flush())
+    await clock.advance(0.0)
+    flushing.offsets.commit("g", {Q0: 8})
+    reading = asyncio.create_task(flushing.flusher.refresh())
+    await clock.advance(0.0)
+    flushing.store.go_on.set()
+    assert await writing
+    assert await reading
+    assert flushing.offsets.get("g", [Q0]) == {Q0: 8}

@@ -1,0 +1,303 @@
+"""Offsets in a real redis-server: never backwards but by a reset, whoever else writes, and back after it was away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from broker_agent.core.offsets import MAX_OFFSET, OffsetChange, OffsetKey, Offsets
+from broker_agent.core.queue import QueueKey
+from broker_agent.offsets import redis_store
+from broker_agent.offsets.flusher import Flusher, OffsetMetrics
+from broker_agent.offsets.redis_store import RedisStore, hash_key
+from broker_agent.offsets.store import StoreFailed
+from pointsman.service.clock import SystemClock
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.redis_process import RedisProcess, free_port, redis_process
+
+pytestmark = pytest.mark.redis
+
+K0, K1 = OffsetKey("g", "orders", 0), OffsetKey("h|2", "%RETRY%g", 12)
+Q0 = QueueKey("orders", 0)
+
+
+@pytest.fixture
+async def redis(tmp_path: Path) -> AsyncIterator[RedisProcess]:
+    async with redis_process(tmp_path / "redis") as running:
+        yield running
+
+
+@asynccontextmanager
+async def opened(addr: str, *, seconds: float = 5.0, password: str = "") -> AsyncIterator[RedisStore]:
+    """A store for the length of the block."""
+    store = RedisStore(addr, clock=SystemClock(), timeout=seconds, password=password)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def answering(
+    handler: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[str]:
+    """Something that is no redis; gives its address."""
+    async with await asyncio.start_server(handler, "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def field(redis: RedisProcess, key: OffsetKey) -> str:
+    """What stands in the hash."""
+    size = await redis.command("HSTRLEN", hash_key(key.group), f"{key.topic}:{key.queue_id}")
+    if size == ":0":
+        return ""
+    script = f"return redis.call('HGET', '{hash_key(key.group)}', '{key.topic}:{key.queue_id}') .. ''"
+    answer = await redis.command("EVAL", f"return redis.status_reply((function() {script} end)())", "0")
+    return answer.removeprefix("+")
+
+
+async def test_what_was_written_is_read_again_under_the_keys_that_the_page_names(redis: RedisProcess) -> None:
+    async with opened(redis.addr) as store:
+        assert await store.load() == {}
+        assert await store.write([OffsetChange(K0, 5), OffsetChange(K1, MAX_OFFSET)]) == {}
+    async with opened(redis.addr) as another:
+        assert await another.load() == {K0: 5, K1: MAX_OFFSET}
+    assert await redis.command("HGET", "pointsman:offsets:g", "orders:0") == "$1"
+    assert await field(redis, K1) == str(MAX_OFFSET)
+    assert await redis.command("SISMEMBER", "pointsman:offsets", "h|2") == ":1"
+
+
+@pytest.mark.parametrize(
+    ("held", "written", "reset", "kept"),
+    [
+        (5, 6, False, 6),
+        (6, 5, False, 6),
+        (6, 5, True, 5),
+        (9, 10, False, 10),
+        (10, 9, False, 10),
+        (2**53, 2**53 + 1, False, 2**53 + 1),
+        (2**53 + 1, 2**53, False, 2**53 + 1),
+        (MAX_OFFSET, MAX_OFFSET - 1, False, MAX_OFFSET),
+        (MAX_OFFSET - 1, MAX_OFFSET, False, MAX_OFFSET),
+        (0, 0, False, 0),
+        (1, 0, True, 0),
+    ],
+)
+async def test_an_offset_goes_backwards_by_a_reset_alone_however_large(
+    redis: RedisProcess, held: int, written: int, reset: bool, kept: int
+) -> None:
+    async with opened(redis.addr) as store:
+        await store.write([OffsetChange(K0, held)])
+        higher = await store.write([OffsetChange(K0, written, reset=reset), OffsetChange(K1, 1)])
+        assert higher == ({K0: kept} if kept != written else {})
+        assert await store.load() == {K0: kept, K1: 1}
+
+
+async def test_many_offsets_go_in_several_exchanges(redis: RedisProcess) -> None:
+    table = {OffsetKey(f"g{n % 7}", "orders", n): n for n in range(2 * redis_store.BATCH + 1)}
+    async with opened(redis.addr) as store:
+        await store.write([OffsetChange(key, offset) for key, offset in table.items()])
+        assert await store.load() == table
+
+
+@pytest.mark.parametrize(
+    ("queue", "offset"),
+    [
+        ("orders", "1"),
+        ("orders:x", "1"),
+        ("orders:65535", "1"),
+        ("or ders:1", "1"),
+        ("orders:1", "-1"),
+        ("orders:1", "007"),
+        ("orders:1", "1.5"),
+        ("orders:1", str(MAX_OFFSET + 1)),
+        ("orders:1", "99999999999999999999"),
+        ("orders:1", ""),
+    ],
+)
+async def test_what_cannot_be_an_offset_is_left_out_said_and_overwritten(
+    redis: RedisProcess, caplog: pytest.LogCaptureFixture, queue: str, offset: str
+) -> None:
+    async with opened(redis.addr) as store:
+        await store.write([OffsetChange(K0, 5)])
+        await redis.command("HSET", hash_key("g"), queue, offset)
+        assert await store.load() == {K0: 5}
+        assert caplog.messages == ["what cannot be an offset is left out"]
+        key = OffsetKey("g", "orders", 1)
+        assert await store.write([OffsetChange(key, 3)]) == {}
+        assert (await store.load())[key] == 3
+
+
+async def test_a_key_of_another_type_fails_and_keeps_no_other_group_from_being_written(redis: RedisProcess) -> None:
+    await redis.command("SET", hash_key("g"), "no hash")
+    async with opened(redis.addr) as store:
+        with pytest.raises(StoreFailed, match="WRONGTYPE"):
+            await store.write([OffsetChange(K0, 5), OffsetChange(K1, 6)])
+        assert await field(redis, K1) == "6"
+        await redis.command("DEL", hash_key("g"))
+        assert await store.write([OffsetChange(K0, 5), OffsetChange(K1, 6)]) == {}
+
+
+async def test_a_redis_that_is_away_fails_at_once_and_is_found_again(redis: RedisProcess) -> None:
+    async with opened(redis.addr) as store:
+        await store.write([OffsetChange(K0, 5)])
+        assert await redis.command("WAITAOF", "1", "0", "5000") != ""
+        redis.kill()
+        for _ in range(3):
+            with pytest.raises(StoreFailed, match=f"redis {redis.addr}: "):
+                await store.write([OffsetChange(K0, 6)])
+            with pytest.raises(StoreFailed):
+                await store.load()
+        await redis.restart()
+        assert await store.write([OffsetChange(K0, 7)]) == {}
+        assert await store.load() == {K0: 7}
+
+
+async def test_nobody_at_the_address_is_a_failure() -> None:
+    async with opened(f"127.0.0.1:{free_port()}") as store:
+        with pytest.raises(StoreFailed, match="Connect call failed"):
+            await store.load()
+
+
+async def test_a_redis_that_does_not_answer_fails_at_its_deadline() -> None:
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with answering(say_nothing) as addr, opened(addr, seconds=0.1) as store:
+        for _ in range(3):
+            with pytest.raises(StoreFailed, match=r"no answer in 0\.1 s"):
+                await store.write([OffsetChange(K0, 6)])
+
+
+@pytest.mark.parametrize("answer", [b":abc\r\n", b"$abc\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+OK\r\n", b""])
+async def test_whatever_answers_instead_of_a_redis_is_a_failure_and_no_fault_of_the_agent(answer: bytes) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read(100)
+            writer.write(answer)
+            writer.close()
+            await writer.wait_closed()
+
+    async with answering(speak) as addr, opened(addr, seconds=1.0) as store:
+        with pytest.raises(StoreFailed):
+            await store.write([OffsetChange(K0, 6)])
+        with pytest.raises(StoreFailed):
+            await store.load()
+
+
+async def test_a_password_is_used_and_its_absence_said(tmp_path: Path) -> None:
+    async with redis_process(tmp_path / "locked", options=["--requirepass", "secret"]) as redis:
+        async with opened(redis.addr) as store:
+            with pytest.raises(StoreFailed, match="Authentication required"):
+                await store.load()
+        async with opened(redis.addr, password="secret") as store:
+            await store.write([OffsetChange(K0, 5)])
+            assert await store.load() == {K0: 5}
+
+
+async def test_a_replica_refuses_and_after_its_promotion_has_everything(tmp_path: Path) -> None:
+    async with redis_process(tmp_path / "a") as master, redis_process(tmp_path / "b") as replica:
+        await replica.replica_of(master)
+        clock, promoted = ManualClock(), False
+        offsets = Offsets()
+        store = RedisStore(replica.addr, clock=clock, timeout=5.0, is_master=lambda: promoted)
+        flusher = Flusher(offsets, store, interval=5.0, clock=clock, metrics=OffsetMetrics(CollectorRegistry()))
+        async with opened(master.addr) as at_master:
+            await flusher.refresh()
+            await at_master.write([OffsetChange(K0, 5)])
+            async with asyncio.timeout(10.0):
+                while await replica.command("EXISTS", hash_key("g")) != ":1":  # noqa: ASYNC110  # another process
+                    await asyncio.sleep(0.01)
+            offsets.commit("h|2", {QueueKey("%RETRY%g", 12): 3})
+            assert not await flusher.flush()
+            assert "read only replica" in flusher.problem
+
+            master.kill()
+            await replica.replica_of(None)
+            promoted = True
+            clock.now += redis_store.SETTLING_SECONDS + 1.0
+            assert store.is_ours()
+            assert await flusher.refresh()
+            assert await flusher.flush()
+        assert offsets.get("g", [Q0]) == {Q0: 5}
+        assert await store.load() == {K0: 5, K1: 3}
+        await store.close()
+
+
+async def test_it_is_ours_once_nobody_can_be_handing_over_and_the_server_is_a_master(redis: RedisProcess) -> None:
+    clock, is_master = ManualClock(), True
+    store = RedisStore(redis.addr, clock=clock, timeout=5.0, is_master=lambda: is_master)
+    assert not store.is_ours()
+    await store.load()
+    assert not store.is_ours()
+    clock.now += redis_store.SETTLING_SECONDS + 0.1
+    assert store.is_ours()
+    is_master = False
+    assert not store.is_ours()
+    await store.close()
+
+
+async def test_a_replica_is_read_seldom_and_whole_once_it_is_a_master(redis: RedisProcess) -> None:
+    clock, is_master = ManualClock(), False
+    store = RedisStore(redis.addr, clock=clock, timeout=5.0, is_master=lambda: is_master)
+    await store.load()
+    await redis.command("SADD", redis_store.GROUPS_KEY, "g")
+    await redis.command("HSET", hash_key("g"), "orders:0", "5")
+    clock.now += redis_store.REPLICA_SECONDS - 0.1
+    assert await store.load() == {}
+    is_master = True
+    assert await store.load() == {K0: 5}
+    is_master = False
+    clock.now += redis_store.REPLICA_SECONDS
+    assert await store.load() == {K0: 5}
+    await store.close()
+
+
+async def test_of_two_agents_in_a_hand_over_neither_writes_backwards(redis: RedisProcess) -> None:
+    chance = random.Random(4)
+    queues = [QueueKey("orders", n) for n in range(5)]
+
+    async def agent(store: RedisStore) -> None:
+        clock = SystemClock()
+        offsets, metrics = Offsets(), OffsetMetrics(CollectorRegistry())
+        flusher = Flusher(offsets, store, interval=5.0, clock=clock, metrics=metrics)
+        await flusher.refresh()
+        for _ in range(60):
+            offsets.commit("g", {queue: chance.randint(0, 1_000) for queue in queues})
+            assert await flusher.flush()
+            highest = {queue: max(highest_of[queue], n) for queue, n in offsets.get("g", queues).items()}
+            highest_of.update(highest)
+
+    highest_of = dict.fromkeys(queues, 0)
+    seen = dict.fromkeys(queues, 0)
+
+    async def watch(store: RedisStore) -> None:
+        while True:
+            for key, offset in (await store.load()).items():
+                assert offset >= seen[key.queue]
+                seen[key.queue] = offset
+
+    async with opened(redis.addr) as old, opened(redis.addr) as new, opened(redis.addr) as third:
+        watching = asyncio.create_task(watch(third))
+        await asyncio.gather(agent(old), agent(new))
+        assert not watching.done()
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+        assert {key.queue: offset for key, offset in (await third.load()).items()} == highest_of
+
+
+async def test_more_than_any_agent_writes_is_not_taken_in(redis: RedisProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_store, "MAX_LOADED", 3)
+    async with opened(redis.addr) as store:
+        await store.write([OffsetChange(OffsetKey("g", "orders", n), 1) for n in range(4)])
+        with pytest.raises(StoreFailed, match="hold over 3 offsets"):
+            await store.load()

@@ -1,0 +1,147 @@
+"""A master that came back without its data, on real redis-server processes: it fails while another one has them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from broker_agent.core.probe_verdict import ProbeStatus, VerdictKeeper
+from broker_agent.probe.redis import PEER_SECONDS, RedisProbe
+from tests.fakes.redis_process import RedisProcess, free_port, redis_process
+
+pytestmark = pytest.mark.redis
+
+SLOW_COPY = ["--appendonly", "no", "--repl-diskless-sync-delay", "3600"]
+"""A master that keeps nothing; its replica stays as it was for long when it comes back empty (by default 5 s)."""
+
+
+@asynccontextmanager
+async def full_pair(folder: Path) -> AsyncIterator[tuple[RedisProcess, RedisProcess]]:
+    """A master that does not persist, and its replica with a copy of a stream."""
+    async with (
+        redis_process(folder / "a", options=SLOW_COPY) as master,
+        redis_process(folder / "b", options=["--appendonly", "no"]) as replica,
+    ):
+        await master.command("CONFIG", "SET", "repl-diskless-sync-delay", "0")
+        await replica.replica_of(master)
+        await master.command("XADD", "orders:queue:0", "0-*", "k", "v")
+        async with asyncio.timeout(10):
+            while await replica.command("EXISTS", "orders:queue:0") != ":1":  # noqa: ASYNC110  # other processes
+                await asyncio.sleep(0.02)
+        yield master, replica
+
+
+async def test_a_master_restarted_empty_fails_at_once_while_its_replica_holds_streams(tmp_path: Path) -> None:
+    async with full_pair(tmp_path) as (master, replica):
+        probe, keeper = RedisProbe(master.addr), VerdictKeeper(rise=1, fall=3)
+        assert keeper.record(await probe.look()).status is ProbeStatus.PASSING
+
+        await master.restart()
+        verdict = keeper.record(await probe.look())
+
+    assert verdict.status is ProbeStatus.FAILING
+    assert f"is an empty master while {replica.addr} still holds streams" in verdict.detail
+
+
+async def test_it_passes_again_once_its_data_are_back(tmp_path: Path) -> None:
+    async with full_pair(tmp_path) as (master, _):
+        probe = RedisProbe(master.addr)
+        await probe.look()
+        await master.restart()
+        assert not (await probe.look()).passed
+
+        await master.command("XADD", "orders:queue:0", "0-*", "k", "v")
+
+        assert (await probe.look()).passed
+
+
+async def test_it_passes_again_once_nobody_holds_more_than_it(tmp_path: Path) -> None:
+    async with full_pair(tmp_path) as (master, replica):
+        probe = RedisProbe(master.addr)
+        await probe.look()
+        await master.restart()
+        assert not (await probe.look()).passed
+
+        replica.kill()
+
+        assert (await probe.look()).passed
+
+
+async def test_an_agent_that_was_just_started_asks_the_replicas_that_are_connected(tmp_path: Path) -> None:
+    async with full_pair(tmp_path) as (master, replica):
+        await master.restart()
+        async with asyncio.timeout(10):
+            while "ip=" not in await master.bulk("INFO", "replication"):  # noqa: ASYNC110  # two other processes
+                await asyncio.sleep(0.02)
+
+        result = await RedisProbe(master.addr).look()
+
+    assert not result.passed
+    assert replica.addr in result.detail
+
+
+async def test_an_agent_that_was_just_started_asks_the_peers_of_the_configuration(tmp_path: Path) -> None:
+    async with full_pair(tmp_path) as (master, replica):
+        await replica.replica_of(None)
+        await master.restart()
+
+        assert (await RedisProbe(master.addr).look()).passed
+        assert not (await RedisProbe(master.addr, peers=[replica.addr]).look()).passed
+
+
+async def test_a_replica_that_is_promoted_before_it_has_copied_anything_fails_beside_its_old_master(
+    tmp_path: Path,
+) -> None:
+    async with full_pair(tmp_path) as (master, _), redis_process(tmp_path / "c") as late:
+        await master.command("CONFIG", "SET", "repl-diskless-sync-delay", "3600")
+        await late.replica_of(master)
+        probe = RedisProbe(late.addr)
+        assert (await probe.look()).passed
+
+        await late.replica_of(None)
+
+        assert not (await probe.look()).passed
+
+
+async def test_streams_that_clients_delete_are_their_own_doing(tmp_path: Path) -> None:
+    async with full_pair(tmp_path) as (master, replica):
+        probe = RedisProbe(master.addr)
+        assert (await probe.look()).passed
+        await replica.replica_of(None)
+
+        await master.command("FLUSHALL")
+
+        assert (await probe.look()).passed
+
+
+async def test_a_new_master_without_a_stream_passes_when_nobody_has_one(tmp_path: Path) -> None:
+    async with redis_process(tmp_path / "a") as master, redis_process(tmp_path / "b") as replica:
+        await replica.replica_of(master)
+        await replica.command("CONFIG", "SET", "replica-read-only", "no")
+        await replica.command("SET", "no-stream", "x")
+
+        assert (await RedisProbe(master.addr, peers=[replica.addr], member="1").look()).passed
+
+
+async def test_a_peer_that_hangs_or_is_gone_counts_for_nothing_and_holds_the_look_no_longer_than_its_time(
+    tmp_path: Path,
+) -> None:
+    with socket.socket() as hung:
+        hung.bind(("127.0.0.1", 0))
+        hung.listen()
+        async with redis_process(tmp_path) as redis:
+            await check_peers_count_for_nothing(redis, f"127.0.0.1:{hung.getsockname()[1]}", f"127.0.0.1:{free_port()}")
+
+
+async def check_peers_count_for_nothing(redis: RedisProcess, *peers: str) -> None:
+    started_at = asyncio.get_running_loop().time()
+
+    result = await RedisProbe(redis.addr, peers=peers).look()
+
+    assert result.passed
+    assert PEER_SECONDS <= asyncio.get_running_loop().time() - started_at < 4 * PEER_SECONDS

@@ -1,0 +1,219 @@
+"""Masters, replicas and promotions as the probe sees them, on real redis-server processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from broker_agent.core.mastership import BELIEVED_AFTER_SECONDS
+from broker_agent.core.probe_verdict import ProbeResult, Role
+from broker_agent.probe.redis import MASTERSHIP_KEY, RedisProbe
+from broker_agent.probe.redis_facts import DOES_NOT_PERSIST, RedisFacts
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.redis_process import RedisProcess, redis_process
+
+pytestmark = pytest.mark.redis
+
+IN_STEP_SECONDS = 10.0
+
+
+@asynccontextmanager
+async def pair(folder: Path) -> AsyncIterator[tuple[RedisProcess, RedisProcess]]:
+    """A master and a replica that copies it."""
+    async with redis_process(folder / "a") as master, redis_process(folder / "b") as replica:
+        await replica.replica_of(master)
+        await in_step(replica)
+        yield master, replica
+
+
+async def in_step(replica: RedisProcess) -> None:
+    """Wait until a replica hears its master."""
+    probe = RedisProbe(replica.addr)
+    async with asyncio.timeout(IN_STEP_SECONDS):
+        while (await probe.look()).warnings:  # noqa: ASYNC110  # two other processes decide
+            await asyncio.sleep(0.02)
+
+
+async def copied(replica: RedisProcess, text: str) -> None:
+    """Wait until a replica holds that epoch."""
+    async with asyncio.timeout(IN_STEP_SECONDS):
+        while await replica.bulk("GET", MASTERSHIP_KEY) != text:  # noqa: ASYNC110  # two other processes decide
+            await asyncio.sleep(0.02)
+
+
+async def kept_on_disk(redis: RedisProcess) -> None:
+    """Wait until its file of commands, which a copy of the master's data begins anew, is whole."""
+    async with asyncio.timeout(IN_STEP_SECONDS):
+        while "aof_rewrite_in_progress:0" not in await redis.bulk("INFO", "persistence"):  # noqa: ASYNC110  # see above
+            await asyncio.sleep(0.02)
+
+
+def claim(result: ProbeResult) -> tuple[Role, int]:
+    assert result.passed
+    return result.role, result.master_epoch
+
+
+async def test_facts_are_told_with_each_look(tmp_path: Path) -> None:
+    told: list[RedisFacts] = []
+    async with pair(tmp_path) as (master, replica):
+        await RedisProbe(master.addr, on_facts=told.append).look()
+        await RedisProbe(replica.addr, on_facts=told.append).look()
+
+    of_master, of_replica = told
+    assert (of_master.role, of_master.replicas, of_master.persists) == (Role.MASTER, (replica.addr,), True)
+    assert (of_replica.role, of_replica.master_addr, of_replica.link_is_up) == (Role.SLAVE, master.addr, True)
+    assert of_master.master_replid == of_replica.master_replid != ""
+
+
+async def test_a_replica_that_lost_its_master_passes_and_warns(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (master, replica):
+        probe = RedisProbe(replica.addr)
+        master.kill()
+        async with asyncio.timeout(IN_STEP_SECONDS):
+            while not (result := await probe.look()).warnings:  # noqa: ASYNC110  # two other processes decide
+                await asyncio.sleep(0.02)
+
+    assert result.passed
+    assert result.warnings == (f"its replication link to {master.addr} is down",)
+
+
+async def test_a_server_that_does_not_persist_warns_in_each_look_and_logs_it_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "broker_agent.probe.redis")
+    async with redis_process(tmp_path) as redis:
+        probe = RedisProbe(redis.addr)
+        assert (await probe.look()).warnings == ()
+        await redis.command("CONFIG", "SET", "appendonly", "no")
+        first, second = await probe.look(), await probe.look()
+        await redis.command("CONFIG", "SET", "save", "60 1")
+        assert (await probe.look()).warnings == ()
+
+    assert first.passed
+    assert first.warnings == second.warnings == (DOES_NOT_PERSIST,)
+    assert [record.message for record in caplog.records] == [DOES_NOT_PERSIST]
+
+
+async def test_a_user_who_may_only_ping_and_ask_for_info_is_enough_and_nothing_is_guessed(tmp_path: Path) -> None:
+    acl = ["--appendonly", "no", "--user", "probe", "on", ">secret", "+ping", "+info"]
+    async with redis_process(tmp_path, options=acl) as redis:
+        result = await RedisProbe(redis.addr, username="probe", password="secret").look()
+
+    assert result.passed
+    assert result.role is Role.MASTER
+    assert result.warnings == ()
+
+
+async def test_the_first_master_keeps_epoch_one_and_its_replica_has_none_of_its_own(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    async with pair(tmp_path) as (master, replica):
+        probe = RedisProbe(master.addr, member="1", clock=clock)
+        assert claim(await probe.look()) == (Role.MASTER, 0)
+        await clock.advance(BELIEVED_AFTER_SECONDS)
+        assert claim(await probe.look()) == (Role.MASTER, 1)
+        assert claim(await RedisProbe(replica.addr, member="2").look()) == (Role.SLAVE, 0)
+        await copied(replica, "1 1")
+
+
+async def test_nothing_is_written_for_a_broker_that_is_never_promoted(tmp_path: Path) -> None:
+    async with redis_process(tmp_path) as redis:
+        assert claim(await RedisProbe(redis.addr).look()) == (Role.MASTER, 0)
+        assert await redis.command("DBSIZE") == ":0"
+
+
+async def test_a_promoted_replica_claims_more_than_the_old_master_that_comes_back(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    async with pair(tmp_path) as (master, replica):
+        of_master = RedisProbe(master.addr, member="1", clock=clock)
+        of_replica = RedisProbe(replica.addr, member="2", clock=clock)
+        await master.command("SET", MASTERSHIP_KEY, "1 1")
+        await copied(replica, "1 1")
+        await of_replica.look()
+
+        master.kill()
+        await replica.replica_of(None)
+        promoted = await of_replica.look()
+        await master.restart()
+        back = await of_master.look()
+        back_under_a_new_agent = await RedisProbe(master.addr, member="1", clock=clock).look()
+        await master.replica_of(replica)
+        await in_step(master)
+        demoted = await of_master.look()
+        await copied(master, "2 2")
+
+    assert claim(promoted) == (Role.MASTER, 2)
+    assert claim(back) == claim(back_under_a_new_agent) == (Role.MASTER, 1)
+    assert claim(demoted) == (Role.SLAVE, 0)
+
+
+async def test_a_restarted_replica_that_forgot_its_master_claims_less_until_time_has_passed(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    async with pair(tmp_path) as (master, replica):
+        await master.command("SET", MASTERSHIP_KEY, "1 1")
+        await copied(replica, "1 1")
+        await kept_on_disk(replica)
+        probe = RedisProbe(replica.addr, member="2", clock=clock)
+        await probe.look()
+
+        await replica.restart()
+        lost = await probe.look()
+        await clock.advance(BELIEVED_AFTER_SECONDS)
+        believed = await probe.look()
+
+    assert claim(lost) == (Role.MASTER, 0)
+    assert claim(believed) == (Role.MASTER, 2)
+
+
+async def test_a_promoted_master_that_takes_no_writes_claims_its_epoch_and_says_that_it_could_not_keep_it(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path) as (master, replica):
+        await master.command("SET", MASTERSHIP_KEY, "1 1")
+        await copied(replica, "1 1")
+        probe = RedisProbe(replica.addr, member="2")
+        await probe.look()
+        await replica.command("CONFIG", "SET", "min-replicas-to-write", "1")
+
+        await replica.replica_of(None)
+        refused = await probe.look()
+        await replica.command("CONFIG", "SET", "min-replicas-to-write", "0")
+        kept = await probe.look()
+        text = await replica.bulk("GET", MASTERSHIP_KEY)
+
+    assert claim(refused) == claim(kept) == (Role.MASTER, 2)
+    assert refused.warnings[0].startswith("cannot keep its epoch as a master in pointsman:mastership: NOREPLICAS")
+    assert kept.warnings == ()
+    assert text == "2 2"
+
+
+async def test_an_epoch_that_was_claimed_stands_when_the_key_cannot_be_read_any_more(tmp_path: Path) -> None:
+    async with redis_process(tmp_path) as redis:
+        await redis.command("SET", MASTERSHIP_KEY, "3 1")
+        probe = RedisProbe(redis.addr, member="1")
+        first = await probe.look()
+        await redis.command("ACL", "SETUSER", "default", "-get")
+        second = await probe.look()
+
+    assert claim(first) == claim(second) == (Role.MASTER, 3)
+    assert "NOPERM" in second.warnings[0] or "no permissions" in second.warnings[0]
+
+
+async def test_a_key_that_somebody_else_uses_is_left_alone_and_told(tmp_path: Path) -> None:
+    async with redis_process(tmp_path) as redis:
+        await redis.command("SET", MASTERSHIP_KEY, "mine")
+        result = await RedisProbe(redis.addr, member="1").look()
+        await redis.command("DEL", MASTERSHIP_KEY)
+        await redis.command("LPUSH", MASTERSHIP_KEY, "mine")
+        of_another_type = await RedisProbe(redis.addr, member="1").look()
+
+    assert claim(result) == claim(of_another_type) == (Role.MASTER, 0)
+    assert "is no 'epoch member': 'mine'" in result.warnings[0]
+    assert "WRONGTYPE" in of_another_type.warnings[0]

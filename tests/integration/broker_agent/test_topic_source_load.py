@@ -1,0 +1,78 @@
+"""Sources of 100,000 topics beside an event loop that has beats to send."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from broker_agent.topic_source.rocketmq import RocketmqTopicSource
+from pointsman.service.clock import SystemClock
+from tests.fakes.rocketmq_files import topic, topics_json, topics_path
+
+TOPICS = 100_000
+MOST_HELD_SECONDS = 0.2
+"""Measured: 15 to 25 ms, as beside any busy thread. The bound leaves room for whatever else the machine does."""
+
+
+@asynccontextmanager
+async def watched_loop() -> AsyncIterator[list[float]]:
+    """Note how late the loop is, many times a second."""
+    late: list[float] = []
+
+    async def watch() -> None:
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(0.001)
+            late.append(time.perf_counter() - before)
+
+    task = asyncio.create_task(watch())
+    try:
+        yield late
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@contextmanager
+def full_rounds() -> Iterator[list[int]]:
+    """Note each full round of the collector."""
+    rounds: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start" and info["generation"] == 2:
+            rounds.append(info["collected"])
+
+    gc.callbacks.append(note)
+    try:
+        yield rounds
+    finally:
+        gc.callbacks.remove(note)
+
+
+async def test_100_000_topics_hold_the_loop_no_longer_than_any_thread(tmp_path: Path) -> None:
+    write: Callable[[bytes], int] = topics_path(tmp_path).write_bytes
+    names = [f"topic-{number:06d}" for number in range(TOPICS)]
+    source = RocketmqTopicSource(
+        store_path=str(tmp_path), broker_conf="", max_topics=TOPICS, clock=SystemClock(), environment={}
+    )
+    table = {name: topic(name) for name in names}
+    try:
+        for counter in (1, 2):
+            table[names[-1]] = topic(names[-1], perm=2 + counter)
+            write(topics_json(table, counter=counter))
+            gc.collect()
+            with full_rounds() as rounds:
+                async with watched_loop() as late:
+                    topics = await source.read()
+            assert len(topics.topics) == TOPICS
+            assert topics.topics[-1].perm == 2 + counter
+            assert rounds == []
+            assert max(late) < MOST_HELD_SECONDS
+        first = topics
+        assert await source.read() is first
+    finally:
+        gc.unfreeze()

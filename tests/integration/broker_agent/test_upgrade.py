@@ -1,0 +1,70 @@
+"""Fifty agents upgraded one after the other, each beside a broker that goes on: no client is told of anything."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+
+from broker_agent.config import AgentConfig, HeartbeatSection
+from broker_agent.core.probe_verdict import ProbeResult
+from namesrv.config import LivenessConfig
+from pointsman.v1.admin_service_pb2 import ListBrokersRequest
+from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
+from tests.fakes.history_rows import rows_in
+from tests.fakes.name_server import running_name_server
+from tests.fakes.route_diary import route_diary
+from tests.fakes.running_agent import RunningAgent, ScriptedProbe, agent_config, running_agent, until, with_probe
+
+AGENTS = 50
+ANSWERS = ProbeResult(True, "answers", incarnation="run-1")
+
+
+async def test_fifty_agents_upgraded_one_after_the_other_change_no_route(tmp_path: Path) -> None:
+    # A broken stream is taken for a crash at once here, so an agent that merely went away would be noticed.
+    liveness = LivenessConfig(stream_grace_seconds=0.2)
+    async with running_name_server(history=tmp_path, liveness=liveness) as name_server, AsyncExitStack() as running:
+        configs = [fast(agent_config([name_server.addr]), number) for number in range(AGENTS)]
+        olds = [
+            await running.enter_async_context(running_agent(config, probe=ScriptedProbe(ANSWERS))) for config in configs
+        ]
+        for old in olds:
+            await beats(old, name_server.addr)
+        before = await generations(name_server.addr)
+        async with route_diary(name_server.addr, "orders") as diary:
+            assert [len(entry) for entry in diary.groups] == [AGENTS]
+            for old, config in zip(olds, configs, strict=True):
+                await old.stopped()
+                new = await running.enter_async_context(running_agent(config, probe=ScriptedProbe(ANSWERS)))
+                await beats(new, name_server.addr)
+            # Its second beat comes a second later: the grace is over, and whatever was to be told has been told.
+            await beats(new, name_server.addr, 2)
+
+            assert [len(entry) for entry in diary.groups] == [AGENTS]
+        after = await generations(name_server.addr)
+        told = {row["event"] for row in rows_in(tmp_path) if row.get("broker_name")}
+
+    assert before.keys() == after.keys()
+    assert all(after[name] != before[name] for name in before), "an agent was never replaced"
+    assert "REGISTERED" in told
+    assert told <= {"REGISTERED", "TOPICS", "HEARTBEATS"}
+
+
+def fast(config: AgentConfig, number: int) -> AgentConfig:
+    """A broker of its own that beats each second."""
+    broker = replace(config.broker, name=f"broker-{number}", addr=f"10.0.0.{number}:10911")
+    heartbeat = HeartbeatSection(interval_seconds=1.0, expiry_seconds=4.0)
+    return with_probe(replace(config, broker=broker, heartbeat=heartbeat), kind="tcp", interval_seconds=60.0)
+
+
+async def beats(agent: RunningAgent, name_server: str, count: int = 1) -> None:
+    """Wait for its answered beats; with the first its stream is open."""
+    await until(lambda: agent.beats(name_server) >= count)
+
+
+async def generations(name_server: str) -> dict[str, int]:
+    async with grpc.aio.insecure_channel(name_server) as channel:
+        answer = await AdminServiceStub(channel).ListBrokers(ListBrokersRequest(page_size=1_000))
+    return {broker.identity.broker_name: broker.generation for broker in answer.brokers}

@@ -1,0 +1,116 @@
+"""The plan of a drain: which steps, what their outcomes mean, what is undone, and when producers are gone."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_agent.core.drain import (
+    Answer,
+    DrainStep,
+    QuietWatch,
+    StepState,
+    Undo,
+    may_be_aborted,
+    plan,
+    undo_of,
+    unregister_outcome,
+    wipe_outcome,
+)
+
+TOOK = Answer(True, "4 topics")
+REFUSED = Answer(False, "UNAVAILABLE: refused")
+ORDER = [DrainStep.WIPE_WRITE_PERM, DrainStep.WAIT_FOR_PRODUCERS, DrainStep.STOP_GROUPS, DrainStep.UNREGISTER]
+
+
+def done(*, is_master: bool = True, knows_put_rate: bool = True, serves_groups: bool = True) -> list[DrainStep]:
+    planned = plan(is_master=is_master, knows_put_rate=knows_put_rate, serves_groups=serves_groups)
+    return [each.step for each in planned if not each.skipped_because]
+
+
+@pytest.mark.parametrize("facts", list(itertools.product([True, False], repeat=3)))
+def test_every_step_is_planned_in_its_order_and_done_or_skipped_with_a_reason(facts: tuple[bool, bool, bool]) -> None:
+    planned = plan(is_master=facts[0], knows_put_rate=facts[1], serves_groups=facts[2])
+
+    assert [each.step for each in planned] == ORDER
+
+
+def test_a_master_whose_writes_are_counted_takes_every_step() -> None:
+    assert done() == ORDER
+
+
+def test_a_replica_never_wipes_the_permission_of_its_own_master() -> None:
+    assert done(is_master=False) == [DrainStep.STOP_GROUPS, DrainStep.UNREGISTER]
+
+
+def test_nobody_waits_for_producers_that_nobody_counts() -> None:
+    assert DrainStep.WAIT_FOR_PRODUCERS not in done(knows_put_rate=False)
+    assert DrainStep.WIPE_WRITE_PERM in done(knows_put_rate=False)
+
+
+def test_only_the_last_step_cannot_be_aborted() -> None:
+    assert [step for step in (None, *ORDER) if not may_be_aborted(step)] == [DrainStep.UNREGISTER]
+
+
+@pytest.mark.parametrize(
+    ("answers", "state", "detail"),
+    [
+        ({"ns-1:1": TOOK, "ns-2:1": TOOK}, StepState.DONE, ""),
+        ({}, StepState.DONE, ""),
+        ({"ns-1:1": TOOK, "ns-2:1": REFUSED}, StepState.FAILED, "producers that ask ns-2:1 still write; going on"),
+        ({"ns-1:1": REFUSED, "ns-2:1": REFUSED}, StepState.FAILED, "no name server took it: aborted"),
+    ],
+)
+def test_the_outcome_of_a_wipe_names_who_did_not_take_it(
+    answers: dict[str, Answer], state: StepState, detail: str
+) -> None:
+    outcome = wipe_outcome(answers)
+
+    assert (outcome.step, outcome.state, outcome.detail) == (DrainStep.WIPE_WRITE_PERM, state, detail)
+    assert outcome.name_servers == answers
+
+
+def test_the_outcome_of_a_leave_names_who_did_not_take_it() -> None:
+    assert unregister_outcome({"ns-1:1": TOOK}).state is StepState.DONE
+    assert unregister_outcome({"ns-1:1": TOOK, "ns-2:1": REFUSED}).detail.startswith("ns-2:1 did not take it")
+
+
+def test_what_was_begun_is_undone_and_nothing_else() -> None:
+    assert undo_of([], []) == Undo(serve_groups=False, give_back_at=())
+    assert undo_of([DrainStep.WIPE_WRITE_PERM], {"b:1", "a:1"}) == Undo(False, ("a:1", "b:1"))
+    assert undo_of([DrainStep.WIPE_WRITE_PERM, DrainStep.STOP_GROUPS], ["a:1"]) == Undo(True, ("a:1",))
+
+
+def test_producers_are_gone_after_the_quiet_time_and_not_before() -> None:
+    watch = QuietWatch(quiet_seconds=3.0)
+
+    assert not watch.take(5.0, now=0.0)
+    assert not watch.take(0.0, now=1.0)
+    assert not watch.take(0.0, now=3.999)
+    assert watch.take(0.0, now=4.0)
+
+
+def test_a_quiet_time_of_nothing_is_over_with_the_first_look() -> None:
+    assert QuietWatch(quiet_seconds=0.0).take(0.0, now=0.0)
+
+
+@given(
+    looks=st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.5, None])), max_size=30),
+    quiet_seconds=st.integers(0, 5),
+)
+def test_producers_are_gone_only_when_every_look_of_the_quiet_time_saw_none(
+    looks: list[tuple[int, float | None]], quiet_seconds: int
+) -> None:
+    watch = QuietWatch(quiet_seconds=float(quiet_seconds))
+    seen: list[tuple[float, float | None]] = []
+    now = 0.0
+    for passed, rate in looks:
+        now += passed
+        seen.append((now, rate))
+        said = watch.take(rate, now=now)
+
+        silence = list(itertools.takewhile(lambda look: look[1] == 0.0, reversed(seen)))
+        assert said == (bool(silence) and now - silence[-1][0] >= quiet_seconds)

@@ -1,0 +1,286 @@
+"""Consumer groups by example: streams, silence, hold-downs, pins, bounds; tests/property has any history of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
+from broker_agent.core.groups import Groups
+from broker_agent.core.membership import (
+    HELD,
+    NOTHING,
+    Cause,
+    Changes,
+    ConsumeType,
+    GroupState,
+    GroupSubscription,
+    MembershipBeat,
+    MembershipStatus,
+    MessageModel,
+    Removal,
+    Subscription,
+)
+
+START = 1_000.0
+A, B, C = "10.0.0.1@a", "10.0.0.2@b", "10.0.0.3@c"
+
+
+def subscribed(group: str = "g", *topics: str, model: MessageModel = MessageModel.CLUSTERING) -> GroupSubscription:
+    return GroupSubscription(
+        group, ConsumeType.PUSH, model, tuple(Subscription(topic, "*") for topic in topics or ("orders",))
+    )
+
+
+def beat(client_id: str, *groups: GroupSubscription) -> MembershipBeat:
+    return MembershipBeat(client_id, groups or (subscribed(),))
+
+
+@pytest.fixture
+def groups() -> Iterator[Groups]:
+    """READY, with the defaults; `slow` holds changes down for 10 s."""
+    rules = GroupRules(warm_up=0.0, notices_of={"slow": NoticeRules(hold_down=10.0)}, max_clients=3, max_groups=3)
+    groups = Groups(rules, boot=1, now=START)
+    groups.advance(now=START)
+    yield groups
+    groups.check_invariants()
+
+
+def join(groups: Groups, client_id: str, *to: GroupSubscription, stream: int = 1, now: float = START) -> Changes:
+    return groups.beat(beat(client_id, *to), stream=stream, peer="h:1", now=now).changes
+
+
+@pytest.mark.parametrize(
+    ("silence", "is_out"),
+    [pytest.param(120.0, False, id="exactly-the-expiry"), pytest.param(120.001, True, id="longer")],
+)
+def test_silence_removes_only_past_the_expiry(groups: Groups, silence: float, is_out: bool) -> None:
+    join(groups, A)
+    changes = groups.advance(now=START + silence)
+    removal = Removal(A, Cause.SILENCE, ("g",))
+    assert changes == (Changes(frozenset({"g"}), (removal,)) if is_out else Changes())
+
+
+def test_silence_is_looked_at_once_a_scan_interval(groups: Groups) -> None:
+    join(groups, A, now=START + 9.0)
+    groups.advance(now=START + 125.0)
+    assert groups.next_due() == START + 135.0
+    assert groups.advance(now=START + 130.0) == Changes()
+    assert groups.client_count == 1
+    groups.advance(now=START + 135.0)
+    assert groups.client_count == 0
+
+
+def test_the_same_beat_again_is_held_without_a_change(groups: Groups) -> None:
+    same = beat(A)
+    assert groups.beat(same, stream=1, peer="h:1", now=START).changes.groups == {"g"}
+    assert groups.beat(same, stream=1, peer="h:1", now=START + 30.0) is HELD
+    assert groups.advance(now=START + 130.0).removals == ()
+
+
+def test_the_end_of_an_older_stream_says_nothing(groups: Groups) -> None:
+    join(groups, A, stream=1)
+    assert groups.beat(beat(A), stream=2, peer="h:2", now=START).took_over == 1
+    assert groups.end_stream(A, stream=1, by_us=False, now=START) is NOTHING
+    groups.advance(now=START + 5.0)
+    assert groups.client_count == 1
+    answer = groups.beat(beat(A, subscribed("other")), stream=1, peer="h:1", now=START + 6.0)
+    assert answer.status is MembershipStatus.TAKEN_OVER
+    assert groups.names() == ["g"]
+
+
+def test_a_stream_that_follows_one_that_ended_takes_nothing_over(groups: Groups) -> None:
+    join(groups, A, stream=1)
+    groups.end_stream(A, stream=1, by_us=False, now=START)
+    answer = groups.beat(beat(A), stream=2, peer="h:2", now=START + 1.9)
+    assert (answer.took_over, answer.changes) == (None, NOTHING)
+    groups.advance(now=START + 60.0)
+    assert groups.client_count == 1
+
+
+def test_the_end_of_the_stream_that_holds_removes_after_the_grace_unless_it_was_our_doing(groups: Groups) -> None:
+    join(groups, A)
+    join(groups, B, stream=2)
+    groups.end_stream(A, stream=1, by_us=False, now=START)
+    groups.end_stream(B, stream=2, by_us=True, now=START)
+    assert groups.next_due() == START + 2.0
+    assert groups.advance(now=START + 1.9).removals == ()
+    assert groups.advance(now=START + 2.0).removals == (Removal(A, Cause.STREAM_ENDED, ("g",)),)
+    assert (groups.holder(A), groups.holder(B)) == (None, None)
+    assert groups.client_count == 1
+
+
+def test_without_a_grace_the_end_of_a_stream_removes_at_once() -> None:
+    groups = Groups(GroupRules(warm_up=0.0, stream_grace=0.0), boot=1, now=START)
+    join(groups, A)
+    assert groups.end_stream(A, stream=1, by_us=False, now=START).groups == {"g"}
+
+
+def test_after_a_pause_of_ours_streams_have_a_warm_up_to_come_back() -> None:
+    groups = Groups(GroupRules(warm_up=30.0), boot=1, now=START)
+    join(groups, A)
+    join(groups, B, stream=2)
+    groups.end_stream(A, stream=1, by_us=False, now=START)
+    groups.excuse(300.0, now=START + 300.0)
+    groups.end_stream(B, stream=2, by_us=False, now=START + 300.0)
+    assert groups.advance(now=START + 329.9).removals == ()
+    # A's grace ran for 2 s more than the pause; both ended while clients could not reach us.
+    assert {each.client_id for each in groups.advance(now=START + 330.0).removals} == {A, B}
+
+
+def test_a_pause_is_credited_up_to_the_silence_there_is(groups: Groups) -> None:
+    join(groups, A, now=START + 290.0)
+    groups.excuse(300.0, now=START + 300.0)
+    assert groups.members("g")[0].last_beat_at == START + 300.0
+
+
+def test_a_leave_of_some_groups_keeps_the_others(groups: Groups) -> None:
+    join(groups, A, subscribed("g"), subscribed("h"))
+    assert groups.leave(A, ["h", "unknown"], now=START) == Changes(frozenset({"h"}), (Removal(A, Cause.LEFT, ("h",)),))
+    assert groups.leave(A, ["unknown"], now=START) is NOTHING
+    assert groups.names() == ["g"]
+    assert groups.leave(A, now=START).groups == {"g"}
+    assert groups.leave(A, now=START) is NOTHING
+
+
+def test_a_beat_without_groups_keeps_the_client_and_no_group(groups: Groups) -> None:
+    join(groups, A)
+    groups.beat(MembershipBeat(A, ()), stream=1, peer="h:1", now=START)
+    assert (groups.client_count, groups.names()) == (1, [])
+
+
+def test_a_hold_down_shows_changes_together_and_at_most_so_late(groups: Groups) -> None:
+    slow = subscribed("slow")
+    assert join(groups, A, slow).groups == {"slow"}
+    assert join(groups, B, slow, stream=2, now=START + 1.0) is NOTHING
+    assert join(groups, C, slow, stream=3, now=START + 9.0) is NOTHING
+    assert groups.membership("slow").client_ids == (A,)
+    assert [each.client_id for each in groups.members("slow")] == [A, B, C]
+    assert groups.advance(now=START + 10.9).groups == set()
+    assert groups.next_due() == START + 11.0
+    assert groups.advance(now=START + 11.0).groups == {"slow"}
+    assert groups.membership("slow").client_ids == (A, B, C)
+    assert groups.held_count == 0
+
+
+def test_who_leaves_and_comes_back_within_a_hold_down_was_never_away(groups: Groups) -> None:
+    slow = subscribed("slow")
+    join(groups, A, slow)
+    join(groups, B, slow, stream=2)
+    groups.advance(now=START + 10.0)
+    counter = groups.revision("slow")
+    groups.leave(B, now=START + 20.0)
+    join(groups, B, slow, stream=3, now=START + 29.0)
+    assert groups.held_count == 0
+    # The next change has the whole hold-down again.
+    groups.leave(A, now=START + 29.5)
+    assert groups.advance(now=START + 39.4).groups == set()
+    assert groups.revision("slow") == counter
+    assert groups.advance(now=START + 39.5).groups == {"slow"}
+
+
+def test_a_group_that_everybody_left_is_shown_as_it_was_until_the_hold_down_is_over(groups: Groups) -> None:
+    join(groups, A, subscribed("slow"))
+    groups.leave(A, now=START + 1.0)
+    held = groups.membership("slow")
+    assert (held.client_ids, held.message_model) == ((A,), MessageModel.CLUSTERING)
+    assert groups.names() == []
+    groups.advance(now=START + 11.0)
+    held = groups.membership("slow")
+    assert (held.client_ids, held.message_model) == ((), None)
+
+
+def test_ready_shows_what_was_held_back_and_concerns_every_group() -> None:
+    groups = Groups(GroupRules(notices=NoticeRules(hold_down=300.0)), boot=1, now=START)
+    join(groups, A)
+    join(groups, B, stream=2)
+    before = groups.revision("unknown")
+    assert groups.membership("g").client_ids == (A,)
+    assert groups.advance(now=START + 29.9) == Changes()
+    changes = groups.advance(now=START + 30.0)
+    assert changes == Changes(frozenset({"g"}), is_state=True)
+    assert groups.state is GroupState.READY
+    assert groups.membership("g").client_ids == (A, B)
+    assert groups.revision("unknown") > before
+    groups.check_invariants()
+
+
+def test_draining_gives_every_group_a_new_revision(groups: Groups) -> None:
+    join(groups, A)
+    before = groups.revision("g")
+    assert groups.drain().is_state
+    assert (groups.membership("g").state, groups.revision("g") > before) == (GroupState.DRAINING, True)
+    groups.advance(now=START + 60.0)
+    assert groups.state is GroupState.DRAINING
+
+
+def test_the_first_to_join_says_what_the_group_reads_until_it_leaves(groups: Groups) -> None:
+    join(groups, B, subscribed("g", "orders"))
+    answer = groups.beat(beat(A, subscribed("g", "refunds")), stream=2, peer="h:1", now=START)
+    assert answer.conflicting == ("g",)
+    assert [(each.client_id, each.is_conflicting) for each in groups.members("g")] == [(A, True), (B, False)]
+    assert groups.summary("g").topics == ("orders", "refunds")
+    # It keeps its place when it changes what it reads; the others differ from it then.
+    join(groups, B, subscribed("g", "orders", "more"))
+    assert [each.is_conflicting for each in groups.members("g")] == [True, False]
+    groups.leave(B, now=START)
+    assert [each.is_conflicting for each in groups.members("g")] == [False]
+    assert not groups.summary("g").is_conflicting
+
+
+def test_how_a_group_shares_follows_the_member_that_joined_first(groups: Groups) -> None:
+    join(groups, A, subscribed(model=MessageModel.BROADCASTING))
+    assert not groups.notices("g").notify
+    assert join(groups, B, subscribed(), stream=2).groups == {"g"}
+    assert groups.membership("g").message_model is MessageModel.BROADCASTING
+    groups.leave(A, now=START)
+    assert groups.membership("g").message_model is MessageModel.CLUSTERING
+    assert groups.notices("g").notify
+
+
+def test_a_pin_finds_clients_and_addresses_among_those_that_are_shown(groups: Groups) -> None:
+    groups.pin("slow", [A, "10.0.0.2"], until=START + 60.0, now=START)
+    assert groups.membership("slow").pinned_client_ids == ()
+    join(groups, B, subscribed("slow"))
+    join(groups, A, subscribed("slow"), stream=2)
+    assert groups.membership("slow").pinned_client_ids == (B,)
+    groups.advance(now=START + 10.0)
+    assert groups.membership("slow").pinned_client_ids == (A, B)
+
+
+def test_a_pin_ends_by_itself_and_takes_an_empty_group_with_it(groups: Groups) -> None:
+    groups.pin("g", [A], until=START + 60.0, now=START)
+    assert groups.next_due() <= START + 60.0
+    assert groups.advance(now=START + 59.9).groups == set()
+    assert groups.membership("g").pinned_until == START + 60.0
+    assert groups.advance(now=START + 60.0).groups == {"g"}
+    assert groups.membership("g").pinned_until is None
+    assert groups.unpin("g", now=START + 60.0) is NOTHING
+
+
+def test_a_bound_refuses_the_newcomer_and_changes_nothing(groups: Groups) -> None:
+    for number, client_id in enumerate((A, B, C)):
+        join(groups, client_id, stream=number)
+    with pytest.raises(GroupLimitReached, match="3 clients"):
+        join(groups, "10.0.0.4@d", stream=9)
+    with pytest.raises(GroupLimitReached, match="3 groups"):
+        join(groups, A, *(subscribed(f"g{i}") for i in range(4)), stream=9)
+    assert groups.holder(A) == "h:1"
+    assert groups.names() == ["g"]
+    for i in range(2):
+        groups.pin(f"p{i}", [A], until=START + 1.0, now=START)
+    with pytest.raises(GroupLimitReached, match="3 groups"):
+        groups.pin("p2", [A], until=START + 1.0, now=START)
+
+
+def test_a_group_of_ten_thousand_is_joined_and_left_in_a_moment() -> None:
+    """Each change costs the same: with a sort or a walk a change this takes minutes."""
+    groups = Groups(GroupRules(warm_up=0.0), boot=1, now=START)
+    for i in range(10_000):
+        join(groups, f"10.0.0.1@{i}", stream=i)
+    assert len(groups.membership("g").client_ids) == 10_000
+    for i in range(10_000):
+        groups.end_stream(f"10.0.0.1@{i}", stream=i, by_us=False, now=START)
+    assert len(groups.advance(now=START + 2.0).removals) == 10_000
+    groups.check_invariants()

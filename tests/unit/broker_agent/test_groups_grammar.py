@@ -1,0 +1,51 @@
+"""Client ids and tag expressions: what is taken, what is refused and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_agent.core.client_id import address_of, client_id_problem, pin_target_problem
+from broker_agent.core.tag_expression import canonical, expression_problem
+
+
+@pytest.mark.parametrize("client_id", ["10.0.0.1@a", "[::1]@8123#77", "host@a@unit", "a@" + "b" * 253])
+def test_an_address_and_an_instance_make_a_client_id(client_id: str) -> None:
+    assert client_id_problem(client_id) is None
+    assert address_of(client_id) == client_id[: client_id.index("@")]
+
+
+@pytest.mark.parametrize(
+    ("client_id", "problem"),
+    [
+        ("", "empty"),
+        ("a", "address@instance"),
+        ("@a", "address@instance"),
+        ("a@", "address@instance"),
+        ("a@" + "b" * 254, "256 characters"),
+        ("a @b", "printable"),
+        ("a@b\n", "printable"),
+        ("ä@b", "printable"),
+    ],
+)
+def test_anything_else_is_none(client_id: str, problem: str) -> None:
+    assert problem in (client_id_problem(client_id) or "")
+
+
+def test_a_pin_may_name_an_address_alone() -> None:
+    assert pin_target_problem("10.0.0.1") is None
+    assert pin_target_problem("10.0.0.1 ") is not None
+
+
+@pytest.mark.parametrize(
+    ("expression", "meaning"),
+    [("*", "*"), ("", "*"), (" ", "*"), ("a", "a"), ("b||a", "a || b"), (" a || b || a ", "a || b"), ("a || *", "*")],
+)
+def test_expressions_that_mean_the_same_read_the_same(expression: str, meaning: str) -> None:
+    assert expression_problem(expression) is None
+    assert canonical(expression) == meaning
+    assert canonical(meaning) == meaning
+
+
+@pytest.mark.parametrize("expression", ["||", "a ||", "a | b", "a || |", "a\tb", "x" * 1_025])
+def test_expressions_without_a_meaning_are_refused(expression: str) -> None:
+    assert expression_problem(expression) is not None

@@ -1,0 +1,250 @@
+"""Committed offsets: never backwards but by a reset, and what the store is still to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from broker_agent.core.offsets import MAX_OFFSET, OffsetChange, OffsetKey, Offsets, TooManyOffsets
+from broker_agent.core.queue import QueueKey
+
+Q0, Q1 = QueueKey("orders", 0), QueueKey("orders", 1)
+K0, K1 = OffsetKey("g", *Q0), OffsetKey("g", *Q1)
+
+
+@pytest.fixture
+def offsets() -> Iterator[Offsets]:
+    """Four at most."""
+    held = Offsets(max_offsets=4)
+    yield held
+    held.check_invariants()
+
+
+def test_a_commit_is_read_again_by_its_group_alone(offsets: Offsets) -> None:
+    assert offsets.commit("g", {Q0: 5, Q1: MAX_OFFSET}) == {}
+    assert offsets.get("g", [Q1, Q0, QueueKey("other", 0)]) == {Q0: 5, Q1: MAX_OFFSET}
+    assert offsets.get("h", [Q0]) == {}
+
+
+def test_an_offset_does_not_go_backwards_and_the_answer_names_what_is_kept(offsets: Offsets) -> None:
+    offsets.commit("g", {Q0: 5, Q1: 5})
+    assert offsets.commit("g", {Q0: 4, Q1: 6}) == {Q0: 5}
+    assert offsets.get("g", [Q0, Q1]) == {Q0: 5, Q1: 6}
+
+
+def test_a_reset_goes_backwards(offsets: Offsets) -> None:
+    offsets.commit("g", {Q0: 5})
+    assert offsets.commit("g", {Q0: 0}, reset=True) == {}
+    assert offsets.get("g", [Q0]) == {Q0: 0}
+
+
+def test_one_offset_too_many_is_refused_and_nothing_of_its_batch_is_committed(offsets: Offsets) -> None:
+    offsets.commit("g", {QueueKey("orders", n): 1 for n in range(3)})
+    with pytest.raises(TooManyOffsets, match="at most 4 offsets are kept"):
+        offsets.commit("h", {Q0: 1, Q1: 1})
+    assert (len(offsets), offsets.get("h", [Q0])) == (3, {})
+    offsets.commit("h", {Q0: 1})
+    assert offsets.commit("g", {Q0: 9, Q1: 9}) == {}
+
+
+def test_what_the_store_held_is_kept_beyond_the_bound_and_can_still_advance(offsets: Offsets) -> None:
+    offsets.absorb({OffsetKey("g", "orders", n): 1 for n in range(6)}.items())
+    assert offsets.commit("g", {Q0: 2}) == {}
+    with pytest.raises(TooManyOffsets):
+        offsets.commit("h", {Q0: 2})
+
+
+def test_a_commit_of_nothing_makes_no_group(offsets: Offsets) -> None:
+    assert offsets.commit("g", {}) == {}
+    assert offsets.page(limit=9) == []
+
+
+def test_offsets_are_listed_sorted_page_after_page(offsets: Offsets) -> None:
+    offsets.commit("h", {QueueKey("a", 0): 1})
+    offsets.commit("g", {QueueKey("orders", 10): 2, QueueKey("orders", 9): 3})
+    first = offsets.page(limit=2)
+    assert first == [(OffsetKey("g", "orders", 9), 3), (OffsetKey("g", "orders", 10), 2)]
+    assert offsets.page(limit=2, after=first[-1][0]) == [(OffsetKey("h", "a", 0), 1)]
+    assert offsets.page(limit=2, group="g", after=first[0][0]) == first[1:]
+    assert offsets.page(limit=2, group="unknown") == []
+
+
+def test_all_offsets_can_be_read_while_more_are_committed(offsets: Offsets) -> None:
+    offsets.commit("g", {Q0: 1, Q1: 2})
+    reading = offsets.commits()
+    first = next(reading)
+    offsets.commit("g", {Q1: 3, QueueKey("orders", 2): 4})
+    offsets.commit("h", {Q0: 5})
+    assert [first, *reading] == [("g", "orders", 0, 1), ("g", "orders", 1, 2)]
+    assert set(offsets.commits()) == {
+        ("g", "orders", 0, 1),
+        ("g", "orders", 1, 3),
+        ("g", "orders", 2, 4),
+        ("h", "orders", 0, 5),
+    }
+
+
+# --- towards the store ----------------------------------------------------------------------------------------
+
+
+def test_each_queue_is_taken_once_with_its_latest_offset(offsets: Offsets) -> None:
+    for offset in range(10):
+        offsets.commit("g", {Q0: offset})
+    assert offsets.unwritten == 1
+    assert offsets.take() == (OffsetChange(K0, 9),)
+    offsets.written({})
+    assert offsets.take() == ()
+
+
+def test_a_commit_that_changes_nothing_is_not_written_again(offsets: Offsets) -> None:
+    offsets.absorb({K0: 5}.items())
+    offsets.commit("g", {Q0: 5})
+    offsets.commit("g", {Q0: 4})
+    assert offsets.take() == ()
+
+
+def test_a_reset_to_the_offset_held_is_written_for_the_store_may_have_another(offsets: Offsets) -> None:
+    offsets.absorb({K0: 5}.items())
+    offsets.commit("g", {Q0: 5}, reset=True)
+    assert offsets.take() == (OffsetChange(K0, 5, reset=True),)
+
+
+def test_what_follows_a_reset_not_yet_written_is_written_as_one(offsets: Offsets) -> None:
+    offsets.absorb({K0: 9}.items())
+    offsets.commit("g", {Q0: 2}, reset=True)
+    offsets.commit("g", {Q0: 3})
+    assert offsets.take() == (OffsetChange(K0, 3, reset=True),)
+    offsets.commit("g", {Q0: 4})
+    offsets.written({})
+    assert offsets.take() == (OffsetChange(K0, 4),)
+
+
+def test_what_was_not_written_is_taken_again_with_what_came_meanwhile(offsets: Offsets) -> None:
+    offsets.absorb({K0: 9}.items())
+    offsets.commit("g", {Q0: 2}, reset=True)
+    offsets.commit("g", {Q1: 7})
+    offsets.take()
+    offsets.commit("g", {Q0: 3})
+    assert offsets.unwritten == 3
+    offsets.not_written()
+    assert set(offsets.take()) == {OffsetChange(K0, 3, reset=True), OffsetChange(K1, 7)}
+
+
+def test_changes_are_not_taken_twice_at_once(offsets: Offsets) -> None:
+    offsets.commit("g", {Q0: 2})
+    offsets.take()
+    with pytest.raises(RuntimeError, match="still on their way"):
+        offsets.take()
+
+
+def test_what_the_store_keeps_higher_is_held_here_too(offsets: Offsets) -> None:
+    offsets.commit("g", {Q0: 5, Q1: 5})
+    offsets.take()
+    offsets.commit("g", {Q0: 6, Q1: 11})
+    offsets.written({K0: 10, K1: 10})
+    assert offsets.get("g", [Q0, Q1]) == {Q0: 10, Q1: 11}
+    assert offsets.take() == (OffsetChange(K1, 11),)
+
+
+def test_a_reset_made_meanwhile_holds_against_what_the_store_keeps(offsets: Offsets) -> None:
+    offsets.commit("g", {Q0: 5})
+    offsets.take()
+    offsets.commit("g", {Q0: 1}, reset=True)
+    offsets.written({K0: 10})
+    assert offsets.get("g", [Q0]) == {Q0: 1}
+    assert offsets.take() == (OffsetChange(K0, 1, reset=True),)
+
+
+def test_the_store_holds_against_memory_save_for_what_it_was_not_told(offsets: Offsets) -> None:
+    offsets.absorb({K0: 5, K1: 5}.items())
+    offsets.commit("g", {Q1: 6})
+    offsets.absorb({K0: 3, K1: 4, OffsetKey("h", *Q0): 1}.items())
+    assert offsets.get("g", [Q0, Q1]) == {Q0: 3, Q1: 6}
+    offsets.take()
+    offsets.absorb({K1: 4}.items())
+    assert offsets.get("g", [Q1]) == {Q1: 6}
+    assert offsets.get("h", [Q0]) == {Q0: 1}
+
+
+# --- against a naive model ------------------------------------------------------------------------------------
+
+GROUPS = st.sampled_from(["g", "h"])
+BATCH = st.dictionaries(
+    st.builds(QueueKey, st.sampled_from(["s", "t"]), st.integers(0, 1)), st.integers(0, 6), max_size=4
+)
+KEY = st.builds(OffsetKey, GROUPS, st.sampled_from(["s", "t"]), st.integers(0, 1))
+
+
+class OffsetsMachine(RuleBasedStateMachine):
+    """The model is one table, and a store that takes what it is told by the same rule; writes may fail unseen."""
+
+    @initialize(most=st.sampled_from([3, 100]))
+    def start(self, most: int) -> None:
+        self.most = most
+        self.offsets = Offsets(max_offsets=most)
+        self.model: dict[OffsetKey, int] = {}
+        self.store: dict[OffsetKey, int] = {}
+        self.taken: tuple[OffsetChange, ...] | None = None
+
+    @rule(group=GROUPS, batch=BATCH, reset=st.booleans())
+    def commit(self, group: str, batch: dict[QueueKey, int], reset: bool) -> None:
+        keyed = {OffsetKey(group, *queue): offset for queue, offset in batch.items()}
+        new = keyed.keys() - self.model.keys()
+        if new and len(self.model) + len(new) > self.most:
+            with pytest.raises(TooManyOffsets):
+                self.offsets.commit(group, batch, reset=reset)
+            return
+        kept = {}
+        for key, offset in keyed.items():
+            if reset or self.model.get(key, 0) <= offset:
+                self.model[key] = offset
+            else:
+                kept[key.queue] = self.model[key]
+        assert self.offsets.commit(group, batch, reset=reset) == kept
+
+    @precondition(lambda self: self.taken is None)
+    @rule()
+    def take(self) -> None:
+        self.taken = tuple(self.offsets.take())
+        assert len({change.key for change in self.taken}) == len(self.taken)
+
+    @precondition(lambda self: self.taken is not None)
+    @rule(end=st.sampled_from(["written", "lost", "written but nobody knows"]))
+    def write_ends(self, end: str) -> None:
+        assert self.taken is not None
+        if end != "lost":
+            for change in self.taken:
+                assert change.reset or self.store.get(change.key, 0) <= change.offset
+                self.store[change.key] = change.offset
+        if end == "written":
+            self.offsets.written({})
+        else:
+            self.offsets.not_written()
+        self.taken = None
+
+    @precondition(lambda self: self.taken is None)
+    @rule()
+    def reads_its_store_again(self) -> None:
+        self.offsets.absorb(self.store.items())
+
+    @invariant()
+    def agrees(self) -> None:
+        assert dict(self.offsets.page(limit=100)) == self.model
+        assert len(self.offsets) == len(self.model)
+        self.offsets.check_invariants()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "offsets"):
+            return
+        if self.taken is not None:
+            self.write_ends("written but nobody knows")
+        self.take()
+        self.write_ends("written")
+        assert self.store == self.model
+        assert self.offsets.unwritten == 0
+
+
+TestAnyHistory = OffsetsMachine.TestCase

@@ -1,0 +1,376 @@
+"""A session against a naive name server: whatever is lost, late or restarted, the server ends up with what is ours."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_agent.core.own_state import OwnState
+from broker_agent.core.probe_verdict import ProbeStatus, Role, Verdict
+from broker_agent.core.session import (
+    Beat,
+    BeatStatus,
+    Failure,
+    Finish,
+    Register,
+    Session,
+    Standing,
+    Unregister,
+    Update,
+    Wait,
+)
+from broker_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
+from pointsman.wire.backoff import FullJitterBackoff
+
+T = TypeVar("T")
+
+ADDR = "10.0.0.1:10911"
+OTHER = "10.0.0.2:10911"
+INTERVAL = 30.0
+EXPIRY = 120.0
+
+
+@dataclass
+class Held:
+    """One registration."""
+
+    addr: str
+    generation: int
+    version: DataVersion
+    topics: dict[str, TopicConfig]
+    incarnation: str
+    role: Role
+    heard_at: float
+
+
+@dataclass
+class NaiveServer:
+    """A table of who holds which position, with the rules of the wire and nothing else."""
+
+    table: dict[int, Held] = field(default_factory=dict)
+    generations: itertools.count[int] = field(default_factory=lambda: itertools.count(100))
+    saved: dict[int, Held] = field(default_factory=dict)
+
+    def register(self, own: OwnState, *, addr: str, now: float) -> int:
+        self.table = {i: held for i, held in self.table.items() if held.addr != addr}
+        generation = next(self.generations)
+        topics = {each.topic: each for each in own.topics.topics}
+        verdict = own.verdict
+        self.table[own.broker_id] = Held(
+            addr, generation, own.data_version, topics, verdict.incarnation, verdict.role, now
+        )
+        return generation
+
+    def update(self, step: Update, own: OwnState, generation: int) -> str | None:
+        """Apply a change; None, or who holds the position instead (empty: nobody, or on another base)."""
+        held = self.table.get(own.broker_id)
+        if held is None or (held.generation == generation and held.version != step.delta.base):
+            return ""
+        if held.generation != generation:
+            return held.addr
+        assert set(step.delta.removed) <= set(held.topics)
+        held.topics = {name: each for name, each in held.topics.items() if name not in step.delta.removed}
+        held.topics |= {each.topic: each for each in step.delta.changed}
+        held.version = own.data_version
+        return None
+
+    def beat(
+        self, own: OwnState, broker_id: int, generation: int, *, now: float
+    ) -> tuple[BeatStatus, str, DataVersion]:
+        held = self.table.get(broker_id)
+        if held is None:
+            return BeatStatus.UNKNOWN_BROKER, "", DataVersion()
+        if held.generation != generation or held.addr != ADDR:
+            return BeatStatus.STALE_GENERATION, held.addr, DataVersion()
+        held.heard_at = now
+        status = BeatStatus.OK if held.version == own.data_version else BeatStatus.TOPICS_OUT_OF_DATE
+        return status, "", held.version
+
+    def expire(self, *, now: float) -> None:
+        self.table = {i: held for i, held in self.table.items() if now - held.heard_at <= EXPIRY}
+
+    def save(self) -> None:
+        self.saved = {i: replace(held, topics=dict(held.topics)) for i, held in self.table.items()}
+
+    def restart(self, *, now: float) -> None:
+        """Come back with what was saved last, generations included, each given an expiry to be heard."""
+        self.table = {i: replace(held, topics=dict(held.topics), heard_at=now) for i, held in self.saved.items()}
+
+
+class Fate(Enum):
+    """What becomes of a call."""
+
+    ANSWERED = "answered"
+    LOST = "the request never arrives"
+    UNHEARD = "the answer never arrives"
+    LATE = "nobody waits any more when the request arrives"
+    TROUBLED = "the server cannot do it now"
+
+
+class Agent:
+    """A session with hands: does its steps on the server, by its own clock."""
+
+    def __init__(self, server: NaiveServer, own: OwnState) -> None:
+        self.server = server
+        self.own = own
+        self.now = 1_000.0
+        self.late: list[Callable[[], object]] = []
+        self.session = Session(
+            own_addr=ADDR,
+            interval=INTERVAL,
+            expiry=EXPIRY,
+            reconnect=FullJitterBackoff(middle, cap=3.0),
+            repeat=FullJitterBackoff(middle, cap=INTERVAL),
+            draw=middle,
+        )
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.server.expire(now=self.now)
+
+    def turn(self, fate: Fate, *, longest: float) -> None:
+        """Do the next step, or let at most ``longest`` seconds pass in a wait."""
+        step = self.session.next_step(self.own, now=self.now)
+        match step:
+            case Wait(seconds):
+                assert seconds > 0
+                self.pass_time(min(seconds, longest))
+            case Register():
+                self._register(fate)
+            case Update():
+                self._update(step, fate)
+            case Beat():
+                self._beat(fate)
+            case Unregister() | Finish():
+                raise AssertionError("nobody asked it to leave")
+
+    def _register(self, fate: Fate, /) -> None:
+        own = self.own
+        generation = self._reach(fate, lambda: self.server.register(own, addr=ADDR, now=self.now), seconds=10.0)
+        if isinstance(generation, Failure):
+            self.session.on_register_failure(generation, now=self.now)
+        else:
+            self.session.on_registered(generation, own, interval=INTERVAL, expiry=EXPIRY, now=self.now)
+
+    def _update(self, step: Update, fate: Fate, /) -> None:
+        own, generation = self.own, self.session.generation
+        holder = self._reach(fate, lambda: self.server.update(step, own, generation), seconds=10.0)
+        if isinstance(holder, Failure):
+            self.session.on_update_failure(holder, now=self.now)
+        elif holder is None:
+            self.session.on_updated(own, now=self.now)
+        else:
+            self.session.on_update_failure(Failure.REFUSED, now=self.now, holder_addr=holder)
+
+    def _beat(self, fate: Fate, /) -> None:
+        own, broker_id, generation, sent_at = self.own, self.session.broker_id, self.session.generation, self.now
+        said = self._reach(fate, lambda: self.server.beat(own, broker_id, generation, now=self.now), seconds=3.0)
+        if isinstance(said, Failure):
+            self.session.on_beat_failure(said, now=self.now)
+        else:
+            status, holder, held = said
+            self.session.on_beat_answer(
+                status,
+                own,
+                holder_addr=holder,
+                held_version=held if status is BeatStatus.TOPICS_OUT_OF_DATE else None,
+                sent_at=sent_at,
+            )
+
+    def _reach(self, fate: Fate, call: Callable[[], T], *, seconds: float) -> T | Failure:
+        if fate is Fate.ANSWERED:
+            return call()
+        if fate is Fate.TROUBLED:
+            return Failure.TROUBLED
+        if fate is Fate.UNHEARD:
+            call()
+        if fate is Fate.LATE:
+            self.late.append(call)
+        self.pass_time(seconds)
+        return Failure.UNREACHABLE
+
+
+def middle(low: float, high: float) -> float:
+    return (low + high) / 2
+
+
+# --- convergence ---------------------------------------------------------------------------------------------------
+
+
+def own_state(names: str, *, queues: int, incarnation: str, role: Role, epoch: int) -> OwnState:
+    topics = TopicSet.from_content([TopicConfig(name, queues, queues, 6) for name in names], state_version=0)
+    verdict = Verdict(ProbeStatus.PASSING, "answers", incarnation=incarnation, role=role, master_epoch=epoch)
+    return OwnState(1, topics, verdict, replica_id=1)
+
+
+OWNS = st.builds(
+    own_state,
+    st.sampled_from(["abcdefgh", "abcdefgi", "abcdefg", "abcdefghi", "b", ""]),
+    queues=st.sampled_from([4, 8]),
+    incarnation=st.sampled_from(["run-1", "run-1", "run-2"]),
+    role=st.sampled_from([Role.SLAVE, Role.SLAVE, Role.MASTER]),
+    epoch=st.sampled_from([1, 2]),
+)
+
+
+class Happening(Enum):
+    """What may come between two steps."""
+
+    NOTHING = "nothing"
+    SAVE = "the server writes its snapshot"
+    RESTART = "the server restarts from it"
+    LOSS = "the server restarts without one"
+    RIVAL = "another broker registers our position"
+    RIVAL_GONE = "and leaves it again"
+    LATE_ARRIVAL = "a request arrives for which nobody waits any more"
+
+
+TURNS = st.lists(
+    st.tuples(
+        st.sampled_from([Fate.ANSWERED] * 4 + list(Fate)),
+        st.sampled_from([Happening.NOTHING] * 8 + list(Happening)),
+        st.none() | OWNS,
+        st.sampled_from([0.5, 5.0, 30.0, 120.0]),
+    ),
+    max_size=60,
+)
+
+
+def happen(what: Happening, server: NaiveServer, agent: Agent) -> None:
+    match what:
+        case Happening.SAVE:
+            server.save()
+        case Happening.RESTART:
+            server.restart(now=agent.now)
+        case Happening.LOSS:
+            server.table = {}
+        case Happening.RIVAL:
+            server.register(agent.own, addr=OTHER, now=agent.now)
+        case Happening.RIVAL_GONE:
+            server.table = {i: held for i, held in server.table.items() if held.addr != OTHER}
+        case Happening.LATE_ARRIVAL if agent.late:
+            agent.late.pop()()
+        case _:
+            pass
+
+
+@given(own=OWNS, turns=TURNS)
+def test_when_faults_end_the_server_holds_exactly_what_is_ours(
+    own: OwnState, turns: list[tuple[Fate, Happening, OwnState | None, float]]
+) -> None:
+    server = NaiveServer()
+    agent = Agent(server, own)
+    for fate, what, change, longest in turns:
+        happen(what, server, agent)
+        if change is not None:
+            agent.own = change
+        agent.turn(fate, longest=longest)
+
+    while agent.late:
+        agent.late.pop()()
+    ends_at = agent.now + 2 * EXPIRY + INTERVAL
+    while agent.now < ends_at:
+        agent.turn(Fate.ANSWERED, longest=INTERVAL)
+
+    own = agent.own
+    (held,) = server.table.values()
+    assert set(server.table) == {own.broker_id}
+    assert (held.addr, held.generation) == (ADDR, agent.session.generation)
+    assert held.topics == {each.topic: each for each in own.topics.topics}
+    assert (held.version, held.incarnation, held.role) == (
+        own.data_version,
+        own.verdict.incarnation,
+        own.verdict.role,
+    )
+    assert agent.session.standing is Standing.REGISTERED
+
+
+@given(own=OWNS, changes=st.lists(OWNS, min_size=1, max_size=20))
+def test_without_faults_every_change_is_one_call_and_nothing_is_told_twice(
+    own: OwnState, changes: list[OwnState]
+) -> None:
+    server = NaiveServer()
+    agent = Agent(server, own)
+    for change in [own, *changes]:
+        before = agent.own.registration_key
+        agent.own = change
+        told = 0
+        for _ in range(4):
+            told += isinstance(agent.session.next_step(agent.own, now=agent.now), Register | Update)
+            agent.turn(Fate.ANSWERED, longest=INTERVAL)
+        assert told == (change.registration_key != before or change is own)
+
+
+# --- storms --------------------------------------------------------------------------------------------------------
+
+FIVE, SIX = (own_state(names, queues=4, incarnation="run-1", role=Role.SLAVE, epoch=1) for names in ("abcde", "abcdef"))
+ANSWERS = [*Failure, *((status, "") for status in BeatStatus), (BeatStatus.STALE_GENERATION, ADDR)]
+
+
+class Stubborn(Agent):
+    """Its server answers each kind of call in one way, for ever."""
+
+    def __init__(
+        self, registering: Failure | None, updating: Failure | None, beating: Failure | tuple[BeatStatus, str]
+    ) -> None:
+        super().__init__(NaiveServer(), FIVE)
+        self.calls: list[float] = []
+        self.whole: list[float] = []
+        self._answers = registering, updating, beating
+
+    def _register(self, _: Fate) -> None:
+        self.calls.append(self.now)
+        self.whole.append(self.now)
+        failure = self._answers[0]
+        if failure is not None:
+            self.session.on_register_failure(failure, now=self.now, holder_addr=OTHER)
+        else:
+            self.session.on_registered(7, self.own, interval=INTERVAL, expiry=EXPIRY, now=self.now)
+
+    def _update(self, _: Update, fate: Fate) -> None:  # noqa: ARG002  # the one way, whatever it is
+        self.calls.append(self.now)
+        failure = self._answers[1]
+        if failure is not None:
+            self.session.on_update_failure(failure, now=self.now)
+        else:
+            self.session.on_updated(self.own, now=self.now)
+
+    def _beat(self, _: Fate) -> None:
+        self.calls.append(self.now)
+        answer = self._answers[2]
+        if isinstance(answer, Failure):
+            self.session.on_beat_failure(answer, now=self.now)
+        else:
+            status, holder = answer
+            self.session.on_beat_answer(
+                status, self.own, holder_addr=holder, held_version=SIX.data_version, sent_at=self.now
+            )
+
+
+def most_in_a_minute(moments: list[float]) -> int:
+    return max((sum(start <= each < start + 60 for each in moments) for start in moments), default=0)
+
+
+@pytest.mark.parametrize("changes_each", [10.0, 1e9], ids=["topics-change", "topics-stay"])
+def test_no_answer_however_stubborn_makes_a_storm(changes_each: float) -> None:
+    """Waits here are half as long as they may be, as they are on average."""
+    for registering, updating, beating in itertools.product([None, *Failure], [None, *Failure], ANSWERS):
+        agent = Stubborn(registering, updating, beating)
+        until_change = agent.now + changes_each
+        while agent.now < 1_000 + 900:
+            agent.turn(Fate.ANSWERED, longest=5.0)
+            if agent.now >= until_change:
+                agent.own = SIX if agent.own is FIVE else FIVE
+                until_change += changes_each
+        settled = [each for each in agent.calls if each > 1_120]
+        whole = [each for each in agent.whole if each > 1_120]
+        which = (registering, updating, beating)
+        assert most_in_a_minute(settled) <= 45, which
+        assert most_in_a_minute(whole) <= 8, which

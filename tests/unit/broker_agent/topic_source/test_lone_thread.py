@@ -1,0 +1,70 @@
+"""Work beside the loop: one call at a time, and a hanging one holds nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from broker_agent.topic_source import TopicSourceError
+from broker_agent.topic_source.lone_thread import LoneThread
+
+
+async def test_gives_what_the_work_returns_or_raises() -> None:
+    thread = LoneThread("test")
+
+    def fail() -> int:
+        raise KeyError("why")
+
+    assert await thread.run(threading.get_ident) != threading.get_ident()
+    with pytest.raises(KeyError, match="why"):
+        await thread.run(fail)
+    assert await thread.run(lambda: 3) == 3
+
+
+async def test_while_one_call_hangs_the_next_is_refused_at_once_and_later_ones_run() -> None:
+    thread = LoneThread("test")
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        may_end.wait(20)
+        has_ended.set()
+
+    hanging = asyncio.create_task(thread.run(hang))
+    await asyncio.sleep(0)
+    hanging.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await hanging
+    with pytest.raises(TopicSourceError, match="still hangs"):
+        await thread.run(lambda: 3)
+
+    may_end.set()
+    assert await asyncio.to_thread(has_ended.wait, 20)
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                assert await thread.run(lambda: 3) == 3
+                break
+            except TopicSourceError:
+                await asyncio.sleep(0.001)
+
+
+def test_a_loop_that_is_gone_is_no_fault() -> None:
+    may_end = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def hang() -> None:
+        threads.append(threading.current_thread())
+        may_end.wait(20)
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(LoneThread("test").run(hang), 0.05)
+
+    asyncio.run(give_up())
+    may_end.set()
+    threads[0].join(20)
+
+    assert threads[0].daemon
+    assert not threads[0].is_alive()
