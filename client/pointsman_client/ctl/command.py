@@ -9,7 +9,7 @@ from itertools import pairwise
 import click
 
 from pointsman_client.ctl.argument import read_name_servers, read_seconds
-from pointsman_client.ctl.commands import change, kv, look, node, protection, watch
+from pointsman_client.ctl.commands import change, drain_broker, groups, kv, look, node, offsets, protection, watch
 from pointsman_client.ctl.failure import (
     EXIT_INTERRUPTED,
     EXIT_OK,
@@ -28,9 +28,10 @@ DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 SUBJECTS = (
     ("Look at topics and brokers", look.COMMANDS),
     ("Look on", watch.COMMANDS),
+    ("Consumer groups, at the agents", (*groups.COMMANDS, *offsets.COMMANDS)),
     ("Look at name servers", node.COMMANDS),
     ("Protect a cluster", protection.COMMANDS),
-    ("Change", (*change.COMMANDS, *kv.COMMANDS)),
+    ("Change", (*change.COMMANDS, *drain_broker.COMMANDS, *kv.COMMANDS)),
 )
 """In the order of the help."""
 
@@ -82,7 +83,8 @@ def cli(ctx: click.Context, namesrv: tuple[str, ...], output: str, timeout: floa
 
     `route`, `topics`, `clusters` and `watch` ask the first server in the list that answers. All others ask, or tell,
     every one: name servers share nothing, and where they differ is often the news. --namesrv, --output and --timeout
-    may stand after the command as well.
+    may stand after the command as well. What concerns consumer groups is asked of the brokers' agents, which the name
+    servers know; one that fails stands in the answer in the same way.
 
     With --output json a failure is {error}, a remark {warning} on standard error, each with code, message, hint and
     servers[].{addr, message}; a server that failed among others stands in the answer as {addr, error}.

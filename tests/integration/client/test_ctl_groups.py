@@ -1,0 +1,506 @@
+"""``pointsmanctl`` asks the agents that the name servers know of groups, locks and offsets, and pins groups."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from broker_agent.core.queue import QueueKey
+from namesrv.app import NameServerApp
+from pointsman.service.clock import SystemClock
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman_client.ctl.agent_asking import AGENTS_AT_ONCE, agent_round
+from pointsman_client.ctl.agent_choice import AgentChoice
+from pointsman_client.ctl.agent_link import AgentLink
+from pointsman_client.ctl.settings import Settings
+from tests.fakes.agent_in_route import WholeAgent, whole_agents
+from tests.fakes.ctl_process import Ended, ctl, ended, started
+from tests.fakes.group_agent import Consumer, reads, soon
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.name_server import running_name_server
+from tests.fakes.scripted_route_server import refused_addr
+
+A, B, C = "10.0.0.1@a", "10.0.0.2@b", "10.0.0.3@c"
+
+
+@dataclass
+class Fleet:
+    """Two masters and a replica of the first, and a name server that knows them."""
+
+    name_server: NameServerApp
+    one: WholeAgent
+    two: WholeAgent
+    replica: WholeAgent
+    consumers: list[Consumer]
+
+    async def join(self, agent: WholeAgent, client_id: str, *groups: wire.GroupSubscription) -> Consumer:
+        """Beat once, over a stream that stays open."""
+        consumer = Consumer(agent.addr, client_id)
+        self.consumers.append(consumer)
+        await consumer.beat(*groups)
+        return consumer
+
+    async def ctl(self, *arguments: str) -> Ended:
+        return await ctl("--namesrv", self.name_server.addr, *arguments)
+
+    async def json(self, *arguments: str) -> Ended:
+        return await self.ctl("-o", "json", *arguments)
+
+
+@asynccontextmanager
+async def a_fleet(clock: ManualClock | SystemClock) -> AsyncIterator[Fleet]:
+    async with running_name_server() as app:
+        brokers = (("a", 0), ("b", 0), ("a", 1))
+        async with whole_agents(*brokers, clock=clock, name_servers=[app]) as (one, two, replica):
+            fleet = Fleet(app, one, two, replica, [])
+            if isinstance(clock, ManualClock):
+                await clock.advance(0.1)
+            await soon(lambda: all(agent.groups.core.state.value == "ready" for agent in (one, two, replica)))
+            yield fleet
+            for consumer in fleet.consumers:
+                await consumer.crash()
+
+
+@pytest.fixture
+async def fleet(clock: ManualClock) -> AsyncIterator[Fleet]:
+    async with a_fleet(clock) as fleet:
+        yield fleet
+
+
+# Groups
+
+
+async def test_groups_are_put_together_from_all_masters_and_each_client_counts_once(fleet: Fleet) -> None:
+    for agent in (fleet.one, fleet.two):
+        await fleet.join(agent, A, reads("billing", "orders"))
+        await fleet.join(agent, B, reads("billing", "orders"))
+    await fleet.join(fleet.two, C, reads("audit", "bills", model=wire.MESSAGE_MODEL_BROADCASTING))
+    await fleet.join(fleet.replica, C, reads("backup"))
+    table, printed, whole = await asyncio.gather(
+        fleet.ctl("groups"), fleet.json("groups"), fleet.json("groups", "--all")
+    )
+
+    assert table == Ended(
+        0,
+        "GROUP    MEMBERS  AGENTS  MODEL         TOPICS\n"
+        "audit          1     1/2  BROADCASTING  bills\n"
+        "billing        2     2/2  CLUSTERING    orders\n",
+        "",
+    )
+    assert printed.document["groups"][1] == {
+        "group": "billing",
+        "members": 2,
+        "isExact": True,
+        "agents": sorted([fleet.one.addr, fleet.two.addr]),
+        "messageModels": ["CLUSTERING"],
+        "topics": ["orders"],
+        "flags": [],
+    }
+    agents = {agent["addr"]: agent for agent in printed.document["agents"]}
+    assert agents[fleet.one.addr] == {
+        "addr": fleet.one.addr,
+        "brokers": ["c1/a/0"],
+        "state": "READY",
+        "groups": [
+            {
+                "group": "billing",
+                "members": 2,
+                "messageModel": "CLUSTERING",
+                "topics": ["orders"],
+                "isConflicting": False,
+                "isPinned": False,
+            }
+        ],
+    }
+    assert [group["group"] for group in whole.document["groups"]] == ["audit", "backup", "billing"]
+
+
+async def test_conflicts_pins_and_agents_that_know_different_members_are_flagged(fleet: Fleet) -> None:
+    await fleet.join(fleet.one, A, reads("billing"), reads("split", "orders"))
+    await fleet.join(fleet.one, B, reads("split", "bills"))
+    await fleet.join(fleet.two, B, reads("billing"))
+    assert (await fleet.ctl("pin", "split", "--to", "10.0.0.1", "--for", "1h")).code == 0
+    listed = await fleet.json("groups")
+    one = await fleet.ctl("group", "billing")
+
+    assert [(group["group"], group["members"], group["flags"]) for group in listed.document["groups"]] == [
+        ("billing", 2, ["DIFFERS"]),
+        ("split", 2, ["CONFLICT", "PINNED"]),
+    ]
+    lines = one.out.splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == [A, B]
+    assert all(line.endswith(" 1/2  orders  DIFFERS") for line in lines[1:3])
+    assert f"DIFFERS: {fleet.two.addr} (c1/b/0) does not know {A}" in lines
+    assert f"DIFFERS: {fleet.one.addr} (c1/a/0) does not know {B}" in lines
+    assert lines[-1] == "2 members, CLUSTERING, at 2 of 2 agents"
+    assert one.code == 0
+
+
+async def test_one_group_is_shown_with_everything_that_its_agents_know(fleet: Fleet, clock: ManualClock) -> None:
+    await fleet.join(fleet.one, A, reads("held", "orders", tags="b || a"))
+    await clock.advance(7.0)
+    await fleet.join(fleet.one, B, reads("held", "orders", consume_type=wire.CONSUME_TYPE_PULL))
+    assert (await fleet.ctl("pin", "held", "--to", A, "--for", "1h", "--agent", fleet.one.addr)).code == 0
+    table, printed = await asyncio.gather(fleet.ctl("group", "held"), fleet.json("group", "held"))
+
+    lines = table.out.splitlines()
+    first = lines[1].split()
+    assert first[0] == A
+    assert first[1].startswith("127.0.0.1:")
+    assert (first[2], first[4:]) == ("2026-01-01", ["7.0s", "1/1", "orders", "(a", "||", "b)"])
+    assert lines[2].endswith("CONFLICT")
+    assert any(line.startswith("CONFLICT: members read other topics or tags") for line in lines)
+    assert f"PINNED to {A} until 2026-01-01 01:00:07 UTC: {fleet.one.addr} (c1/a/0)" in lines
+    assert f"HELD DOWN: members at {fleet.one.addr} (c1/a/0) are not told of {B} yet" in lines
+    assert f"nobody is in it at {fleet.two.addr} (c1/b/0)" in lines
+
+    document = printed.document
+    assert (document["isAgreed"], document["messageModels"]) == (True, ["CLUSTERING"])
+    assert [member["clientId"] for member in document["members"]] == [A, B]
+    second = document["members"][1]
+    assert (second["consumeTypes"], second["isConflicting"], second["isConnected"]) == (["PULL"], True, True)
+    assert (second["agents"], second["missingAt"], second["silentSeconds"]) == ([fleet.one.addr], [], 0.0)
+    assert document["pins"] == [
+        {"agent": fleet.one.addr, "pinnedClientIds": [A], "pinnedUntil": "2026-01-01T01:00:07.100Z"}
+    ]
+    known = {agent["addr"]: agent["group"] for agent in document["agents"]}
+    assert known[fleet.two.addr] is None
+    assert known[fleet.one.addr]["clientIds"] == [A]
+    assert known[fleet.one.addr]["holdDownSeconds"] == 10.0
+    assert known[fleet.one.addr]["revision"]["boot"] == "000000000000feed"
+    assert len(known[fleet.one.addr]["members"]) == 2
+
+
+async def test_a_group_that_nobody_is_in_is_an_error_that_says_where_it_was_looked_for(fleet: Fleet) -> None:
+    await fleet.join(fleet.replica, A, reads("backup"))
+    table, printed, replicas = await asyncio.gather(
+        fleet.ctl("group", "backup"), fleet.json("group", "backup"), fleet.ctl("group", "backup", "--all")
+    )
+
+    assert table == Ended(
+        1,
+        "",
+        "pointsmanctl: nobody is in consumer group backup at the 2 agents that answered: "
+        "see `pointsmanctl groups`, or ask replicas with --all\n",
+    )
+    assert json.loads(printed.err)["error"]["code"] == "GROUP_NOT_FOUND"
+    assert replicas.code == 0
+
+
+async def test_an_agent_that_warms_up_is_named_and_its_members_are_no_disagreement(clock: ManualClock) -> None:
+    async with (
+        running_name_server() as app,
+        whole_agents(("a", 0), clock=clock, name_servers=[app]) as (ready,),
+        whole_agents(("b", 0), clock=clock, name_servers=[app], warm_up=30.0) as (warming,),
+    ):
+        await clock.advance(0.1)
+        consumers = [Consumer(agent.addr, client_id) for agent, client_id in ((ready, A), (ready, B), (warming, A))]
+        for consumer in consumers:
+            await consumer.beat(reads("billing"))
+        namesrv = ("--namesrv", app.addr)
+        listed, shown, unknown = await asyncio.gather(
+            ctl(*namesrv, "groups"), ctl(*namesrv, "group", "billing"), ctl(*namesrv, "group", "none")
+        )
+        for consumer in consumers:
+            await consumer.crash()
+
+    where = f"{warming.addr} (c1/b/0)"
+    assert listed.out.splitlines()[1:] == [
+        "billing        2     2/2  CLUSTERING  orders  WARMING",
+        f"WARMING: {where}",
+    ]
+    assert f"WARMING: {where} may not have heard of every member yet" in shown.out.splitlines()
+    assert "DIFFERS" not in shown.out
+    assert unknown.code == 1
+    assert "is warming; ask again" in unknown.err
+
+
+# Locks and offsets
+
+
+async def test_locks_say_who_holds_which_queue_of_which_broker_and_since_when(fleet: Fleet, clock: ManualClock) -> None:
+    fleet.two.locks.lock("billing", B, [QueueKey("orders", 1)], now=clock.monotonic())
+    await clock.advance(61.0)
+    fleet.one.locks.lock("billing", A, [QueueKey("orders", 0)], now=clock.monotonic())
+    fleet.one.locks.lock("audit", C, [QueueKey("bills", 0)], now=clock.monotonic())
+    table, printed, none = await asyncio.gather(
+        fleet.ctl("locks"), fleet.json("locks", "--group", "billing"), fleet.ctl("locks", "--group", "none")
+    )
+
+    assert table.out == (
+        "GROUP    TOPIC   BROKER  QUEUE  HELD BY     RENEWED\n"
+        "audit    bills   c1/a/0      0  10.0.0.3@c      0ms\n"
+        "billing  orders  c1/a/0      0  10.0.0.1@a      0ms\n"
+        "billing  orders  c1/b/0      1  10.0.0.2@b    61.0s  EXPIRED\n"
+    )
+    locks = {lock["agent"]: lock for lock in printed.document["locks"]}
+    assert locks[fleet.two.addr] == {
+        "group": "billing",
+        "topic": "orders",
+        "agent": fleet.two.addr,
+        "brokers": ["c1/b/0"],
+        "queueId": 1,
+        "clientId": B,
+        "renewedAgoSeconds": 61.0,
+        "isExpired": True,
+    }
+    assert [(agent["lifetimeSeconds"], agent["locks"]) for agent in printed.document["agents"]] == [(60.0, 1)] * 2
+    assert none == Ended(0, "no queue is locked\n", "")
+
+
+async def test_offsets_have_a_lag_where_the_end_is_known_and_a_total_a_group(fleet: Fleet) -> None:
+    fleet.one.offsets.commit("billing", {QueueKey("orders", 0): 90, QueueKey("orders", 1): 7}, reset=False)
+    fleet.one.ends.table = {QueueKey("orders", 0): 100}
+    fleet.two.offsets.commit("billing", {QueueKey("orders", 0): 50}, reset=False)
+    fleet.two.ends.table = {QueueKey("orders", 0): 20}
+    fleet.two.offsets.commit("audit", {QueueKey("bills", 1): 3}, reset=False)
+    table, printed = await asyncio.gather(fleet.ctl("offsets"), fleet.json("offsets", "billing"))
+
+    assert table.out == (
+        "GROUP    TOPIC   BROKER  QUEUE  COMMITTED  MAX  LAG\n"
+        "audit    bills   c1/b/0      1          3    -    -\n"
+        "billing  orders  c1/a/0      0         90  100   10\n"
+        "billing  orders  c1/a/0      1          7    -    -\n"
+        "billing  orders  c1/b/0      0         50   20    0  BEYOND END\n"
+        "\n"
+        "GROUP    QUEUES  LAG\n"
+        "audit         1    -  and 1 queue whose end is not known\n"
+        "billing       3   10  and 1 queue whose end is not known\n"
+    )
+    assert printed.document["totals"] == [{"group": "billing", "queues": 3, "lag": 10, "queuesWithoutEnd": 1}]
+    assert printed.document["offsets"][0] == {
+        "group": "billing",
+        "topic": "orders",
+        "agent": fleet.one.addr,
+        "brokers": ["c1/a/0"],
+        "queueId": 0,
+        "committedOffset": 90,
+        "maxOffset": 100,
+        "lag": 10,
+        "isBeyondEnd": False,
+    }
+    assert {agent["durableWithinSeconds"] for agent in printed.document["agents"]} == {5.0}
+
+
+async def test_many_pages_are_one_answer_and_a_replicas_copy_counts_once(fleet: Fleet) -> None:
+    many = {QueueKey("orders", queue_id): 5 for queue_id in range(2_500)}
+    fleet.one.offsets.commit("billing", many, reset=False)
+    fleet.replica.offsets.commit("billing", {QueueKey("orders", 0): 4}, reset=False)
+    fleet.one.ends.table = dict.fromkeys(many, 6)
+    printed = await fleet.json("--timeout", "20", "offsets", "billing", "--all")
+
+    assert len(printed.document["offsets"]) == 2_501
+    assert printed.document["totals"] == [{"group": "billing", "queues": 2_500, "lag": 2_500, "queuesWithoutEnd": 0}]
+
+
+# Pins
+
+
+async def test_a_pin_is_sent_to_masters_and_replicas_and_ended_everywhere(fleet: Fleet) -> None:
+    await fleet.join(fleet.one, A, reads("billing"))
+    pinned = await fleet.ctl("pin", "billing", "--to", "10.0.0.1", "--to", C, "--for", "30m", "--by", "ops")
+    printed = await fleet.json("group", "billing")
+    again = await fleet.json("pin", "billing", "--to", A, "--for", "1h")
+    unpinned = await fleet.ctl("unpin", "billing")
+
+    assert pinned.code == 0
+    assert len(pinned.out.splitlines()) == 3
+    until = "billing is pinned until 2026-01-01 00:30:00 UTC"
+    assert f"{fleet.one.addr} (c1/a/0): {until} to {A}\n" in pinned.out
+    assert f"{fleet.replica.addr} (c1/a/1): {until}, to members that are not there yet\n" in pinned.out
+    assert printed.document["pins"][0]["pinnedClientIds"] == [A]
+    assert [agent["pinnedUntil"] for agent in again.document["agents"]] == ["2026-01-01T01:00:00.100Z"] * 3
+    assert unpinned.out.count("billing is not pinned\n") == 3
+    assert all(agent.groups.core.pinned_count == 0 for agent in (fleet.one, fleet.two, fleet.replica))
+
+
+async def test_a_pin_that_one_agent_did_not_take_names_who_did_and_fails(fleet: Fleet) -> None:
+    await fleet.two.stop()
+    made, printed = await asyncio.gather(
+        fleet.ctl("pin", "billing", "--to", A, "--for", "1h"), fleet.json("unpin", "billing")
+    )
+
+    assert made.code == printed.code == 1
+    done = ", ".join(sorted([fleet.one.addr, fleet.replica.addr]))
+    assert f"{fleet.two.addr} did not answer (connection refused)\n" in made.out
+    assert made.err == (
+        f"pointsmanctl: 1 of 3 agents failed: {fleet.two.addr} (connection refused); done at {done}: "
+        "run it again when all answer, what is done stays done\n"
+    )
+    failed = next(agent for agent in printed.document["agents"] if agent["addr"] == fleet.two.addr)
+    assert failed["error"]["code"] == "AGENT_FAILED"
+
+
+# Agents that cannot be found or asked
+
+
+async def test_a_look_says_who_did_not_answer_and_succeeds_while_one_does(fleet: Fleet) -> None:
+    await fleet.join(fleet.one, A, reads("billing"))
+    await fleet.two.stop()
+    table, printed = await asyncio.gather(fleet.ctl("groups"), fleet.json("groups"))
+
+    assert table.code == printed.code == 0
+    assert table.out.splitlines()[1].split()[:3] == ["billing", "1", "1/1"]
+    assert table.err == (
+        f"pointsmanctl: 1 of 2 agents failed: {fleet.two.addr} (connection refused): "
+        "what only they know is missing here\n"
+    )
+    assert json.loads(printed.err)["warning"]["code"] == "AGENT_FAILED"
+    failed = next(agent for agent in printed.document["agents"] if agent["addr"] == fleet.two.addr)
+    assert (failed["brokers"], failed["error"]["code"]) == (["c1/b/0"], "AGENT_FAILED")
+
+
+async def test_a_broker_without_an_agents_address_is_named(fleet: Fleet) -> None:
+    await fleet.two.register(fleet.name_server, agent_addr="")
+    some = await fleet.ctl("groups")
+    await fleet.one.register(fleet.name_server, agent_addr="")
+    none = await fleet.json("offsets")
+
+    assert some.code == 0
+    assert "no address of an agent is known for c1/b/0" in some.err
+    error = json.loads(none.err)["error"]
+    assert (none.code, none.out, error["code"]) == (1, "", "NO_AGENT")
+    assert "c1/a/0, c1/b/0" in error["message"]
+    assert "--agent HOST:PORT" in error["hint"]
+
+
+async def test_agents_named_by_address_are_asked_without_a_name_server(fleet: Fleet) -> None:
+    await fleet.join(fleet.one, A, reads("billing"))
+    async with refused_addr() as nobody:
+        one = await ctl("--namesrv", nobody, "groups", "--agent", fleet.one.addr, "--agent", fleet.one.addr)
+        none = await ctl("--namesrv", nobody, "groups", "--agent", nobody)
+        lost = await ctl("--namesrv", nobody, "groups")
+        partly = await ctl("--namesrv", f"{nobody},{fleet.name_server.addr}", "groups")
+
+    assert one.code == 0
+    assert one.out.splitlines()[1].split()[:3] == ["billing", "1", "1/1"]
+    assert none.code == lost.code == 1
+    assert none.err == (
+        f"pointsmanctl: no agent answered at {nobody} (connection refused): "
+        "is the agent running, and reachable from here? --agent HOST:PORT asks another address\n"
+    )
+    assert f"no name server answered at {nobody}" in lost.err
+    assert partly.code == 0
+    assert f"{nobody} did not answer (connection refused): brokers that it alone knows are missing" in partly.err
+
+
+async def test_a_name_server_that_is_taken_for_an_agent_is_an_error_that_says_so(fleet: Fleet) -> None:
+    made = await ctl("groups", "--agent", fleet.name_server.addr)
+
+    assert made.code == 1
+    assert "does not know that call: no agent, or one that is older than this pointsmanctl" in made.err
+
+
+async def test_an_agent_that_hangs_costs_its_deadline_and_no_more(fleet: Fleet) -> None:
+    await fleet.join(fleet.one, A, reads("billing"))
+    # The kernel takes connections, and nobody reads them.
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        host, port = deaf.getsockname()
+        made = await ctl("--timeout", "1", "groups", "--agent", fleet.one.addr, "--agent", f"{host}:{port}")
+
+    assert made.code == 0
+    # Whichever ends first: the call, or gRPC's attempt to connect.
+    words = ("no answer in time", "connected, but no answer: is it hung?")
+    assert any(f"1 of 2 agents failed: {host}:{port} ({each})" in made.err for each in words)
+    assert "billing" in made.out
+
+
+async def test_of_many_agents_so_many_are_asked_at_once_and_each_has_the_whole_deadline() -> None:
+    choice = AgentChoice(tuple(f"127.0.0.1:{port}" for port in range(1, 3 * AGENTS_AT_ONCE)))
+    settings = Settings(("ns:1",), "table", 7.0)
+    running, most, shortest = 0, 0, 7.0
+
+    async def question(link: AgentLink, deadline: float) -> str:
+        nonlocal running, most, shortest
+        running += 1
+        most = max(most, running)
+        shortest = min(shortest, deadline - asyncio.get_running_loop().time())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        running -= 1
+        return link.addr
+
+    async with agent_round(settings, choice) as asking:
+        asked = await asking.ask(question)
+    assert [answer for _, answer in asked.whole] == list(choice.addrs)
+    assert most == AGENTS_AT_ONCE
+    assert shortest > 6.0
+
+
+async def test_only_the_agents_of_one_cluster_are_asked_and_an_unknown_cluster_is_an_error(fleet: Fleet) -> None:
+    known, unknown = await asyncio.gather(
+        fleet.json("groups", "--cluster", "c1"), fleet.ctl("groups", "--cluster", "c9")
+    )
+
+    assert len(known.document["agents"]) == 2
+    assert (unknown.code, unknown.err) == (
+        1,
+        "pointsmanctl: cluster c9 is not known: see `pointsmanctl clusters`\n",
+    )
+
+
+# Drain
+
+
+async def test_a_broker_is_drained_step_by_step_and_what_failed_is_said() -> None:
+    async with a_fleet(SystemClock()) as fleet:
+        drained = await fleet.ctl("drain-broker", "c1/a/0", "--yes", "--by", "ops")
+        told = await fleet.json("drain-broker", "--agent", fleet.one.addr, "--yes")
+        left = await fleet.json("route", "orders")
+
+    assert drained.code == 0
+    for words in ("WIPE_WRITE_PERM    DONE", "WAIT_FOR_PRODUCERS SKIPPED: how much", "STOP_GROUPS        DONE"):
+        assert words in drained.out
+    assert "UNREGISTER         FAILED: ns2:9876 did not take it" in drained.out
+    assert "          ns2:9876: no answer in time\n" in drained.out
+    assert "drained, but UNREGISTER FAILED: see what that step said" in drained.err
+    lines = [json.loads(line) for line in told.out.splitlines()]
+    assert (lines[-1]["agent"], lines[-1]["step"], lines[-1]["state"]) == (fleet.one.addr, "UNREGISTER", "FAILED")
+    assert lines[-1]["nameServers"][1] == {"addr": "ns2:9876", "done": False, "answer": "no answer in time"}
+    assert (fleet.one.stopped_groups, fleet.two.stopped_groups) == (1, 0)
+    perms = {data["brokerName"]: data["perm"] for data in left.document["queueDatas"]}
+    assert perms == {"a": 4, "b": 6}
+
+
+async def test_ctrl_c_aborts_a_drain_and_the_agent_undoes_it() -> None:
+    async with a_fleet(SystemClock()) as fleet:
+        fleet.one.groups_may_stop.clear()
+        process = await started("--namesrv", fleet.name_server.addr, "drain-broker", "c1/a/0", "--yes")
+        await soon(lambda: fleet.one.stopped_groups)
+        second = await fleet.ctl("drain-broker", "c1/a/0", "--yes")
+        os.kill(process.pid, signal.SIGINT)
+        made = await ended(process)
+        async with asyncio.timeout(10):
+            await fleet.one.served_groups_again.wait()
+        await soon(lambda: not fleet.one.drainer.state)
+        route = await fleet.json("route", "orders")
+
+    assert second.code == 1
+    assert "the drain of this broker is held by" in second.err
+    assert made.code == 130
+    assert "the drain is aborted: the agent undoes what was done" in made.err
+    assert [data["perm"] for data in route.document["queueDatas"]] == [6, 6]
+
+
+async def test_a_drain_of_a_broker_that_cannot_be_found_or_is_anothers_changes_nothing(fleet: Fleet) -> None:
+    await fleet.two.register(fleet.name_server, agent_addr=fleet.one.addr)
+    gone, other, unsure = await asyncio.gather(
+        fleet.ctl("drain-broker", "c1/z/0", "--yes"),
+        fleet.json("drain-broker", "c1/b/0", "--yes"),
+        fleet.ctl("drain-broker", "c1/a/0"),
+    )
+
+    assert gone.code == other.code == 1
+    assert "c1/z/0 is not in the routes: see `pointsmanctl brokers`; name its agent with --agent" in gone.err
+    assert json.loads(other.err)["error"]["code"] == "AGENT_OF_OTHER_BROKER"
+    assert unsure.code == 2
+    assert "There is no terminal to ask on: add --yes" in unsure.err
+    assert fleet.one.drainer.state == fleet.two.drainer.state == ""
