@@ -6,7 +6,17 @@ import argparse
 
 import uvloop
 
-from tests.bench import capacity, fleet, heartbeats, queries_meanwhile, registrations, routes, watches
+from tests.bench import (
+    capacity,
+    fleet,
+    groups,
+    heartbeats,
+    idle_agent,
+    queries_meanwhile,
+    registrations,
+    routes,
+    watches,
+)
 from tests.bench.report import Report
 
 SUBJECTS = {
@@ -17,6 +27,8 @@ SUBJECTS = {
     "registrations": registrations.measure,
     "capacity": capacity.measure,
     "fleet": fleet.measure,
+    "groups": groups.measure,
+    "idle_agent": idle_agent.measure,
 }
 
 

@@ -57,7 +57,7 @@ async def name_server(pipe: Connection) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(app.run(stop))
             await app.started.wait()
-            await obey(pipe, {**_process_commands(app.addr), "sweeps": sweeps})
+            await obey(pipe, {**process_commands(app.addr), "sweeps": sweeps})
             stop.set()
 
 
@@ -68,7 +68,7 @@ async def bare_server(pipe: Connection) -> None:
     server.add_generic_rpc_handlers(bare.handlers())
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    await obey(pipe, {**_process_commands(f"127.0.0.1:{port}"), "answer": bare.answer})
+    await obey(pipe, {**process_commands(f"127.0.0.1:{port}"), "answer": bare.answer})
     await server.stop(None)
 
 
@@ -157,7 +157,8 @@ class _HoldProbe:
             self._busiest = max(self._busiest, time.thread_time() - cpu)
 
 
-def _process_commands(addr: str) -> Commands:
+def process_commands(addr: str) -> Commands:
+    """What every measured server can be asked."""
     probe = _HoldProbe()
     return {
         "addr": lambda: addr,

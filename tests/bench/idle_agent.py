@@ -1,0 +1,106 @@
+"""An agent with nothing to do, against a process that only beats over a stream and has a server that nobody calls."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.report import Report
+from tests.bench.servers import name_server
+from tests.bench.worker import worker
+
+SECONDS = 60.0
+"""Two beats, 12 probes, 12 looks at the topics; ten minutes give the same figures."""
+SETTLE_SECONDS = 15.0
+TIMES_BARE = 1.5
+
+CONFIGURATION = """\
+[broker]
+cluster = "c1"
+name = "idle"
+addr = "{addr}"
+[name_servers]
+addrs = ["{addr}"]
+[probe]
+kind = "tcp"
+[rpc]
+listen = "127.0.0.1:0"
+[monitoring]
+listen = "127.0.0.1:0"
+[log]
+level = "WARNING"
+[[topics.topic]]
+name = "orders"
+read_queues = 4
+write_queues = 4
+"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a process takes."""
+
+    megabytes: float
+    milliseconds_a_minute: float
+    """Of CPU."""
+
+
+async def measure(report: Report) -> None:
+    """Print the figures."""
+    report.subject(
+        f"An idle agent over {SECONDS:.0f} s (a beat each 30 s, a tcp probe each 5 s) against a bare process"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        async with worker(name_server) as server:
+            addr = await server.ask("addr")
+            file = Path(folder) / "agent.toml"
+            file.write_text(CONFIGURATION.format(addr=addr), encoding="utf-8")
+            report.progress(f"idle for {SECONDS:.0f} s")
+            ours, bare = await asyncio.gather(
+                _cost(["broker_agent", "--config", str(file)], folder), _cost(["tests.bench.bare_agent", addr], folder)
+            )
+    for what, mine, base, unit in (
+        ("memory", ours.megabytes, bare.megabytes, "MB"),
+        ("CPU", ours.milliseconds_a_minute, bare.milliseconds_a_minute, "ms a minute"),
+    ):
+        report.figure(
+            what,
+            f"{mine:.1f} against {base:.1f} {unit}: {mine / base:.2f} times",
+            target=f"at most {TIMES_BARE}",
+            is_met=mine <= TIMES_BARE * base,
+        )
+
+
+async def _cost(module: Sequence[str], folder: str) -> Cost:
+    """Run a module as a process of its own, in ``folder``, for the time of the measurement."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", *module),
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": f"{Path.cwd()}{os.pathsep}{paths}"},
+    )
+    try:
+        await asyncio.sleep(SETTLE_SECONDS)
+        started, cpu = time.monotonic(), _cpu_seconds(process.pid)
+        await asyncio.sleep(SECONDS)
+        spent = (_cpu_seconds(process.pid) - cpu) / (time.monotonic() - started)
+        return Cost(_megabytes(process.pid), spent * 60e3)
+    finally:
+        process.kill()
+        await process.wait()
+
+
+def _megabytes(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
