@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from broker_agent.config import (
+    AgentConfig,
+    BrokerSection,
+    HeartbeatSection,
+    MonitoringSection,
+    NameServersSection,
+    ProbeSection,
+    RpcSection,
+    TopicsSection,
+)
 from broker_agent.core.session import Standing
+from tests.fakes.agent_process import agent_process
 from tests.fakes.real_name_server import RealNameServer, real_name_server
 from tests.fakes.redis_member import RedisMember, redis_member
 from tests.fakes.redis_process import RedisProcess, redis_process
@@ -78,6 +89,37 @@ async def test_a_promotion_by_sentinel_moves_the_route_once_and_the_old_master_c
 
         assert diary.masters == [first.addr, second.addr]
         await until(lambda: old_master.standings == promoted.standings == [Standing.REGISTERED])
+        await nobody_fought(name_server, first, second)
+
+
+def agent_of(redis: RedisProcess, name_server: str, *, replica_id: int) -> AgentConfig:
+    return AgentConfig(
+        broker=BrokerSection(cluster="c1", name="a", addr=redis.addr, replica_id=replica_id),
+        name_servers=NameServersSection(addrs=(name_server,)),
+        heartbeat=HeartbeatSection(interval_seconds=1.0, expiry_seconds=4.0),
+        probe=ProbeSection(kind="redis", interval_seconds=0.2),
+        topics=TopicsSection(source="redis", check_interval_seconds=0.2),
+        rpc=RpcSection(listen="127.0.0.1:0"),
+        monitoring=MonitoringSection(listen="127.0.0.1:0"),
+    )
+
+
+@pytest.mark.timeout(120)
+async def test_installed_agents_follow_a_promotion_and_the_old_master_that_comes_back(tmp_path: Path) -> None:
+    async with (
+        real_name_server(tmp_path / "namesrv", settings={"server.warm_up_seconds": 0}) as name_server,
+        copying_pair(tmp_path) as (first, second),
+        sentinel_process(tmp_path / "sentinel", first, replicas=1),
+        route_diary(name_server.addr, "orders") as diary,
+        agent_process(tmp_path / "one", agent_of(first, name_server.addr, replica_id=1)),
+        agent_process(tmp_path / "two", agent_of(second, name_server.addr, replica_id=2)),
+    ):
+        await routed(diary, {0: first.addr, 2: second.addr}, seconds=CORRECTION_SECONDS)
+        first.kill()
+        await diary.until(lambda now: now.get(0) == second.addr, seconds=CORRECTION_SECONDS)
+        await first.restart()
+        await routed(diary, {0: second.addr, 1: first.addr}, seconds=CORRECTION_SECONDS)
+        assert diary.masters == [first.addr, second.addr]
         await nobody_fought(name_server, first, second)
 
 
