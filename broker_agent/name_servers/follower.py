@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from broker_agent.config import MAX_NAME_SERVERS
 from broker_agent.deadline import within
+from broker_agent.lone_thread import LoneThread
 from broker_agent.name_servers import NameServerSource, NameServerSourceError
-from broker_agent.name_servers.blocking_call import BlockingCall
 from broker_agent.watched import Watched
 from pointsman.service.clock import Clock
 
@@ -44,7 +44,8 @@ class NameServerFollower:
         refresh: float,
         metrics: NameServerListMetrics,
     ) -> None:
-        self._read_source = BlockingCall(source.read, name="name-server-list")
+        self._source = source
+        self._thread = LoneThread("name-server-list", busy=NameServerSourceError)
         self._listed = listed
         self._clock = clock
         self._refresh = refresh
@@ -60,7 +61,7 @@ class NameServerFollower:
     async def read(self) -> None:
         """Read once. A list that cannot be had, or is none, changes nothing and is said once."""
         try:
-            addrs = await within(self._clock, READ_TIMEOUT_SECONDS, self._read_source.result())
+            addrs = await within(self._clock, READ_TIMEOUT_SECONDS, self._thread.run(self._source.read))
             self._take(addrs)
         except NameServerSourceError as error:
             self._keep(str(error))

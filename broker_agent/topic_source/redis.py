@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker_agent.core.topic_set import TopicConfig, TopicSet
+from broker_agent.lone_thread import LoneThread
 from broker_agent.topic_source import TopicSourceError, TopicSourceNotInstalledError
 from broker_agent.topic_source.collector import collector_paused
-from broker_agent.topic_source.lone_thread import LoneThread
 from pointsman.wire.names import MAX_NAME_LENGTH, MAX_QUEUES, PERM_READ, PERM_WRITE, split_addr
 
 try:
@@ -71,7 +71,7 @@ class RedisTopicSource:
         self._username = username or None
         self._password = password or None
         self._on_left_out = on_left_out
-        self._thread = LoneThread("topics-redis")
+        self._thread = LoneThread("topics-redis", busy=TopicSourceError)
         self._queue_nums: dict[str, int] | None = None
         self._held: TopicSet | None = None
         self._left_out = _LeftOut()

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from broker_agent.core.topic_set import TopicConfig, TopicSet
+from broker_agent.lone_thread import LoneThread
 from broker_agent.topic_source import TopicSourceError
 from broker_agent.topic_source.broker_conf import BrokerConf, BrokerConfError, read_broker_conf
 from broker_agent.topic_source.collector import collector_paused
 from broker_agent.topic_source.followed_file import FollowedFile, UnusableFileError
-from broker_agent.topic_source.lone_thread import LoneThread
 from broker_agent.topic_source.topics_json import TopicsJson, TopicTable
 from pointsman.service.clock import Clock
 
@@ -69,7 +69,7 @@ class RocketmqTopicSource:
         self._store_path = store_path
         self._clock = clock
         self._on_left_out = on_left_out
-        self._thread = LoneThread("topics-rocketmq")
+        self._thread = LoneThread("topics-rocketmq", busy=TopicSourceError)
         self._conf_file = _conf_file(Path(broker_conf), environment) if broker_conf else None
         self._reader = TopicsJson(max_topics)
         self._conf: BrokerConf | None = None if broker_conf else BrokerConf()

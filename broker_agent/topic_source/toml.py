@@ -14,10 +14,10 @@ from pathlib import Path
 
 from broker_agent.config import PERMS, AgentConfig, TopicRow, load
 from broker_agent.core.topic_set import TopicConfig, TopicSet
+from broker_agent.lone_thread import LoneThread
 from broker_agent.topic_source import TopicSourceError
 from broker_agent.topic_source.collector import collector_paused
 from broker_agent.topic_source.followed_file import FollowedFile
-from broker_agent.topic_source.lone_thread import LoneThread
 from pointsman.service.clock import Clock, SystemClock
 from pointsman.service.config import ConfigError
 
@@ -54,7 +54,7 @@ class TomlTopicSource:
         self._environment = environment or {}
         self._log_level = log_level
         self._clock = clock or SystemClock()
-        self._thread = LoneThread("topics-toml")
+        self._thread = LoneThread("topics-toml", busy=TopicSourceError)
         self._file = FollowedFile(file, max_bytes=MAX_BYTES, parse=_digest) if file is not None else None
         self._seen = b""
         """Digest of the content that was last acted on."""

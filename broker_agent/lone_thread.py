@@ -8,29 +8,28 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from broker_agent.topic_source import TopicSourceError
-
 T = TypeVar("T")
 
 
 class LoneThread:
-    """One call at a time, each on a thread that does not keep the process alive.
+    """One call at a time, each on a thread that does not keep the process alive; ``busy`` is raised for one too many.
 
     A file system that hangs holds a thread for ever, and no cancellation reaches it: with a pool the next look would
     take another thread, and the process would wait for all of them when it ends.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, busy: type[Exception]) -> None:
         self._name = name
+        self._busy = busy
         self._is_busy = False
 
     async def run(self, work: Callable[[], T]) -> T:
         """Return what ``work`` returns, or raise what it raises.
 
-        Raises TopicSourceError while the call before, given up by its caller, has not ended.
+        Raises ``busy`` while the call before, given up by its caller, has not ended.
         """
         if self._is_busy:
-            raise TopicSourceError("the look before this one still hangs")
+            raise self._busy("the look before this one still hangs")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         self._is_busy = True

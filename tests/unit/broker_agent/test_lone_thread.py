@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
+from broker_agent.lone_thread import LoneThread
 from broker_agent.topic_source import TopicSourceError
-from broker_agent.topic_source.lone_thread import LoneThread
 
 
 async def test_gives_what_the_work_returns_or_raises() -> None:
-    thread = LoneThread("test")
+    thread = LoneThread("test", busy=TopicSourceError)
 
     def fail() -> int:
         raise KeyError("why")
@@ -24,7 +24,7 @@ async def test_gives_what_the_work_returns_or_raises() -> None:
 
 
 async def test_while_one_call_hangs_the_next_is_refused_at_once_and_later_ones_run() -> None:
-    thread = LoneThread("test")
+    thread = LoneThread("test", busy=TopicSourceError)
     may_end, has_ended = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -60,7 +60,7 @@ def test_a_loop_that_is_gone_is_no_fault() -> None:
 
     async def give_up() -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(LoneThread("test").run(hang), 0.05)
+            await asyncio.wait_for(LoneThread("test", busy=TopicSourceError).run(hang), 0.05)
 
     asyncio.run(give_up())
     may_end.set()
