@@ -41,8 +41,8 @@ STATUS_SECONDS = 5.0
 STREAMS_A_BROKER = 2
 """One that reconnects has two for a while."""
 COLLECTOR_THRESHOLDS = (10_000, 10, 50)
-"""Of the garbage collector. With Python's own, the ups and downs of a few dozen calls in flight set it off all the
-time, which took 5 % of the calls a second."""
+"""Of the garbage collector. Python's own are for programs with fewer objects in flight: without any collection 4 to 7 %
+more route queries were answered a CPU second."""
 
 log = logging.getLogger(__name__)
 

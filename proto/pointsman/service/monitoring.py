@@ -34,8 +34,7 @@ MAX_CONNECTIONS = 64
 """Each has a thread; one more is hung up on at once."""
 STOP_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 1.0
-"""How often the server wakes up by itself, to hang up on whoever takes too long. At 50 ms that was a third of the
-processor time of an idle daemon."""
+"""How often the server wakes up by itself, to hang up on whoever takes too long; an idle daemon is to sleep."""
 KICK_SECONDS = 0.02
 
 HealthCheck = Callable[[], tuple[bool, dict[str, object]]]
