@@ -95,6 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _build_agent(config: AgentConfig, arguments: argparse.Namespace) -> Agent:
     clock, metrics = SystemClock(), AgentMetrics(version=_version())
     source_metrics = SourceMetrics(metrics.registry, clock=clock)
+    if config.rpc.listen and config.keeps_offsets_in_redis:
+        import broker_agent.offsets.redis_store  # noqa: F401, PLC0415  # says what to install, before anything runs
     if config.topics.broker_conf:
         _compare_with_broker_conf(config)
     return Agent(

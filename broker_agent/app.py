@@ -175,16 +175,20 @@ class Agent:
         self.metrics.set_own_state(own)
         async with AsyncExitStack() as closing:
             running, drainer = await self._start_services(self._build_ends(closing), tasks)
+            # Also when a part fails: what was committed is to reach its store.
+            closing.push_async_callback(self._end_services, running)
             self._registering = tasks.create_task(await self._build_fleet(tasks, running))
             await stop.wait()
             await self._leave(drainer)
-            if self._services is not None:
-                await self._services.stop()
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            if self._services is not None:
-                await self._services.finish()
+
+    async def _end_services(self, running: list[asyncio.Task[None]]) -> None:
+        if self._services is not None:
+            await self._services.stop()
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        if self._services is not None:
+            await self._services.finish()
 
     async def _start_services(
         self, ends: QueueEnds, tasks: asyncio.TaskGroup
@@ -233,8 +237,9 @@ class Agent:
 
     async def _leave(self, drainer: Drainer) -> None:
         """Tell every name server how the broker is left, within the time that a stop may take."""
-        started_at = self._clock.monotonic()
+        # Undoing a drain has a time of its own: it must not take that of the leaves.
         await drainer.close(seconds=self._config.stop.timeout_seconds)
+        started_at = self._clock.monotonic()
         await self._set_leave()
         left = self._config.stop.timeout_seconds - (self._clock.monotonic() - started_at)
         assert self._registering is not None  # noqa: S101  # runs since the start
