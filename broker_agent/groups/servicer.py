@@ -116,6 +116,7 @@ class ConsumerGroups:
     @answers
     async def keep_membership(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Take the beats of one client."""
+        self._refuse_while_draining()
         stream = MemberStream(self, context, peer=readable_peer(context))
         self._streams.add(stream)
         try:
@@ -130,6 +131,7 @@ class ConsumerGroups:
     async def watch_group(self, request: wire.WatchGroupRequest, context: Context) -> None:
         """Send the membership of a group whenever it changes."""
         codec.check_watch(request)
+        self._refuse_while_draining()
         await self.watches.watch(request.group, context.write)
         raise stopping()
 
@@ -255,6 +257,11 @@ class ConsumerGroups:
             "client id taken over by a later stream",
             extra={"facts": {"client_id": client_id, "from": older.peer, "by": peer}},
         )
+
+    def _refuse_while_draining(self) -> None:
+        """A drained broker takes no new consumers, though its agent goes on. Raises the refusal of one that stops."""
+        if self.core.state is GroupState.DRAINING:
+            raise stopping()
 
     def _unknown(self, group: str) -> NotFound | NotReady:
         if self.core.state is GroupState.WARMING:

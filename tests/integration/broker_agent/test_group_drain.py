@@ -1,0 +1,41 @@
+"""A broker that is drained sends its consumers away and takes no new ones, until that is called off."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+
+from broker_agent.core.group_rules import GroupRules
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from tests.fakes.group_agent import Consumer, GroupWatch, ending_of, group_agent, reads
+from tests.fakes.manual_clock import ManualClock
+
+WARM_UP = 30.0
+
+
+async def test_while_the_broker_drains_nobody_is_taken_and_after_an_abort_everybody_is() -> None:
+    clock = ManualClock()
+    async with group_agent(clock=clock, rules=GroupRules(warm_up=WARM_UP)) as agent:
+        await clock.advance(WARM_UP)
+        before, late, again = (Consumer(agent.addr, f"10.0.0.{n}@1", reads("billing")) for n in (1, 2, 3))
+        await before.beat()
+        draining = asyncio.create_task(agent.groups.drain())
+        assert (await ending_of(before.stream))[0] is grpc.StatusCode.UNAVAILABLE
+        await draining
+
+        assert (await ending_of(late.stub.KeepMembership()))[0] is grpc.StatusCode.UNAVAILABLE
+        assert (await GroupWatch(late.channel, "billing").ending())[0] is grpc.StatusCode.UNAVAILABLE
+
+        agent.groups.resume()
+        again.stream = again.stub.KeepMembership()
+        assert (await again.beat()).status == wire.MEMBERSHIP_STATUS_OK
+        watch = GroupWatch(again.channel, "billing")
+        assert (await watch.news()).state == wire.GROUP_STATE_WARMING
+        await clock.advance(WARM_UP)
+        while (news := await watch.news()).state != wire.GROUP_STATE_READY:
+            pass
+        assert again.client_id in news.client_ids
+        watch.call.cancel()
+        for consumer in (before, late, again):
+            await consumer.crash()
