@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from namesrv.core.broker_events import checkpoint_events
 from namesrv.core.events import Event, EventKind, Reason
@@ -13,6 +13,7 @@ from namesrv.core.name_server import NameServer
 from namesrv.core.warm_up import WarmUp
 from namesrv.history.recorder import Recorder
 from namesrv.metrics import Metrics
+from namesrv.rpc.calls import RecordEvents
 from pointsman.service.clock import Clock
 from pointsman.service.lateness import LoopLateness
 
@@ -24,8 +25,6 @@ CHECKPOINTS_AT_ONCE = 20
 SETTLED_AT_ONCE = 1_000
 PATIENCE_STEPS = 20
 
-Record = Callable[[Sequence[Event]], None]
-
 
 class Upkeep:
     """The background work of one name server, in the tasks that :meth:`run` owns."""
@@ -35,7 +34,7 @@ class Upkeep:
         core: NameServer,
         recorder: Recorder,
         *,
-        record: Record,
+        record: RecordEvents,
         warm_up: WarmUp,
         state: Callable[[], NodeState],
         ready: Callable[[], None],
@@ -117,7 +116,7 @@ class Upkeep:
                 "brokers": dict(states),
                 "rows_dropped": self._recorder.dropped,
             }
-            self._record([Event(kind=EventKind.NAMESRV_ALIVE, detail=detail)])
+            self._record((Event(kind=EventKind.NAMESRV_ALIVE, detail=detail),))
 
     async def _tell_day(self) -> None:
         """Begin each UTC day with all there is, so that it can be read alone."""

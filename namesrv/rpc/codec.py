@@ -55,7 +55,7 @@ _VERDICTS = {
     broker_pb2.PROBE_STATUS_PASSING: ProbeVerdict.PASSING,
     broker_pb2.PROBE_STATUS_FAILING: ProbeVerdict.FAILING,
 }
-_PROBE_STATUSES = {verdict: status for status, verdict in _VERDICTS.items()}
+PROBE_STATUSES = {verdict: status for status, verdict in _VERDICTS.items()}
 _STATES = {
     BrokerState.UP: broker_pb2.BROKER_STATE_UP,
     BrokerState.SUSPECT: broker_pb2.BROKER_STATE_SUSPECT,
@@ -406,7 +406,7 @@ def broker_status(group: Group, replica: Replica, *, now: float, utc_now: dateti
         registered_at=timestamp(utc_now - timedelta(seconds=now - replica.registered_at)),
         silence=duration(now - replica.pulse.last_seen),
         stream_open=replica.pulse.stream is not None,
-        health=broker_pb2.BrokerHealth(status=_PROBE_STATUSES[replica.health.verdict], detail=replica.health.detail),
+        health=broker_pb2.BrokerHealth(status=PROBE_STATUSES[replica.health.verdict], detail=replica.health.detail),
         acting_master=registration.acting_master,
     )
 

@@ -15,7 +15,7 @@ from namesrv.core.errors import NameServerError
 from namesrv.core.guard import GuardSetting
 from namesrv.core.kv import KvConfig, KvEntry
 from namesrv.core.maintenance import MaintenanceWindow, MaintenanceWindows
-from namesrv.core.model import DataVersion, GroupKey, Health, ProbeVerdict, QueueConfig, Registration
+from namesrv.core.model import DataVersion, GroupKey, Health, QueueConfig, Registration
 from namesrv.core.validation import (
     MAX_INCARNATION_LENGTH,
     IntervalBounds,
@@ -27,12 +27,6 @@ from namesrv.snapshot.segment import SegmentRefused
 from pointsman.v1 import admin_service_pb2, broker_pb2, registration_service_pb2, snapshot_pb2
 from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman.wire.violation import FieldViolation
-
-_PROBE_STATUSES = {
-    ProbeVerdict.UNKNOWN: broker_pb2.PROBE_STATUS_UNSPECIFIED,
-    ProbeVerdict.PASSING: broker_pb2.PROBE_STATUS_PASSING,
-    ProbeVerdict.FAILING: broker_pb2.PROBE_STATUS_FAILING,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +73,7 @@ def _broker(registration: Registration, health: Health) -> registration_service_
         acting_master=registration.acting_master,
         filter_servers=registration.filter_servers,
         data_version=codec.to_data_version(registration.data_version),
-        health=broker_pb2.BrokerHealth(status=_PROBE_STATUSES[health.verdict], detail=health.detail),
+        health=broker_pb2.BrokerHealth(status=codec.PROBE_STATUSES[health.verdict], detail=health.detail),
     )
 
 
