@@ -104,7 +104,7 @@ class Guard:
         self._rules = rules
         self._hand_over = hand_over
         self._watches: dict[str, _Watch] = {}
-        self._left: deque[tuple[str, Position]] = deque()
+        self._left: deque[tuple[str, Position, _Gone]] = deque()
 
     # --- what happens -----------------------------------------------------------------------------------------
 
@@ -114,11 +114,13 @@ class Guard:
         gone = _Gone(now, replica.pulse.expiry, replica.known_since, lost and not long_out, long_out)
         cluster, position = replica.identity.cluster, replica.identity.position
         self._watch(cluster).gone[position] = gone
-        self._left.append((cluster, position))
+        self._left.append((cluster, position, gone))
         if len(self._left) > MOST_GONE:
-            cluster, position = self._left.popleft()
-            if cluster in self._watches:
-                self._watches[cluster].gone.pop(position, None)
+            cluster, position, gone = self._left.popleft()
+            watch = self._watches.get(cluster)
+            # One that came back and left again is remembered by its last leave.
+            if watch is not None and watch.gone.get(position) is gone:
+                del watch.gone[position]
 
     def note_back(self, cluster: str, position: Position) -> float | None:
         """Forget that a position was gone, for it is registered again; return since when it was known before."""

@@ -10,19 +10,50 @@ from namesrv.core.liveness import LivenessRules
 from namesrv.core.model import BrokerIdentity, DataVersion, Registration
 from namesrv.core.name_server import NameServer
 
+BROKERS = [BrokerIdentity(f"c{number % 2}", f"b{number}", 0, f"10.0.0.{number}:1") for number in range(6)]
+OF_BOTH_CLUSTERS = ("c0", "c1")
+LONG_KNOWN = 130.0
+"""Longer than an expiry after all registered: each that left then had lived when the window began."""
 
-def test_the_first_to_leave_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+
+@pytest.mark.parametrize(
+    ("bound", "remembered"),
+    [
+        pytest.param(6, BROKERS, id="within-the-bound-all-are-remembered"),
+        pytest.param(3, BROKERS[3:], id="beyond-it-the-first-to-leave-are-forgotten"),
+    ],
+)
+def test_the_first_to_leave_are_forgotten_first(
+    bound: int, remembered: list[BrokerIdentity], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "MOST_GONE", bound)
+    core = NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0)
+    generations = [_register(core, who, now=0.0) for who in BROKERS]
+
+    for who, generation in zip(BROKERS, generations, strict=True):
+        core.unregister(who, generation, reason=Reason.SHUTDOWN, now=LONG_KNOWN)
+    core.sweep(now=LONG_KNOWN)
+
+    assert sum(core.guard.status(cluster).lived for cluster in OF_BOTH_CLUSTERS) == len(remembered)
+    assert [who for who in BROKERS if core.guard.note_back(who.cluster, who.position) is not None] == remembered
+
+
+def test_a_broker_that_came_back_is_remembered_by_its_last_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "MOST_GONE", 3)
     core = NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0)
-    brokers = [BrokerIdentity(f"c{number % 2}", f"b{number}", 0, f"10.0.0.{number}:1") for number in range(6)]
-    registered = {
-        who: core.register(
-            Registration(identity=who, topics={}, data_version=DataVersion(), heartbeat_interval=30.0, expiry=120.0),
-            now=0.0,
-        ).generation
-        for who in brokers
-    }
-    for who, generation in registered.items():
-        core.unregister(who, generation, reason=Reason.SHUTDOWN, now=130.0)
-    core.sweep(now=130.0)
-    assert sum(core.guard.status(cluster).lived for cluster in ("c0", "c1")) == 3
+    flapping, *others = BROKERS[:3]
+    generations = [_register(core, who, now=0.0) for who in others]
+
+    for now in (LONG_KNOWN, LONG_KNOWN + 1.0):
+        core.unregister(flapping, _register(core, flapping, now=now), reason=Reason.SHUTDOWN, now=now)
+    for who, generation in zip(others, generations, strict=True):
+        core.unregister(who, generation, reason=Reason.SHUTDOWN, now=LONG_KNOWN + 2.0)
+
+    assert core.guard.note_back(flapping.cluster, flapping.position) is not None
+
+
+def _register(core: NameServer, who: BrokerIdentity, *, now: float) -> int:
+    registration = Registration(
+        identity=who, topics={}, data_version=DataVersion(), heartbeat_interval=30.0, expiry=120.0
+    )
+    return core.register(registration, now=now).generation
