@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import selectors
 import socket
 import sys
 import threading
@@ -34,8 +35,7 @@ MAX_CONNECTIONS = 64
 """Each has a thread; one more is hung up on at once."""
 STOP_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 1.0
-"""How often the server wakes up by itself, to hang up on whoever takes too long; an idle daemon is to sleep."""
-KICK_SECONDS = 0.02
+"""How often the server looks whether a connection takes too long; while there is none it sleeps."""
 
 HealthCheck = Callable[[], tuple[bool, dict[str, object]]]
 """Returns whether we serve, and facts for people. Called from another thread: it may only read."""
@@ -46,13 +46,40 @@ class CannotListen(Exception):
 
 
 class _Server(ThreadingMixIn, WSGIServer):
+    """``serve_forever`` of the base wakes up again and again to look whether it is to stop; this one is told."""
+
     daemon_threads = True
     request_queue_size = 128
+    timeout = 0
+    """Of ``handle_request``, which is called when somebody is there."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  # the base's arguments
         self._clock = SystemClock()
         self._open: dict[socket.socket, float] = {}
+        self._stopping, self._stop = socket.socketpair()
         super().__init__(*args, **kwargs)
+
+    def serve_until_stopped(self) -> None:
+        """Answer until :meth:`stop_serving`."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self, selectors.EVENT_READ)
+            selector.register(self._stopping, selectors.EVENT_READ)
+            while True:
+                ready = [key.fileobj for key, _ in selector.select(POLL_SECONDS if self._open else None)]
+                if self._stopping in ready:
+                    return
+                if ready:
+                    self.handle_request()
+                self._hang_up_on_the_slow()
+
+    def stop_serving(self) -> None:
+        """Let :meth:`serve_until_stopped` return, from another thread."""
+        self._stop.send(b".")
+
+    def server_close(self) -> None:
+        super().server_close()
+        self._stopping.close()
+        self._stop.close()
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  # the base's signature
         if len(self._open) >= MAX_CONNECTIONS:
@@ -65,9 +92,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._open.pop(request, None)
         super().shutdown_request(request)
 
-    def service_actions(self) -> None:
-        """Hang up on whoever takes too long. Called by the server's loop between requests."""
-        super().service_actions()
+    def _hang_up_on_the_slow(self) -> None:
         now = self._clock.monotonic()
         for request, since in list(self._open.items()):
             if now - since > WHOLE_REQUEST_SECONDS:
@@ -111,9 +136,7 @@ class MonitoringServer:
             raise CannotListen(
                 f"cannot listen on {listen} for metrics and health: {error.strerror or error}"
             ) from error
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": POLL_SECONDS}, name="monitoring", daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.serve_until_stopped, name="monitoring", daemon=True)
 
     @property
     def port(self) -> int:
@@ -126,21 +149,10 @@ class MonitoringServer:
 
     def stop(self) -> None:
         """Stop answering and free the port; blocks for at most two seconds."""
-        if self._thread.is_alive():  # shutdown() would wait for a loop that never ran
-            stopping = threading.Thread(target=self._server.shutdown, daemon=True)
-            stopping.start()
-            self._wake_until_ended(stopping)
+        if self._thread.is_alive():
+            self._server.stop_serving()
+            self._thread.join(STOP_TIMEOUT_SECONDS)
         self._server.server_close()
-
-    def _wake_until_ended(self, stopping: threading.Thread) -> None:
-        """The server's loop looks whether it is to stop when it wakes up: for a connection, sooner than by itself."""
-        for _ in range(round(STOP_TIMEOUT_SECONDS / KICK_SECONDS)):
-            with contextlib.suppress(OSError):
-                address = (str(self._server.server_address[0]), self.port)
-                socket.create_connection(address, timeout=KICK_SECONDS).close()
-            stopping.join(KICK_SECONDS)
-            if not stopping.is_alive():
-                return
 
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ["PATH_INFO"]

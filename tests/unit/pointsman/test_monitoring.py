@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import selectors
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -93,6 +95,34 @@ def test_it_listens_on_ipv6_too(health: Health) -> None:
     with urllib.request.urlopen(f"http://[::1]:{serving.port}/healthz", timeout=5) as answer:
         assert answer.status == 200
     serving.stop()
+
+
+def test_it_sleeps_while_nobody_is_connected(health: Health, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitoring, "POLL_SECONDS", 0.01)
+    waits: list[float | None] = []
+
+    class CountingSelector(selectors.DefaultSelector):
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            waits.append(timeout)
+            return super().select(timeout)
+
+    monkeypatch.setattr(selectors, "DefaultSelector", CountingSelector)
+    serving = MonitoringServer("127.0.0.1:0", registry=CollectorRegistry(), health=health)
+    serving.start()
+    time.sleep(0.2)
+    assert waits == [None]
+
+    with socket.create_connection(("127.0.0.1", serving.port), timeout=10) as idle:
+        time.sleep(0.2)
+        assert len(waits) > 2
+        assert set(waits[1:]) == {0.01}
+        idle.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert idle.recv(100)
+    time.sleep(0.2)
+    assert waits[-1] is None
+    started = time.monotonic()
+    serving.stop()
+    assert time.monotonic() - started < monitoring.STOP_TIMEOUT_SECONDS
 
 
 def test_a_server_that_never_started_stops_at_once(health: Health) -> None:
