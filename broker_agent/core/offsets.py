@@ -10,7 +10,7 @@ The writer takes those changes (:meth:`Offsets.take`), then says what became of 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from broker_agent.core.queue import QueueKey
@@ -53,6 +53,8 @@ class Offsets:
     """Every committed offset; at most ``max_offsets`` by commits, and whatever the store held before."""
 
     def __init__(self, *, max_offsets: int = MAX_OFFSETS) -> None:
+        self.before_first_change: Callable[[], None] | None = None
+        """Called before the first of the changes that :meth:`take` will give, so that nobody need ask in between."""
         self._max_offsets = max_offsets
         self._groups: dict[str, dict[QueueKey, int]] = {}
         self._count = 0
@@ -88,6 +90,8 @@ class Offsets:
                 earlier = self._unwritten.get(key)
                 # What follows a reset that the store has not heard of must hold there as well.
                 is_reset = reset or (earlier is not None and earlier.reset)
+                if not self._unwritten and self.before_first_change is not None:
+                    self.before_first_change()
                 self._unwritten[key] = OffsetChange(key, offset, is_reset)
         self._count += missing
         if committed:

@@ -70,6 +70,10 @@ class FileStore:
         """See :meth:`OffsetStore.is_ours`."""
         return self._lock is not None
 
+    def stays_ours(self) -> bool:
+        """See :meth:`OffsetStore.stays_ours`. The lock is let go at the end alone."""
+        return self.is_ours()
+
     async def close(self) -> None:
         """See :meth:`OffsetStore.close`."""
         try:

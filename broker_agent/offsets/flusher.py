@@ -65,12 +65,14 @@ class Flusher:
         self._clock = clock
         self._metrics = metrics
         self._turn = asyncio.Lock()
+        self._has_changes = asyncio.Event()
         self._whole_at = clock.monotonic()
-        """When memory was last seen to hold nothing but what is in the store now."""
+        """When memory was last known to hold nothing but what is in the store now."""
         self._was_ours = False
         self._problems: dict[str, str] = {}
         self.is_loaded = False
         """Whether the offsets of the store are known; before that nothing may be committed or answered."""
+        offsets.before_first_change = self._expect_change
         metrics.offsets.set_function(lambda: len(offsets))
         metrics.unwritten.set_function(lambda: offsets.unwritten)
         metrics.age.set_function(lambda: self._age)
@@ -92,12 +94,24 @@ class Flusher:
             if not self.is_loaded:
                 await self._clock.sleep(min(LOAD_AGAIN_SECONDS, self._interval))
         while True:
-            await self._clock.sleep(self._interval * ROUND_SHARE)
+            await self._rest()
             is_ours = self._store.is_ours()
             # Once more when it has become ours: somebody may have written until then.
             if not (is_ours and self._was_ours):
                 self._was_ours = await self.refresh() and is_ours
             await self.flush()
+
+    async def _rest(self) -> None:
+        """Sleep until the next round is due; without a change in a store that stays ours none is."""
+        self._has_changes.clear()
+        if self._was_ours and self._store.stays_ours() and not self._offsets.unwritten:
+            await self._has_changes.wait()
+        await self._clock.sleep(self._interval * ROUND_SHARE)
+
+    def _expect_change(self) -> None:
+        if not self._offsets.unwritten:
+            self._whole_at = self._clock.monotonic()
+        self._has_changes.set()
 
     async def refresh(self) -> bool:
         """Take in what the store holds; return whether it said so.

@@ -149,6 +149,10 @@ class RedisStore:
         is_settled = loaded_at is not None and self._clock.monotonic() - loaded_at > SETTLING_SECONDS
         return is_settled and self._is_master()
 
+    def stays_ours(self) -> bool:
+        """See :meth:`OffsetStore.stays_ours`. A master may become a replica, of one that others write."""
+        return False
+
     async def close(self) -> None:
         """See :meth:`OffsetStore.close`."""
         with contextlib.suppress(TimeoutError, RedisError, OSError):

@@ -17,6 +17,8 @@ class MemoryStore:
         self.problem = ""
         """While it is set, each call fails with it."""
         self.ours = True
+        self.may_be_taken = False
+        """Whether somebody else may come to write it without a word."""
         self.go_on = asyncio.Event()
         """While it is cleared, writing hangs, after the table has changed."""
         self.go_on.set()
@@ -44,6 +46,9 @@ class MemoryStore:
 
     def is_ours(self) -> bool:
         return self.ours
+
+    def stays_ours(self) -> bool:
+        return self.ours and not self.may_be_taken
 
     async def close(self) -> None:
         self.is_closed = True

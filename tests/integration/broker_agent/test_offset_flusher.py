@@ -95,6 +95,61 @@ async def test_nothing_is_written_while_nothing_is_committed(flushing: Flushing,
     assert flushing.store.loads <= 2
 
 
+async def test_a_store_that_stays_ours_sets_no_timer_while_nothing_is_committed(
+    flushing: Flushing, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with flushing.running():
+        await clock.advance(600.0)
+        sleeps: list[float] = []
+        sleep = clock.sleep
+
+        async def count(seconds: float) -> None:
+            sleeps.append(seconds)
+            await sleep(seconds)
+
+        monkeypatch.setattr(clock, "sleep", count)
+        await clock.advance(600.0)
+        assert sleeps == []
+        flushing.offsets.commit("g", {Q0: 7})
+        await clock.advance(600.0)
+        assert (sleeps, flushing.store.table) == ([4.0], {K0: 7})
+
+
+async def test_the_age_of_a_commit_counts_from_that_commit_however_long_nothing_came(
+    flushing: Flushing, clock: ManualClock
+) -> None:
+    async with flushing.running():
+        await clock.advance(3_600.0)
+        flushing.offsets.commit("g", {Q0: 7})
+        assert (flushing.metric("agent_offsets_age_seconds"), flushing.flusher.durable_within) == (0.0, 5.0)
+        await clock.advance(3.0)
+        flushing.offsets.commit("g", {Q1: 7})
+        assert flushing.metric("agent_offsets_age_seconds") == 3.0
+
+
+async def test_a_commit_during_a_write_is_written_by_the_next_round(flushing: Flushing, clock: ManualClock) -> None:
+    async with flushing.running():
+        await clock.advance(20.0)
+        flushing.store.go_on.clear()
+        flushing.offsets.commit("g", {Q0: 7})
+        await clock.advance(4.0)
+        flushing.offsets.commit("g", {Q0: 8})
+        assert flushing.metric("agent_offsets_age_seconds") == 4.0
+        flushing.store.go_on.set()
+        await clock.advance(4.0)
+        assert flushing.store.table == {K0: 8}
+
+
+async def test_a_store_that_may_be_taken_from_us_is_asked_each_round(flushing: Flushing, clock: ManualClock) -> None:
+    flushing.store.may_be_taken = True
+    async with flushing.running():
+        await clock.advance(40.0)
+        flushing.store.ours = False
+        flushing.store.table[K0] = 3
+        await clock.advance(4.0)
+        assert flushing.offsets.get("g", [Q0]) == {Q0: 3}
+
+
 async def test_a_store_that_cannot_be_read_at_the_start_is_tried_again_and_said_once(
     flushing: Flushing, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:

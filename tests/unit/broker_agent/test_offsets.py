@@ -57,6 +57,23 @@ def test_what_the_store_held_is_kept_beyond_the_bound_and_can_still_advance(offs
         offsets.commit("h", {Q0: 2})
 
 
+def test_the_first_change_after_all_were_taken_is_announced_before_it_is_there(offsets: Offsets) -> None:
+    unwritten_then: list[int] = []
+    offsets.before_first_change = lambda: unwritten_then.append(offsets.unwritten)
+
+    offsets.absorb({K1: 3}.items())
+    offsets.commit("g", {Q0: 5, Q1: 5})
+    offsets.commit("g", {Q0: 6})
+    offsets.commit("g", {Q0: 5})
+    assert unwritten_then == [0]
+
+    offsets.take()
+    offsets.commit("g", {Q0: 7})
+    offsets.written({})
+    offsets.commit("g", {Q0: 7})
+    assert unwritten_then == [0, 2]
+
+
 def test_a_commit_of_nothing_makes_no_group(offsets: Offsets) -> None:
     assert offsets.commit("g", {}) == {}
     assert offsets.page(limit=9) == []
