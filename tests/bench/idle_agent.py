@@ -102,5 +102,6 @@ def _megabytes(pid: int) -> float:
 
 
 def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    # The process's own clock, as clock_getcpuclockid(3) makes its id: /proc counts in ticks of 10 ms, which is a third
+    # of what there is to measure.
+    return time.clock_gettime((~pid << 3) | 2)
