@@ -12,15 +12,18 @@ T = TypeVar("T")
 
 
 async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of ``work``, or cancel it and raise TimeoutError after ``seconds``."""
-    working = asyncio.ensure_future(work)
-    timer = asyncio.ensure_future(clock.sleep(seconds))
-    try:
-        await asyncio.wait({working, timer}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise TimeoutError
-    finally:
-        working.cancel()
-        timer.cancel()
-        await asyncio.gather(working, timer, return_exceptions=True)
+    """Return the result of ``work``, or cancel it and raise TimeoutError after ``seconds``.
+
+    The work runs in the caller's task, for an idle agent does little else than look at something within a deadline.
+    """
+    async with asyncio.timeout(None) as deadline:
+        timer = asyncio.ensure_future(_end(deadline, clock, seconds))
+        try:
+            return await work
+        finally:
+            timer.cancel()
+
+
+async def _end(deadline: asyncio.Timeout, clock: Clock, seconds: float) -> None:
+    await clock.sleep(seconds)
+    deadline.reschedule(asyncio.get_running_loop().time())

@@ -1,7 +1,8 @@
 """What time does to the groups: one task that sleeps until something is due, and is woken when that becomes earlier.
 
-Nothing runs in between, so an idle agent costs nothing. How late the task wakes is a pause of our own (a process that
-was stopped, a machine that was busy), in which nobody was heard: clients are credited with it before they are judged.
+Nothing runs in between: without groups there is the scan for silent clients alone. How late the task wakes is a pause
+of our own (a process that was stopped, a machine that was busy), in which nobody was heard: clients are credited with
+it before they are judged.
 """
 
 from __future__ import annotations

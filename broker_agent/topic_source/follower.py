@@ -7,6 +7,7 @@ there are no topics to register, because an empty set would empty the broker's r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -149,14 +150,8 @@ class TopicFollower:
             log.warning("topics cannot be read; %s", known, extra={"facts": {"problem": problem} | _age(now, was)})
 
     async def _rest(self, seconds: float) -> None:
-        called = asyncio.ensure_future(self._now.wait())
-        timer = asyncio.ensure_future(self._clock.sleep(seconds))
-        try:
-            await asyncio.wait({called, timer}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            called.cancel()
-            timer.cancel()
-            await asyncio.gather(called, timer, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            await within(self._clock, seconds, self._now.wait())
 
 
 def _age(now: float, state: Following) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
@@ -21,6 +22,37 @@ async def test_gives_what_the_work_returns_or_raises() -> None:
     with pytest.raises(KeyError, match="why"):
         await thread.run(fail)
     assert await thread.run(lambda: 3) == 3
+
+
+async def test_calls_share_a_thread_that_ends_when_nothing_comes_any_more() -> None:
+    lone = LoneThread("test", busy=TopicSourceError, idle_seconds=0.2)
+    first, again = await lone.run(threading.current_thread), await lone.run(threading.current_thread)
+    assert first is again
+    assert first.daemon
+
+    await asyncio.to_thread(first.join, 20)
+    assert not first.is_alive()
+    assert (await lone.run(threading.current_thread)).is_alive()
+
+
+async def test_a_call_that_comes_as_the_thread_ends_is_not_lost() -> None:
+    lone = LoneThread("test", busy=TopicSourceError, idle_seconds=0.0)
+    async with asyncio.timeout(20):
+        assert [await lone.run(partial(abs, number)) for number in range(300)] == list(range(300))
+
+
+async def test_where_no_thread_can_be_started_a_later_call_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    lone = LoneThread("test", busy=TopicSourceError)
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            await lone.run(lambda: 3)
+
+    async with asyncio.timeout(20):
+        assert await lone.run(lambda: 3) == 3
 
 
 async def test_while_one_call_hangs_the_next_is_refused_at_once_and_later_ones_run() -> None:
@@ -60,7 +92,7 @@ def test_a_loop_that_is_gone_is_no_fault() -> None:
 
     async def give_up() -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(LoneThread("test", busy=TopicSourceError).run(hang), 0.05)
+            await asyncio.wait_for(LoneThread("test", busy=TopicSourceError, idle_seconds=0.01).run(hang), 0.05)
 
     asyncio.run(give_up())
     may_end.set()

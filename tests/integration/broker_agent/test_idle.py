@@ -1,0 +1,54 @@
+"""What an agent with nothing to do wakes up for: what its configuration says, and nothing beside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from broker_agent.config import OffsetsSection, RpcSection
+from broker_agent.core.probe_verdict import ProbeResult
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.running_agent import ScriptedProbe, agent_config, running_agent
+from tests.fakes.scripted_registration_server import scripted_registration_server
+
+BY_DEFAULT = {5.0: 24, 10.0: 6, 30.0: 2, 60.0: 1}
+"""How often a minute, by what they sleep between: probe and topics, silent consumers, beats, queue statistics."""
+
+
+class CountingClock(ManualClock):
+    """Counts the sleeps that ran to their end: each is a wake-up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wakings: Counter[float] = Counter()
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds)
+        if seconds > 0:
+            self.wakings[seconds] += 1
+
+
+async def test_an_idle_agent_wakes_for_what_its_configuration_says_alone(tmp_path: Path) -> None:
+    clock = CountingClock()
+
+    async def pass_a_minute() -> None:
+        for _ in range(60):
+            await clock.advance(1.0)
+            await asyncio.sleep(0.005)  # for threads and sockets
+
+    async with scripted_registration_server() as server:
+        config = replace(
+            agent_config([server.addr]),
+            rpc=RpcSection(listen="127.0.0.1:0"),
+            offsets=OffsetsSection(path=str(tmp_path / "offsets.json")),
+        )
+        async with running_agent(config, clock=clock, probe=ScriptedProbe(ProbeResult(True, "answers"))):
+            await server.next_registration()
+            await pass_a_minute()
+            await pass_a_minute()
+            clock.wakings.clear()
+            await pass_a_minute()
+
+    assert clock.wakings == BY_DEFAULT
