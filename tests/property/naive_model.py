@@ -196,7 +196,8 @@ class Model:
 
     def set_writable(self, call: Call) -> Any:
         key = call["key"]
-        if not any(f["who"][:2] == key for f in self.facts):
+        # A wipe outlives the group's absence, and can be taken back in it.
+        if key not in self.wipes and not any(f["who"][:2] == key for f in self.facts):
             return "BROKER_UNKNOWN"
         if call["writable"] is (key not in self.wipes):
             return False
