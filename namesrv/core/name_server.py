@@ -421,7 +421,8 @@ class NameServer:
                 events += self._let_failing_go(group, replica, now=now)
             elif suspect is not None:
                 events += self._suspect(group, replica, suspect, now=now)
-        events += self._tell_unannounced(members, now=now)
+        if not self._has_more_overdue:
+            events += self._tell_unannounced(now=now)
         self._shortest_expiry = min((replica.pulse.expiry for _, replica in self.members()), default=None)
         return (*events, *self._tell_heartbeats(now=now))
 
@@ -505,10 +506,13 @@ class NameServer:
             return replace(event, kind=EventKind.UNREGISTERED, reason=Reason.MAINTENANCE, detail=detail)
         return replace(event, kind=EventKind.PROBE_FAILED, reason=Reason.PROBE, detail=detail)
 
-    def _tell_unannounced(self, members: list[tuple[Group, Replica]], *, now: float) -> list[Event]:
-        """Tell of whoever went out in a maintenance window that is over, and still fails: from here on an outage."""
+    def _tell_unannounced(self, *, now: float) -> list[Event]:
+        """Tell of whoever went out in a maintenance window that is over, and still fails: from here on an outage.
+
+        Call it when all that is overdue was removed: one that expires is told of once.
+        """
         events: list[Event] = []
-        for group, replica in members:
+        for group, replica in self.members():
             if replica.is_announced and replica.is_out and not self.maintenance.covers(group.key, now=now):
                 replica.is_announced = False
                 told = broker_event(EventKind.SUSPECTED, replica, Reason.PROBE, now=now)

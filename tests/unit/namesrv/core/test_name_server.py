@@ -114,6 +114,17 @@ def test_the_longest_silent_broker_expires_first(core: NameServer) -> None:
     assert gone == ["b1", "b2", "b0"]
 
 
+def test_of_more_than_one_sweep_tells_each_expires_once_though_it_failed_in_a_window(core: NameServer) -> None:
+    core.guard.set_mode("c1", GuardMode.OFF, until=None, now=0.0)
+    core.maintenance.open(GroupKey("c1", ""), until=60.0)
+    for number in range(OVERDUE_AT_ONCE + 1):
+        broker = BrokerIdentity("c1", f"b{number}", 0, f"h{number}:1")
+        core.register(claim(broker, health=Health(ProbeVerdict.FAILING)), now=0.0)
+    told = [event.kind for event in core.sweep(now=121.0)]
+    assert told == [EventKind.MAINTENANCE_OFF, *[EventKind.EXPIRED] * OVERDUE_AT_ONCE]
+    assert [event.kind for event in core.sweep(now=121.0)] == [EventKind.EXPIRED]
+
+
 def test_replicas_are_narrowed_by_cluster_and_name(core: NameServer) -> None:
     for cluster, name in (("c1", "a"), ("c1", "b"), ("c2", "a")):
         core.register(claim(BrokerIdentity(cluster, name, 0, f"{cluster}{name}:1")), now=0.0)
