@@ -181,6 +181,13 @@ MUTANTS = (
         "self._remove(group, replica, lost=True, now=now)\n            return (event,)\n        if self.guard",
     ),
     Mutant(
+        "who fails since a window and expires is told of once",
+        "name_server.py",
+        "        overdue.sort(key=lambda member: member[1].pulse.last_seen)\n",
+        "        overdue.sort(key=lambda member: member[1].pulse.last_seen)\n"
+        "        events += self._tell_unannounced(now=now)\n",
+    ),
+    Mutant(
         "a failing probe is judged at once",
         "name_server.py",
         "if not announced and self.guard.might_turn_on(key.cluster):",

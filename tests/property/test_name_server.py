@@ -313,6 +313,15 @@ class NameServerMachine(RuleBasedStateMachine):
         if known is not None:
             self.beat(known, version=None, probe=probe, stream=None, hand_over=hand_over)
 
+    @rule(data=st.data(), announced=TIMES, seconds=TIMES)
+    def fail_in_a_window(self, data: st.DataObject, announced: float, seconds: float) -> None:
+        """The last that is heard of a broker is that it fails, and that was announced."""
+        known = self.living(data)
+        if known is not None:
+            self.open_window(known["who"][0], known["who"][1], announced)
+            self.beat(known, version=None, probe="FAILING", stream=None, hand_over=False)
+            self.pass_time(seconds)
+
     @rule(share=st.sampled_from([1, 2, 3, 9]), probe=st.sampled_from(["PASSING", "PASSING", "FAILING"]))
     def beats_of_many(self, share: int, probe: str) -> None:
         """Each second, third ... of all that live: the rest is cut off."""
