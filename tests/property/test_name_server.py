@@ -476,6 +476,13 @@ class NameServerMachine(RuleBasedStateMachine):
         events = self.core.excuse(seconds * credited, now=self.now)
         self.expect(shown(events), call="excuse", seconds=seconds * credited)
 
+    @rule(data=st.data(), seconds=TIMES, later=TIMES)
+    def stand_still_as_a_stream_breaks(self, data: st.DataObject, seconds: float, later: float) -> None:
+        """All that passed since the stream broke was our own pause."""
+        self.break_a_living_stream(data, stream=1, seconds=0.5)
+        self.stand_still(seconds, credited=1.0)
+        self.pass_time(later)
+
     @rule(first=st.integers(100, 105))
     def restart(self, first: int) -> None:
         """A server that restarted without a snapshot knows nobody; what agents still hold is of another boot."""
