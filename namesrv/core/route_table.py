@@ -69,6 +69,10 @@ class _Lag:
     def concerns(self, topic: str) -> bool:
         return topic in self.after or topic in self.before
 
+    def changes(self, topic: str) -> bool:
+        """Whether the index will take the change for the topic's version: what it will not, no reader is to see."""
+        return self.after.get(topic) != self.before.get(topic)
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -231,7 +235,7 @@ class RouteTable:
         entry = self._index.get(topic)
         version = self._floor if entry is None else max(self._floor, entry.version)
         for lag in self._lags:
-            if lag.concerns(topic):
+            if lag.changes(topic):
                 version = max(version, lag.change)
         return max(version, *(self.groups[key].version for key in keys))
 

@@ -206,6 +206,27 @@ def test_a_topic_hidden_before_the_index_reached_it_has_a_new_revision_when_it_i
     routes.check_invariants()
 
 
+def test_a_swap_of_a_group_that_hides_a_topic_moves_no_revision_that_falls_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(route_table, "AT_ONCE", 2)
+    overrides = Overrides()
+    routes = RouteTable(overrides)
+    group, other = Group(A), Group(B)
+    held_by(other, {"t1": QUEUES})
+    routes.refresh(other)
+    overrides.hide("t1", held_by(group, {"t1": QUEUES}))
+    routes.refresh(group)
+    before = routes.counter("t1")
+    held_by(group, {"t1": QUEUES, "t2": QUEUES, "t3": QUEUES})
+    routes.refresh(group, visibly=False)
+    assert routes.lags(A)
+    assert who_has(routes, "t1") == [B]
+    assert routes.counter("t1") == before
+    settle(routes)
+    assert routes.counter("t1") == before
+
+
 def test_names_of_a_cluster_are_right_while_the_index_lags(routes: RouteTable) -> None:
     for key, first in ((A, 0), (GroupKey("c2", "a"), 6_000)):
         group = Group(key)
