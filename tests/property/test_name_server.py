@@ -414,17 +414,6 @@ class NameServerMachine(RuleBasedStateMachine):
             answer = error.code
         self.expect(answer, call="hide_topic", topic=topic, cluster=cluster)
 
-    @rule()
-    def delete_a_topic_and_lose_its_master(self) -> None:
-        """The next in line brings another version of the topics, of which nobody deleted any."""
-        plain: dict[str, Any] = {"topics": {"t1": (4, 6)}, "probe": "PASSING", "pace": (30.0, 120.0), "acting": True}
-        plain |= {"incarnation": "i1", "zone": ""}
-        slave = self.claim(who=("c1", "a", 1, "h2:1"), version=(2, 0, 1), **plain)
-        master = self.claim(who=("c1", "a", 0, "h1:1"), version=(2, 0, 2), **plain)
-        if isinstance(slave, dict) and isinstance(master, dict):
-            self.delete_topic("t1", "c1")
-            self.unregister(master)
-
     @rule(topic=st.sampled_from(TOPIC_NAMES), conf=st.sampled_from(["", "a:4", "a:4;b:4"]))
     def configure_order_topic(self, topic: str, conf: str) -> None:
         self.core.routes.set_order_topic(topic, conf)
