@@ -205,8 +205,9 @@ class NameServer:
         if replica.failing_since is not None:
             events += self._fail(replica, now=now)
         reappears = group.contributor() is replica and self.overrides.end_tombstones(registration)
+        disappears = group.key in self.overrides.tombstones and registration.data_version != _data_version(holder)
         visibly = vacated is not None or bool(ended) or _visible(replica) != _visible(holder)
-        if visibly or reappears or replica.registration.topics is not _topics(holder):
+        if visibly or reappears or disappears or replica.registration.topics is not _topics(holder):
             self.routes.refresh(group, visibly=visibly, staged=topics)
         if holder is None or not _is_renewal(replica, holder):
             events.append(self._told(replica, registration_event(replica, holder=holder, vacated=vacated, now=now)))
@@ -338,6 +339,9 @@ class NameServer:
         was_provisional, replica.is_provisional = replica.is_provisional, False
         if not failing:
             replica.failing_since, replica.is_out, replica.protected_from = None, False, None
+            if was_failing and replica.identity.broker_id == MASTER_ID:
+                # What it said while it was out of the routes is its group's word from now on.
+                self.overrides.end_tombstones(replica.registration)
         elif was_provisional and was_failing:
             events = [self._told(replica, event) for event in events]
         elif not was_failing:
@@ -743,6 +747,10 @@ def _visible(replica: Replica | None) -> object:
 
 def _topics(replica: Replica | None) -> object:
     return None if replica is None else replica.registration.topics
+
+
+def _data_version(replica: Replica | None) -> DataVersion | None:
+    return None if replica is None else replica.registration.data_version
 
 
 def _maintenance_over(key: GroupKey) -> Event:

@@ -148,6 +148,8 @@ class Model:
             fact["stream"] = call["stream"]
         if not fails:
             fact.update(failing=None, out=False, protected=None)
+            if failed and fact["who"][2] == 0:
+                self.end_tombstones(fact)
         elif not failed:
             fact["failing"] = now
             events += self.fail(fact, now)

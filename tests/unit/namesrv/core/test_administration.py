@@ -21,7 +21,15 @@ from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.guard import GuardMode
 from namesrv.core.kv import ORDER_TOPIC_NAMESPACE
 from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, QueueConfig, Registration
+from namesrv.core.model import (
+    BrokerIdentity,
+    DataVersion,
+    GroupKey,
+    Health,
+    ProbeVerdict,
+    QueueConfig,
+    Registration,
+)
 from namesrv.core.name_server import NameServer
 
 A, B, FAR = GroupKey("c1", "a"), GroupKey("c1", "b"), GroupKey("c2", "a")
@@ -172,6 +180,38 @@ def test_a_slave_with_another_version_does_not_end_what_hides_its_masters_topic(
     admin.delete_topic("orders", cluster="", force=True, by=BY)
     core.register(registration(broker_id=1, data_version=DataVersion(0, 0, 9)), now=1.0)
     assert core.topic_names() == []
+
+
+def test_a_slave_in_its_masters_place_hides_a_topic_once_it_has_the_version_it_was_deleted_under(
+    core: NameServer, admin: Administration
+) -> None:
+    master = core.register(registration(), now=0.0)
+    core.register(registration(broker_id=1, data_version=DataVersion(0, 0, 9)), now=0.0)
+    admin.delete_topic("orders", cluster="", force=True, by=BY)
+    core.unregister(registration().identity, master.generation, reason=Reason.SHUTDOWN, now=1.0)
+    assert core.topic_names() == ["orders"]
+    core.register(registration(broker_id=1), now=2.0)
+    assert core.topic_names() == []
+    core.check_invariants()
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "names"),
+    [pytest.param(0, ["orders"], id="a-master"), pytest.param(1, [], id="a-slave")],
+)
+def test_what_a_master_said_while_its_probe_failed_ends_a_deletion_once_it_recovers(
+    core: NameServer, admin: Administration, broker_id: int, names: list[str]
+) -> None:
+    core.register(registration(broker_id=broker_id), now=0.0)
+    admin.delete_topic("orders", cluster="", force=True, by=BY)
+    later = DataVersion(0, 0, 2)
+    failing = registration(broker_id=broker_id, data_version=later, health=Health(ProbeVerdict.FAILING))
+    generation = core.register(failing, now=1.0).generation
+    assert core.topic_names() == []
+    core.beat(failing.identity, generation, data_version=later, health=Health(ProbeVerdict.PASSING), now=2.0)
+    assert core.topic_names() == ["orders"]
+    core.register(registration(broker_id=broker_id), now=3.0)
+    assert core.topic_names() == names
 
 
 def test_a_deletion_in_one_cluster_leaves_the_others(core: NameServer, admin: Administration) -> None:
