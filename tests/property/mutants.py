@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -248,6 +249,18 @@ MUTANTS = (
         "standing = dict(before)",
     ),
     Mutant(
+        "a version under which a topic was deleted hides it again on whoever brings it next",
+        "name_server.py",
+        "if visibly or reappears or disappears or",
+        "if visibly or reappears or",
+    ),
+    Mutant(
+        "a version that a master brought while it failed ends a deletion",
+        "name_server.py",
+        "if was_failing and replica.identity.broker_id == MASTER_ID:",
+        "if was_failing and replica.identity.broker_id < MASTER_ID:",
+    ),
+    Mutant(
         "an order topic's configuration moves the revision",
         "route_table.py",
         "        self.change += 1\n        self._floor = self.change\n",
@@ -311,8 +324,8 @@ def notices(tree: Path, *, profile: str) -> bool:
     return run.returncode == 1
 
 
-def is_noticed(mutant: Mutant, original: Path) -> bool:
-    """Try one mutant in a copy of its own."""
+def is_noticed(mutant: Mutant, original: Path) -> tuple[bool, float]:
+    """Try one mutant in a copy of its own; tell how many seconds it took as well."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         shutil.copytree(original / "namesrv", tree / "namesrv")
@@ -320,11 +333,12 @@ def is_noticed(mutant: Mutant, original: Path) -> bool:
         source = file.read_text(encoding="utf-8")
         assert source.count(mutant.line) == 1, f"{mutant.file} does not hold once: {mutant.line}"
         file.write_text(source.replace(mutant.line, mutant.broken), encoding="utf-8")
-        return notices(tree, profile="mutants")
+        began = time.monotonic()
+        return notices(tree, profile="mutants"), time.monotonic() - began
 
 
 def main() -> int:
-    """Try each mutant and print what became of it."""
+    """Try each mutant and print what became of it, and when: one that is noticed late may be missed tomorrow."""
     missed = 0
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         original = Path(folder)
@@ -333,9 +347,10 @@ def main() -> int:
             print("the state machine fails without any mutant")
             return 1
         outcomes = pool.map(lambda mutant: is_noticed(mutant, original), MUTANTS)
-        for number, (mutant, noticed) in enumerate(zip(MUTANTS, outcomes, strict=True), 1):
+        for number, (mutant, (noticed, seconds)) in enumerate(zip(MUTANTS, outcomes, strict=True), 1):
             missed += not noticed
-            print(f"{number:2}/{len(MUTANTS)} {'noticed' if noticed else 'MISSED '}  {mutant.rule}", flush=True)
+            outcome = f"{'noticed' if noticed else 'MISSED '} {seconds:5.0f} s"
+            print(f"{number:2}/{len(MUTANTS)} {outcome}  {mutant.rule}", flush=True)
     print(f"{len(MUTANTS) - missed} of {len(MUTANTS)} mutants noticed")
     return 1 if missed else 0
 

@@ -56,6 +56,15 @@ TIMES = st.sampled_from(
     [0.5, 1.0, 2.5, 4.0, 10.0, 10.5, 15.0, 25.0, 30.0, 45.0, 45.5, 60.0, 60.5, 75.0, 75.5, 120.0, 120.5, 300.0]
 )
 
+ONE_TOPIC: dict[str, Any] = {
+    "topics": {"t1": (4, 6)},
+    "probe": "PASSING",
+    "pace": (30.0, 120.0),
+    "acting": True,
+    "incarnation": "i1",
+    "zone": "",
+}
+
 NOT_COMPARED = {EventKind.TOPICS, EventKind.HEARTBEATS}
 
 
@@ -413,6 +422,29 @@ class NameServerMachine(RuleBasedStateMachine):
         except TopicNotFound as error:
             answer = error.code
         self.expect(answer, call="hide_topic", topic=topic, cluster=cluster)
+
+    @rule(catches_up=st.booleans())
+    def delete_a_topic_and_lose_its_master(self, catches_up: bool) -> None:
+        """The next in line brings another version of the topics, of which nobody deleted any, or the master's own."""
+        slave = self.claim(**ONE_TOPIC, who=("c1", "a", 1, "h2:1"), version=(2, 0, 1))
+        master = self.claim(**ONE_TOPIC, who=("c1", "a", 0, "h1:1"), version=(2, 0, 2))
+        if isinstance(slave, dict) and isinstance(master, dict):
+            self.delete_topic("t1", "c1")
+            self.unregister(master)
+            if catches_up:
+                self.claim(**{**slave, "version": (2, 0, 2)})
+
+    @rule(returns=st.booleans())
+    def delete_a_topic_and_change_it_unseen(self, returns: bool) -> None:
+        """Another version comes from a master that fails; it recovers, and may have the old one again."""
+        master = self.claim(**ONE_TOPIC, who=("c1", "a", 0, "h1:1"), version=(2, 0, 2))
+        if isinstance(master, dict):
+            self.delete_topic("t1", "c1")
+            self.beat(master, version=None, probe="FAILING", stream=None, hand_over=False)
+            other = self.claim(**{**master, "version": (2, 0, 1), "probe": "FAILING"})
+            self.beat(other, version=None, probe="PASSING", stream=None, hand_over=False)
+            if returns:
+                self.claim(**master)
 
     @rule(topic=st.sampled_from(TOPIC_NAMES), conf=st.sampled_from(["", "a:4", "a:4;b:4"]))
     def configure_order_topic(self, topic: str, conf: str) -> None:
