@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker_agent.core.client_id import address_of
+from pointsman.wire.client_id import address_of
 
 
 @dataclass(frozen=True, slots=True)

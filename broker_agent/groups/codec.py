@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from broker_agent.core.client_id import pin_target_problem
 from broker_agent.core.membership import (
     BeatAnswer,
     ConsumeType,
@@ -23,7 +22,6 @@ from broker_agent.core.membership import (
     MessageModel,
     Subscription,
 )
-from broker_agent.core.tag_expression import canonical, expression_problem
 from broker_agent.rpc.fields import (
     by_violations,
     client_id_violations,
@@ -33,6 +31,8 @@ from broker_agent.rpc.fields import (
 )
 from pointsman.service.clock import Clock
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.wire.client_id import pin_target_problem
+from pointsman.wire.tag_expression import canonical, expression_problem
 from pointsman.wire.violation import FieldViolation
 
 MAX_GROUPS = 64

@@ -152,6 +152,8 @@ class ConsumerGroups:
             self._tell_taken_over(answer.took_over, beat.client_id, peer=peer)
         if answer.changes.groups:
             self._apply(answer.changes)
+        else:
+            self._upkeep.look()  # a change may be held back
         return answer
 
     def take_end(self, client_id: str, *, stream: int, by_us: bool) -> None:

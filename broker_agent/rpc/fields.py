@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from broker_agent.core.client_id import client_id_problem
 from broker_agent.rpc.refusals import InvalidRequest
+from pointsman.wire.client_id import client_id_problem
 from pointsman.wire.names import name_problem, text_problem
 from pointsman.wire.violation import FieldViolation
 

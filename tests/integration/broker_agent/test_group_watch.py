@@ -354,3 +354,16 @@ async def test_a_watch_that_cannot_be_is_refused_by_field(
 ) -> None:
     refusal = await refusal_of(GroupWatch(channel, group, client_id).call.read())
     assert (refusal.status, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, fields)
+
+
+async def test_who_joins_is_shown_when_the_hold_down_is_over_and_not_at_the_next_scan(clock: ManualClock) -> None:
+    rules = GroupRules(warm_up=0.0, scan_interval=60.0, notices=NoticeRules(hold_down=5.0))
+    async with group_agent(clock=clock, rules=rules) as agent:
+        (first,) = await joined(agent, "10.0.0.1@1")
+        watch = GroupWatch(first.channel, "g")
+        assert await watch.ids() == ["10.0.0.1@1"]
+        (second,) = await joined(agent, "10.0.0.2@1")
+        assert agent.groups.core.membership("g").client_ids == ("10.0.0.1@1",)
+        await clock.advance(5.0)
+        assert await watch.ids() == ["10.0.0.1@1", "10.0.0.2@1"]
+        await gone(first, second)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,36 +12,19 @@ from prometheus_client import CollectorRegistry
 
 from broker_agent.core.offsets import MAX_OFFSET, OffsetKey, Offsets
 from broker_agent.core.queue import QueueKey
-from broker_agent.core.queue_stats import QueueEnd
 from broker_agent.core.topic_set import TopicSet
 from broker_agent.offsets.flusher import Flusher, OffsetMetrics
 from broker_agent.offsets.servicer import OffsetServicer
-from broker_agent.queue_stats.ends import QueueEndsError
 from pointsman.v1 import offset_service_pb2 as wire
 from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
 from tests.fakes.agent_services import served, topic_set
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.refusal import refusal_of
+from tests.fakes.table_of_ends import TableOfEnds
 
 if TYPE_CHECKING:
     from pointsman.v1.offset_service_pb2_grpc import OffsetServiceAsyncStub  # of the stubs alone
-
-
-class TableOfEnds:
-    """Implements ``broker_agent.queue_stats.ends.QueueEnds``."""
-
-    def __init__(self) -> None:
-        self.table: dict[QueueKey, int] = {}
-        self.problem = ""
-
-    async def ends(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, QueueEnd]:
-        raise NotImplementedError
-
-    async def max_offsets(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, int]:
-        if self.problem:
-            raise QueueEndsError(self.problem)
-        return {queue: self.table[queue] for queue in queues if queue in self.table}
 
 
 def stub_of(channel: grpc.aio.Channel) -> OffsetServiceAsyncStub:

@@ -232,3 +232,11 @@ def test_another_topic_set_is_looked_at_anew() -> None:
     known = BrokerQueues()
     assert known.fault(QueueKey("t", 0), topics()) is not None
     assert known.fault(QueueKey("t", 0), topics(t=(1, 1))) is None
+
+
+def test_the_retry_topic_of_a_group_is_there_without_being_listed() -> None:
+    known = BrokerQueues()
+    assert known.fault(QueueKey("%RETRY%billing", 15), topics(t=(1, 1))) is None
+    beyond = known.fault(QueueKey("%RETRY%billing", 16), topics(t=(1, 1)))
+    assert beyond is not None
+    assert beyond.description == "is beyond the 16 queues of topic '%RETRY%billing': 16"

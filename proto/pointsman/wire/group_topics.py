@@ -1,0 +1,36 @@
+"""The topics that belong to a consumer group itself: where its failed messages wait, and where they end. Pure.
+
+A group's retry topic is in no topic source: every broker that has messages of the group has it, with one queue for each
+delay, so that within a queue whoever was written first is due first.
+"""
+
+from __future__ import annotations
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+"""RocketMQ's ``MixAll.RETRY_GROUP_TOPIC_PREFIX`` and ``DLQ_GROUP_TOPIC_PREFIX``."""
+
+RETRY_DELAYS_SECONDS = (
+    10.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 420.0, 480.0, 540.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0,
+)  # fmt: skip
+"""Wait before each new try: levels 3 to 18 of RocketMQ's ``messageDelayLevel``, by queue id of the retry topic."""
+
+RETRY_QUEUES = len(RETRY_DELAYS_SECONDS)
+
+MAX_GROUP_LENGTH = 120
+"""RocketMQ's ``Validators.CHARACTER_MAX_LENGTH`` for groups: the prefix must still fit into a topic's name."""
+
+
+def retry_topic(group: str) -> str:
+    """Where messages that the group failed on wait for their next try."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Where messages that the group gave up on stay: its dead letters."""
+    return DLQ_PREFIX + group
+
+
+def is_retry_topic(topic: str) -> bool:
+    """Whether a topic is a group's retry topic."""
+    return topic.startswith(RETRY_PREFIX) and len(topic) > len(RETRY_PREFIX)
