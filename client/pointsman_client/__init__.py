@@ -1,25 +1,78 @@
-"""Client of Pointsman's name servers. Everything that applications need is imported from here."""
+"""Client of Pointsman: routes, producers and consumers. Everything that applications need is imported from here.
 
+Transports are imported from their own modules, since each needs its own library.
+"""
+
+from pointsman_client.allocation import (
+    AllocationRequest,
+    AllocationStrategy,
+    Averagely,
+    AveragelyByCircle,
+    ByConfig,
+    ConsistentHash,
+    MachineRoom,
+    MachineRoomNearby,
+    MachineRoomResolver,
+    Pinned,
+    RoomByNameOrZone,
+    to_strategy,
+)
 from pointsman_client.client import NameServerClient
+from pointsman_client.consumer.consume_result import ConsumeResult
+from pointsman_client.consumer.message_model import MessageModel
+from pointsman_client.consumer.pull_consumer import PullConsumer
+from pointsman_client.consumer.push_consumer import PushConsumer
+from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.errors import (
+    AgentFailedError,
+    AllocationError,
+    BlockingCallError,
+    BrokerError,
+    BrokerRefusedError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    CallTimeoutError,
     ClientClosedError,
     ClientNotStartedError,
     ClientStateError,
     ClusterNotFoundError,
+    FailedTry,
+    ForkedError,
     InvalidAddressError,
     InvalidInputError,
+    InvalidMessageError,
     InvalidNameError,
     InvalidOptionError,
+    MessageTooLargeError,
     NameServerFailedError,
     NameServersUnavailableError,
     NotFoundError,
+    NoWritableQueueError,
+    OffsetBeyondEndError,
+    OffsetFileError,
     OrderTopicConfError,
+    OutboxFailedError,
+    OutboxFullError,
     PointsmanError,
+    QueueUnavailableError,
     RequestRejectedError,
+    ResponseCode,
+    SendError,
+    SendFailedError,
+    TooManyInFlightError,
     TopicNotFoundError,
     WrongEventLoopError,
 )
+from pointsman_client.message import Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.message_queue import MessageQueue, to_publish_queues, to_subscribe_queues
+from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.producer.fault_table import NEWER_FAULT_RULES, OLDER_FAULT_RULES, FaultRules
+from pointsman_client.producer.outbox import Outbox
+from pointsman_client.producer.outcome import RETRY_RESPONSE_CODES
+from pointsman_client.producer.producer import Producer
+from pointsman_client.producer.send_result import SendResult
+from pointsman_client.producer.sharding import ExplicitTable, HashRing, ModuloMap, QueueOfKey, ShardingMap, SubShards
+from pointsman_client.producer.unavailable import Fallback, Park
 from pointsman_client.route import (
     BrokerData,
     BrokerReplica,
@@ -30,36 +83,99 @@ from pointsman_client.route import (
     RouteChange,
     TopicRoute,
 )
-from pointsman_client.route_watch import RouteChanges
+from pointsman_client.routes.route_watch import RouteChanges
+from pointsman_client.transports.transport import PulledMessages, SendReceipt, SendStatus, Transport
 
 __all__ = [
+    "NEWER_FAULT_RULES",
+    "OLDER_FAULT_RULES",
+    "RETRY_RESPONSE_CODES",
+    "AgentFailedError",
+    "AllocationError",
+    "AllocationRequest",
+    "AllocationStrategy",
+    "Averagely",
+    "AveragelyByCircle",
+    "BlockingCallError",
     "BrokerData",
+    "BrokerError",
+    "BrokerRefusedError",
     "BrokerReplica",
     "BrokerState",
+    "BrokerTimeoutError",
+    "BrokerUnreachableError",
+    "ByConfig",
+    "CallTimeoutError",
     "ClientClosedError",
     "ClientNotStartedError",
     "ClientStateError",
     "ClusterData",
     "ClusterNotFoundError",
+    "ConsistentHash",
+    "ConsumeFrom",
+    "ConsumeResult",
+    "ExplicitTable",
+    "FailedTry",
+    "Fallback",
+    "FaultRules",
+    "ForkedError",
+    "HashRing",
     "InvalidAddressError",
     "InvalidInputError",
+    "InvalidMessageError",
     "InvalidNameError",
     "InvalidOptionError",
+    "MachineRoom",
+    "MachineRoomNearby",
+    "MachineRoomResolver",
+    "Message",
+    "MessageModel",
     "MessageQueue",
+    "MessageTooLargeError",
+    "MetricsHook",
+    "ModuloMap",
     "NameServerClient",
     "NameServerFailedError",
     "NameServersUnavailableError",
+    "NoWritableQueueError",
     "NotFoundError",
+    "OffsetBeyondEndError",
+    "OffsetFileError",
     "OrderTopicConfError",
+    "Outbox",
+    "OutboxFailedError",
+    "OutboxFullError",
+    "OutgoingMessage",
+    "Park",
+    "Pinned",
     "PointsmanError",
+    "Producer",
+    "PullConsumer",
+    "PulledMessages",
+    "PushConsumer",
     "QueueData",
+    "QueueOfKey",
+    "QueueUnavailableError",
+    "ReceivedMessage",
     "RequestRejectedError",
+    "ResponseCode",
     "Revision",
+    "RoomByNameOrZone",
     "RouteChange",
     "RouteChanges",
+    "SendError",
+    "SendFailedError",
+    "SendReceipt",
+    "SendResult",
+    "SendStatus",
+    "ShardingMap",
+    "SubShards",
+    "TooManyInFlightError",
     "TopicNotFoundError",
     "TopicRoute",
+    "Transport",
     "WrongEventLoopError",
     "to_publish_queues",
+    "to_strategy",
     "to_subscribe_queues",
 ]

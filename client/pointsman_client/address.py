@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pointsman.wire.names import addr_problem, name_problem
 from pointsman_client.errors import InvalidAddressError, InvalidNameError
@@ -16,8 +16,16 @@ def to_name_servers(name_servers: str | Sequence[str]) -> tuple[str, ...]:
 
     An address listed twice counts once. Raises :class:`InvalidAddressError` with every fault.
     """
-    listed = _SEPARATOR.split(name_servers) if isinstance(name_servers, str) else list(name_servers)
-    addrs = [addr.strip() for addr in listed]
+    given: object = name_servers
+    if isinstance(given, str):
+        listed: list[object] = [*_SEPARATOR.split(given)]
+    elif isinstance(given, Iterable) and not isinstance(given, bytes):
+        listed = list(given)
+    else:
+        raise InvalidAddressError(f"name_servers = {given!r} must be a text, or a list of texts, host:port")
+    if not_texts := [each for each in listed if not isinstance(each, str)]:
+        raise InvalidAddressError(f"name server address {not_texts[0]!r} must be a text, host:port")
+    addrs = [str(addr).strip() for addr in listed]
     if not any(addrs):
         raise InvalidAddressError("no name server given: pass at least one host:port")
     problems = [f"{addr!r} {problem}" for addr in addrs if (problem := addr_problem(addr))]
@@ -28,6 +36,7 @@ def to_name_servers(name_servers: str | Sequence[str]) -> tuple[str, ...]:
 
 def check_name(kind: str, name: str) -> None:
     """Raise :class:`InvalidNameError` unless ``name`` follows RocketMQ's grammar."""
-    problem = name_problem(name)
+    given: object = name
+    problem = name_problem(name) if isinstance(given, str) else "must be a text"
     if problem:
         raise InvalidNameError(kind, name, problem)

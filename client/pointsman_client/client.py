@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
-import grpc
-
-from pointsman.v1 import route_service_pb2
 from pointsman_client.address import check_name, to_name_servers
-from pointsman_client.channel import NameServerLinks
+from pointsman_client.background import Closing
 from pointsman_client.clock import Clock, SystemClock
-from pointsman_client.codec import to_cluster_data, to_topic_route
 from pointsman_client.errors import (
     ClientClosedError,
-    ClientNotStartedError,
-    ClusterNotFoundError,
-    NameServerFailedError,
     NameServersUnavailableError,
     TopicNotFoundError,
-    WrongEventLoopError,
 )
-from pointsman_client.failover import Failover, NameServerChoice
+from pointsman_client.loop_binding import LoopBinding
 from pointsman_client.message_queue import MessageQueue
-from pointsman_client.options import ClientOptions
-from pointsman_client.poller import RoutePoller
-from pointsman_client.route import ClusterData, RouteChange, TopicRoute
-from pointsman_client.route_table import CachedRoute, RouteTable
-from pointsman_client.route_watch import RouteChangeCallback, RouteChanges, RouteWatch
-from pointsman_client.single_flight import SingleFlight
+from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.route import BrokerData, ClusterData, TopicRoute
+from pointsman_client.routes.description import Descriptions, describe_route
+from pointsman_client.routes.failover import Failover, NameServerChoice
+from pointsman_client.routes.options import ClientOptions
+from pointsman_client.routes.question import ask_clusters, ask_route, ask_topics
+from pointsman_client.routes.recheck_plan import RecheckPlan
+from pointsman_client.routes.route_document import Document
+from pointsman_client.routes.route_keeper import AddrsGoneCallback, RouteKeeper
+from pointsman_client.routes.route_table import CachedRoute
+from pointsman_client.routes.route_upkeep import RouteUpkeep
+from pointsman_client.routes.route_watch import RouteChangeCallback, RouteChanges, RouteWatch
+from pointsman_client.rpc.channel import OpenChannel, open_channel
+from pointsman_client.rpc.name_server_link import NameServerLink, NameServerLinks
 
 logger = logging.getLogger(__name__)
 
-TOPICS_PER_PAGE = 10_000
-"""The most that ListTopics allows; 127 characters each stay well under gRPC's 4 MiB."""
+AnswerT = TypeVar("AnswerT")
 
 
 class NameServerClient:
@@ -49,8 +47,9 @@ class NameServerClient:
             queues = await client.publish_queues("orders")
 
     The constructor opens nothing and starts nothing. One client belongs to one event loop; share it between tasks.
-    Routes are cached: a known topic is answered without a call, also while all name servers are down, and polled in
-    the background. No call waits longer than ``lookup_timeout_seconds``.
+    Routes are cached: a known topic is answered without a call, also while all name servers are down, and watched and
+    polled in the background. That a topic, or a broker of it, is gone is believed when two name servers say so, or no
+    other answers. No call waits longer than ``lookup_timeout_seconds``.
     """
 
     def __init__(
@@ -64,10 +63,13 @@ class NameServerClient:
         max_topics: int = 1_000,
         poll_concurrency: int = 8,
         shuffle_name_servers: bool = True,
+        watch_routes: bool = True,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        metrics_hook: MetricsHook | None = None,
+        open_channel: OpenChannel = open_channel,
     ) -> None:
-        """Check and keep the settings (see :class:`~pointsman_client.options.ClientOptions`).
+        """Check and keep the settings (see :class:`~pointsman_client.routes.options.ClientOptions`).
 
         Raises :class:`InvalidAddressError` or :class:`InvalidOptionError`.
         """
@@ -79,60 +81,76 @@ class NameServerClient:
             max_topics=max_topics,
             poll_concurrency=poll_concurrency,
             shuffle_name_servers=shuffle_name_servers,
+            watch_routes=watch_routes,
         )
         self._name_servers = to_name_servers(name_servers)
         self._clock: Clock = clock or SystemClock()
+        self._hook = metrics_hook or MetricsHook()
+        self._open_channel = open_channel
         self._rng = rng or random.Random()  # noqa: S311  it spreads load and guards no secret
         tried_in_order = list(self._name_servers)
         if shuffle_name_servers:
             self._rng.shuffle(tried_in_order)
         self._choice = NameServerChoice(tried_in_order)
-        self._failover = Failover(self._choice, self._clock)
-        self._links = NameServerLinks()
-        self._table = RouteTable(max_topics)
+        self._failover = Failover(self._choice, self._clock, on_failure=self._note_failure)
+        self._links = NameServerLinks(open_channel)
         self._watch = RouteWatch()
-        self._lookups: SingleFlight[CachedRoute] = SingleFlight()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._poll_task: asyncio.Task[None] | None = None
-        self._closed = False
+        self._plan = RecheckPlan(self._rng.uniform)
+        self._keeper = RouteKeeper(
+            name_servers=len(self._name_servers),
+            failover=self._failover,
+            links=self._links,
+            clock=self._clock,
+            hook=self._hook,
+            listeners=self._watch,
+            plan=self._plan,
+            max_topics=max_topics,
+            lookup_timeout_seconds=lookup_timeout_seconds,
+            on_work=self._wake_upkeep,
+        )
+        self._table = self._keeper.table
+        self._lookups = self._keeper.lookups
+        self._descriptions = Descriptions()
+        self._binding = LoopBinding()
+        self._closing = Closing()
+        self._upkeep = RouteUpkeep(
+            self._options,
+            choice=self._choice,
+            links=self._links,
+            clock=self._clock,
+            rng=self._rng,
+            keeper=self._keeper,
+            plan=self._plan,
+            on_failure=self._note_failure,
+        )
 
     # Life
 
     async def start(self) -> Self:
-        """Bind the client to the running event loop and begin to poll; a second call changes nothing.
+        """Bind the client to the running event loop and begin to watch and poll; a second call changes nothing.
 
         Waits for no name server: whether one answers shows at the first lookup.
         """
-        if self._closed:
-            raise ClientClosedError
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            poller = RoutePoller(
-                clock=self._clock,
-                rng=self._rng,
-                interval_seconds=self._options.poll_name_server_interval_seconds,
-                jitter=self._options.poll_jitter,
-                concurrency=self._options.poll_concurrency,
-                topics=self._polled_topics,
-                look_up=self._look_up,
-            )
-            self._poll_task = asyncio.create_task(poller.run(), name="pointsman-route-poll")
-            self._poll_task.add_done_callback(_log_end_of_poll)
-        self._check_usable()
+        if not self._binding.is_bound:
+            self._binding.bind()
+            self._binding.check()
+            self._upkeep.start()
+        self._binding.check()
         return self
 
     async def close(self) -> None:
-        """Stop polling, end calls and iterators, close connections; takes at most ``close_timeout_seconds``."""
-        if self._loop is not None and self._loop is not asyncio.get_running_loop():
-            raise WrongEventLoopError
-        if self._closed:
-            return
-        self._closed = True
+        """Stop watching and polling, end calls and iterators, close connections.
+
+        Takes at most ``close_timeout_seconds``.
+        """
+        self._binding.check_place()
+        self._binding.close()
+        await self._closing.do(self._close)
+
+    async def _close(self) -> None:
         self._watch.close()
         share = self._options.close_timeout_seconds / 3
-        if self._poll_task is not None:
-            self._poll_task.cancel()
-            await asyncio.wait([self._poll_task], timeout=share)
+        await self._upkeep.close(timeout_seconds=share)
         await self._lookups.close(timeout_seconds=share)
         await self._links.close(timeout_seconds=share)
 
@@ -144,10 +162,10 @@ class NameServerClient:
     ) -> None:
         await self.close()
 
-    # Routes in use: cached and polled
+    # Routes in use: cached, watched and polled
 
     async def topic_route(self, topic: str) -> TopicRoute:
-        """Return the topic's route, from the cache if it is there.
+        """Return the topic's route, from the cache if it is there; from then on the topic is kept, watched and polled.
 
         Raises :class:`TopicNotFoundError` and :class:`NameServersUnavailableError` only while none is cached.
         """
@@ -168,12 +186,28 @@ class NameServerClient:
     async def refresh(self, topic: str) -> TopicRoute:
         """Ask for the route now, for instance after a failed send, and return what is known then.
 
-        Joins a lookup that is under way. A route that was known stays whatever happens: marked stale when the topic is
-        not found any more; when no name server answers, :class:`NameServersUnavailableError` says so.
+        Joins a lookup that is under way. A route that was known stays, marked stale, when name servers contradict each
+        other, and as it is when none answers: :class:`NameServersUnavailableError` says so. Raises
+        :class:`TopicNotFoundError` when the topic is believed to be gone.
         """
         self._check_usable()
         check_name("topic", topic)
         return (await self._look_up(topic)).route
+
+    def broker(self, cluster: str, broker_name: str) -> BrokerData | None:
+        """Return a replica group of the routes in use, as it was heard of last; None for one that none of them has."""
+        return self._table.broker(cluster, broker_name)
+
+    def brokers_of(self, topics: Iterable[str]) -> tuple[BrokerData, ...]:
+        """Return the replica groups of these topics' cached routes, each once, sorted by cluster and name."""
+        return self._table.brokers_of(topics)
+
+    def on_addrs_gone(self, callback: AddrsGoneCallback) -> Callable[[], None]:
+        """Call ``callback(addrs)`` with addresses of brokers that no cached route has any more.
+
+        Returns the function that ends it. See RocketMQ's ``cleanOfflineBroker``.
+        """
+        return self._keeper.on_addrs_gone(callback)
 
     def route_age_seconds(self, topic: str) -> float | None:
         """Return how long ago a name server last confirmed the cached route; None when none is cached."""
@@ -195,31 +229,21 @@ class NameServerClient:
             topic, current=lambda: self._known_route(topic), look_up=lambda: self._look_up_if_possible(topic)
         )
         self._watch.add(reader)
+        self._upkeep.wake()
         return reader
 
     # Questions that are asked once: nothing is cached
 
     async def fetch_route(self, topic: str, *, cluster: str = "", zone: str = "") -> TopicRoute:
-        """Ask for a route past the cache, if wanted only its brokers of one cluster or zone."""
+        """Ask for a route past the cache, if wanted only its brokers of one cluster or zone.
+
+        The first name server that answers is believed. Raises as :meth:`topic_route`.
+        """
         self._check_usable()
         check_name("topic", topic)
         if cluster:
             check_name("cluster", cluster)
-
-        async def attempt(addr: str, seconds: float) -> TopicRoute:
-            link = self._links.to(addr)
-            response = await link.call(
-                link.routes.GetTopicRoute,
-                route_service_pb2.GetTopicRouteRequest(topic=topic, cluster=cluster, zone=zone),
-                timeout_seconds=seconds,
-                not_found=lambda: TopicNotFoundError(topic, cluster=cluster, zone=zone),
-            )
-            if response.route.topic != topic:
-                message = f"answered for topic {response.route.topic!r}"
-                raise NameServerFailedError(addr, grpc.StatusCode.INTERNAL, message)
-            return to_topic_route(response.route)
-
-        return await self._failover.ask(attempt, timeout_seconds=self._options.lookup_timeout_seconds)
+        return await self._ask(lambda link, seconds: ask_route(link, topic, seconds, cluster=cluster, zone=zone))
 
     async def list_topics(self, cluster: str = "") -> tuple[str, ...]:
         """Return the names of all topics, or of those with queues in one cluster, sorted.
@@ -229,44 +253,44 @@ class NameServerClient:
         self._check_usable()
         if cluster:
             check_name("cluster", cluster)
-
-        async def attempt(addr: str, seconds: float) -> tuple[str, ...]:
-            link, deadline = self._links.to(addr), self._clock.monotonic() + seconds
-            topics: list[str] = []
-            request = route_service_pb2.ListTopicsRequest(cluster=cluster, page_size=TOPICS_PER_PAGE)
-            while True:
-                page = await link.call(
-                    link.routes.ListTopics,
-                    request,
-                    timeout_seconds=max(0.0, deadline - self._clock.monotonic()),
-                    not_found=lambda: ClusterNotFoundError(cluster),
-                )
-                topics += page.topics
-                if not page.next_page_token:
-                    return tuple(topics)
-                request.page_token = page.next_page_token
-
-        return await self._failover.ask(attempt, timeout_seconds=self._options.lookup_timeout_seconds)
+        return await self._ask(lambda link, seconds: ask_topics(link, seconds, cluster=cluster, clock=self._clock))
 
     async def list_clusters(self, cluster: str = "") -> tuple[ClusterData, ...]:
         """Return the clusters, or one, with their replica groups. Raises :class:`ClusterNotFoundError`."""
         self._check_usable()
         if cluster:
             check_name("cluster", cluster)
+        return await self._ask(lambda link, seconds: ask_clusters(link, seconds, cluster=cluster))
 
-        async def attempt(addr: str, seconds: float) -> tuple[ClusterData, ...]:
-            link = self._links.to(addr)
-            response = await link.call(
-                link.routes.GetClusterInfo,
-                route_service_pb2.GetClusterInfoRequest(cluster=cluster),
-                timeout_seconds=seconds,
-                not_found=lambda: ClusterNotFoundError(cluster),
-            )
-            return tuple(to_cluster_data(data) for data in response.clusters)
-
-        return await self._failover.ask(attempt, timeout_seconds=self._options.lookup_timeout_seconds)
+    async def _ask(self, question: Callable[[NameServerLink, float], Awaitable[AnswerT]]) -> AnswerT:
+        return await self._failover.ask(
+            lambda addr, seconds: question(self._links.to(addr), seconds),
+            timeout_seconds=self._options.lookup_timeout_seconds,
+        )
 
     # What is in use
+
+    def describe(self, topic: str) -> Document:
+        """Return what the client knows of a topic as a JSON document; asks nobody.
+
+        ``topic``; ``route`` with RocketMQ's keys, as ``pointsmanctl route`` prints it, or None; ``revision``;
+        ``ageSeconds`` since a name server, ``sourceNode``, last confirmed it; ``stale``; ``watched``: whether a watch
+        tells each change; ``nameServers`` and ``nameServerInUse``; and what was attached.
+        ``pointsmanctl diff --client`` reads it.
+        """
+        check_name("topic", topic)
+        cached = self._table.find(topic)
+        return {
+            **describe_route(topic, cached, now=self._clock.monotonic()),
+            "watched": topic in self._upkeep.watched,
+            "nameServers": list(self._name_servers),
+            "nameServerInUse": self._choice.in_use,
+            **self._descriptions.of(topic),
+        }
+
+    def attach_description(self, name: str, function: Callable[[str], object]) -> Callable[[], None]:
+        """Let ``describe(topic)`` have ``function(topic)`` under ``name``; returns the function that ends it."""
+        return self._descriptions.attach(name, function)
 
     @property
     def name_servers(self) -> tuple[str, ...]:
@@ -275,16 +299,26 @@ class NameServerClient:
 
     @property
     def name_server_in_use(self) -> str:
-        """The server that the next call asks first."""
+        """The server that the next call asks first, and that is watched."""
         return self._choice.in_use
 
+    @property
+    def metrics_hook(self) -> MetricsHook:
+        """Where this client, and what is built on it, says what it does."""
+        return self._hook
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of this client and of what is built on it."""
+        return self._clock
+
+    @property
+    def open_channel(self) -> OpenChannel:
+        """How this client, and what is built on it, opens connections."""
+        return self._open_channel
+
     def _check_usable(self) -> None:
-        if self._closed:
-            raise ClientClosedError
-        if self._loop is None:
-            raise ClientNotStartedError
-        if self._loop is not asyncio.get_running_loop():
-            raise WrongEventLoopError
+        self._binding.check()
 
     async def _cached(self, topic: str) -> CachedRoute:
         self._check_usable()
@@ -292,29 +326,18 @@ class NameServerClient:
         return self._table.use(topic) or await self._look_up(topic)
 
     async def _look_up(self, topic: str) -> CachedRoute:
-        return await self._lookups.do(topic, lambda: self._fetch_into_table(topic))
-
-    async def _fetch_into_table(self, topic: str) -> CachedRoute:
-        change: RouteChange | None
         try:
-            route = await self.fetch_route(topic)
-        except TopicNotFoundError:
-            change = self._table.mark_stale(topic)
+            return await self._keeper.look_up(topic)
+        except (TopicNotFoundError, NameServersUnavailableError):
             if self._table.find(topic) is None:
-                raise
-        else:
-            change = self._table.accept(route, now=self._clock.monotonic(), keep=self._watch.topics())
-        if change is not None:
-            self._watch.announce(change)
-        cached = self._table.find(topic)
-        assert cached is not None  # noqa: S101  accepted or kept above, and the table never drops the newest
-        return cached
+                self._keeper.want(topic)
+            raise
 
     async def _look_up_if_possible(self, topic: str) -> None:
         if self._table.find(topic) is not None:
             return
         try:
-            await self._look_up(topic)
+            await self._keeper.look_up(topic)
         except (TopicNotFoundError, NameServersUnavailableError, ClientClosedError) as error:
             logger.info("no route of %s yet: %s", topic, error)
 
@@ -322,10 +345,8 @@ class NameServerClient:
         cached = self._table.find(topic)
         return None if cached is None else cached.route
 
-    def _polled_topics(self) -> list[str]:
-        return list(dict.fromkeys([*self._table.topics(), *sorted(self._watch.topics())]))
+    def _note_failure(self, addr: str) -> None:
+        self._hook.name_server_failed(addr=addr)
 
-
-def _log_end_of_poll(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("routes are polled no more", exc_info=error)
+    def _wake_upkeep(self) -> None:
+        self._upkeep.wake()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -12,6 +13,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds on a scale that never jumps."""
+        ...
+
+    def utc(self) -> datetime:
+        """Wall clock, timezone-aware UTC: for what is written down, never for a decision."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -25,6 +30,10 @@ class SystemClock:
     def monotonic(self) -> float:
         """See :meth:`Clock.monotonic`."""
         return time.monotonic()
+
+    def utc(self) -> datetime:
+        """See :meth:`Clock.utc`."""
+        return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
         """See :meth:`Clock.sleep`."""

@@ -3,13 +3,26 @@
 ::
 
     PointsmanError
-    ├── InvalidInputError (a ValueError)   InvalidNameError, InvalidAddressError, InvalidOptionError
-    ├── ClientStateError (a RuntimeError)  ClientNotStartedError, ClientClosedError, WrongEventLoopError
+    ├── InvalidInputError (a ValueError)   InvalidNameError, InvalidAddressError, InvalidOptionError,
+    │                                      InvalidMessageError, MessageTooLargeError
+    ├── ClientStateError (a RuntimeError)  ClientNotStartedError, ClientClosedError, WrongEventLoopError, ForkedError,
+    │                                      BlockingCallError
+    ├── CallTimeoutError                   a call of the synchronous facade did not end
     ├── NotFoundError                      TopicNotFoundError, ClusterNotFoundError
     ├── OrderTopicConfError                the route carries a configuration that cannot be read
     ├── RequestRejectedError               a name server answered no, and another would say the same
-    ├── NameServerFailedError              one name server did not answer
-    └── NameServersUnavailableError        none of them did
+    ├── NameServerFailedError              one name server did not answer; AgentFailedError: one agent
+    ├── NameServersUnavailableError        none of them did
+    ├── OffsetFileError                    a file of offsets cannot be read or written
+    ├── AllocationError                    queues cannot be shared out so
+    ├── BrokerError                        a broker, or what speaks to it:
+    │   ├── BrokerUnreachableError         it could not be spoken to
+    │   ├── BrokerTimeoutError             it did not answer in time
+    │   ├── BrokerRefusedError             it answered no, for a reason with a code
+    │   └── OffsetBeyondEndError           the queue ends before the offset
+    └── SendError                          a message was not sent: SendFailedError, NoWritableQueueError,
+                                           QueueUnavailableError, OutboxFullError, OutboxFailedError,
+                                           TooManyInFlightError
 
 Facts are attributes; the text is built from them. ``retriable``: the same call may succeed later. ``refresh_route``:
 a newer route may help.
@@ -18,6 +31,8 @@ a newer route may help.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import ClassVar
 
 import grpc
@@ -65,8 +80,32 @@ class InvalidOptionError(InvalidInputError):
         self.problem = problem
 
 
+class InvalidMessageError(InvalidInputError):
+    """A message that no broker would be asked to take."""
+
+    code = "INVALID_MESSAGE"
+
+    def __init__(self, field: str, value: object, problem: str) -> None:
+        super().__init__(f"{field} {value!r} {problem}")
+        self.field = field
+        self.value = value
+        self.problem = problem
+
+
+class MessageTooLargeError(InvalidInputError):
+    """A message above ``max_message_size``."""
+
+    code = "MESSAGE_TOO_LARGE"
+
+    def __init__(self, topic: str, size: int, allowed: int) -> None:
+        super().__init__(f"a message to {topic} has {size} bytes, at most {allowed} are allowed (max_message_size)")
+        self.topic = topic
+        self.size = size
+        self.allowed = allowed
+
+
 class ClientStateError(PointsmanError, RuntimeError):
-    """The client was used at a time or place where it cannot work."""
+    """The client, producer or consumer was used at a time or place where it cannot work."""
 
     code = "CLIENT_STATE"
 
@@ -75,21 +114,52 @@ class ClientNotStartedError(ClientStateError):
     """Used before ``start()``."""
 
     def __init__(self) -> None:
-        super().__init__("the client is not started: use `async with NameServerClient(...)` or await start()")
+        super().__init__("the client is not started: use it in a `with` block (an `async with` one), or call start()")
 
 
 class ClientClosedError(ClientStateError):
     """Used after ``close()``, or closed while waiting."""
 
     def __init__(self) -> None:
-        super().__init__("the client is closed: make a new NameServerClient")
+        super().__init__("the client is closed: make a new one")
 
 
 class WrongEventLoopError(ClientStateError):
-    """Used from another event loop than the one it was started in."""
+    """Used from another event loop than the one it was started in, or from a thread without one."""
 
     def __init__(self) -> None:
-        super().__init__("the client belongs to another event loop: start one client in each event loop")
+        super().__init__(
+            "the client belongs to another event loop: start one client in each event loop, and in threads without one "
+            "use the class of the same name in pointsman_client.sync"
+        )
+
+
+class ForkedError(ClientStateError):
+    """Used in a process that was forked after the start."""
+
+    def __init__(self) -> None:
+        super().__init__("the process was forked after the client was started: make a new client in the child")
+
+
+class BlockingCallError(ClientStateError):
+    """A call of the synchronous facade where blocking would stop an event loop."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "an event loop runs in this thread, and a blocking call would stop it: use the class of the same name in "
+            "pointsman_client, or call this one in another thread"
+        )
+
+
+class CallTimeoutError(PointsmanError, TimeoutError):
+    """A call of the synchronous facade did not end within ``call_timeout_seconds``; it was cancelled."""
+
+    code = "CALL_TIMEOUT"
+    retriable = True
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the call did not end within {seconds:g} s (call_timeout_seconds) and was cancelled")
+        self.seconds = seconds
 
 
 class NotFoundError(PointsmanError):
@@ -167,6 +237,12 @@ class NameServerFailedError(PointsmanError):
         self.message = message
 
 
+class AgentFailedError(NameServerFailedError):
+    """One agent gave no answer that can be used. To whoever asks, it is a node like a name server."""
+
+    code = "AGENT_FAILED"
+
+
 class NameServersUnavailableError(PointsmanError):
     """None of the name servers answered within the deadline; ``failures`` holds each with its cause."""
 
@@ -176,3 +252,178 @@ class NameServersUnavailableError(PointsmanError):
     def __init__(self, failures: Sequence[NameServerFailedError]) -> None:
         super().__init__("no name server answered: " + "; ".join(str(failure) for failure in failures))
         self.failures = tuple(failures)
+
+
+class OffsetFileError(PointsmanError):
+    """A file of offsets cannot be read or written now, or holds as much as it may."""
+
+    code = "OFFSET_FILE"
+    retriable = True
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"the file of offsets {path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class AllocationError(PointsmanError, ValueError):
+    """Queues cannot be shared out so; the text is RocketMQ's where RocketMQ has one."""
+
+    code = "ALLOCATION"
+
+
+class BrokerError(PointsmanError):
+    """A broker, or what speaks to it."""
+
+    code = "BROKER"
+
+    def __init__(self, addr: str, message: str) -> None:
+        super().__init__(f"broker {addr}: {message}")
+        self.addr = addr
+        self.message = message
+
+
+class BrokerUnreachableError(BrokerError):
+    """The broker could not be spoken to; nothing was written."""
+
+    code = "BROKER_UNREACHABLE"
+    retriable = True
+    refresh_route = True
+
+
+class BrokerTimeoutError(BrokerError):
+    """The broker did not answer in time: what it was asked may be done or not."""
+
+    code = "BROKER_TIMEOUT"
+    retriable = True
+    refresh_route = True
+
+
+class ResponseCode(IntEnum):
+    """Reasons for a no, with RocketMQ's numbers (``ResponseCode``)."""
+
+    SYSTEM_ERROR = 1
+    SYSTEM_BUSY = 2
+    MESSAGE_ILLEGAL = 13
+    SERVICE_NOT_AVAILABLE = 14
+    NO_PERMISSION = 16
+    TOPIC_NOT_EXIST = 17
+
+
+class BrokerRefusedError(BrokerError):
+    """The broker answered no."""
+
+    code = "BROKER_REFUSED"
+    refresh_route = True
+
+    def __init__(self, addr: str, response_code: int, message: str) -> None:
+        super().__init__(addr, message)
+        self.response_code = response_code
+        """RocketMQ's number for the reason: :class:`ResponseCode`, or another transport's own."""
+
+
+class OffsetBeyondEndError(BrokerError):
+    """A queue ends before the offset that was asked for: the broker lost messages, or they have not come there yet."""
+
+    code = "OFFSET_BEYOND_END"
+
+    def __init__(self, addr: str, queue: str, *, offset: int, end: int) -> None:
+        super().__init__(addr, f"{queue} ends at {end}, before offset {offset}")
+        self.offset = offset
+        self.end = end
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTry:
+    """One try of a send."""
+
+    cluster: str
+    broker_name: str
+    addr: str
+    """Empty: the route has no address for it."""
+    queue_id: int
+    error: PointsmanError
+    seconds: float
+
+
+class SendError(PointsmanError):
+    """A message was not sent, or not known to be."""
+
+    code = "SEND"
+    retriable = True
+
+
+class SendFailedError(SendError):
+    """Every try failed; ``tries`` has each broker with its cause."""
+
+    code = "SEND_FAILED"
+
+    def __init__(self, topic: str, tries: Sequence[FailedTry], *, timed_out: bool) -> None:
+        said = "; ".join(f"{each.broker_name} queue {each.queue_id}: {each.error}" for each in tries)
+        late = ", out of time" if timed_out else ""
+        super().__init__(
+            f"Send [{len(tries)}] times, still failed{late}, topic {topic}: {said or 'no broker was tried'}"
+        )
+        self.topic = topic
+        self.tries = tuple(tries)
+        self.timed_out = timed_out
+
+
+class NoWritableQueueError(SendError):
+    """The route has no queue that may be written now."""
+
+    code = "NO_WRITABLE_QUEUE"
+    refresh_route = True
+
+    def __init__(self, topic: str, why: str) -> None:
+        super().__init__(f"topic {topic} has no queue that may be written: {why}")
+        self.topic = topic
+        self.why = why
+
+
+class QueueUnavailableError(SendError):
+    """The queue that was asked for cannot be written now, and ``on_unavailable`` says to raise."""
+
+    code = "QUEUE_UNAVAILABLE"
+    refresh_route = True
+
+    def __init__(self, queue: str, why: str) -> None:
+        super().__init__(f"{queue} cannot be written: {why}")
+        self.queue = queue
+        self.why = why
+
+
+class OutboxFullError(SendError):
+    """The outbox of parked messages has reached its bound."""
+
+    code = "OUTBOX_FULL"
+
+    def __init__(self, path: str, allowed: int) -> None:
+        super().__init__(f"outbox {path} holds its {allowed} bytes: wait until parked messages are sent")
+        self.path = path
+        self.allowed = allowed
+
+
+class OutboxFailedError(SendError):
+    """The outbox cannot be used, or a message cannot be written to it."""
+
+    code = "OUTBOX_FAILED"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"outbox {path}: {why}")
+        self.path = path
+        self.why = why
+
+
+class TooManyInFlightError(SendError):
+    """As many messages are on their way as may be at the same time."""
+
+    code = "TOO_MANY_IN_FLIGHT"
+
+    def __init__(self, count: int, size: int) -> None:
+        super().__init__(
+            f"{count} messages with {size} bytes are on their way: wait for callbacks, or raise "
+            "back_pressure_for_async_send_num and back_pressure_for_async_send_size"
+        )
+        self.count = count
+        self.size = size

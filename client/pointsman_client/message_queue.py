@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pointsman.wire.names import MAX_QUEUES, name_problem
 from pointsman_client.errors import OrderTopicConfError
-from pointsman_client.route import TopicRoute
+from pointsman_client.route import BrokerKey, TopicRoute
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -23,6 +23,14 @@ class MessageQueue:
     broker_name: str
     queue_id: int
 
+    @property
+    def broker_key(self) -> BrokerKey:
+        """The replica group that it is on."""
+        return self.cluster, self.broker_name
+
+    def __str__(self) -> str:
+        return f"queue {self.queue_id} of {self.topic} on {self.cluster}/{self.broker_name}"
+
 
 def to_publish_queues(route: TopicRoute) -> tuple[MessageQueue, ...]:
     """Return the queues that producers may write.
@@ -33,12 +41,12 @@ def to_publish_queues(route: TopicRoute) -> tuple[MessageQueue, ...]:
     """
     if route.order_topic_conf:
         return tuple(_order_topic_queues(route))
-    with_master = {(data.cluster, data.broker_name) for data in route.broker_datas if data.master is not None}
+    with_master = {data.key for data in route.broker_datas if data.master is not None}
     return tuple(
         sorted(
             MessageQueue(route.topic, data.cluster, data.broker_name, queue_id)
             for data in route.queue_datas
-            if data.is_writable and (data.cluster, data.broker_name) in with_master
+            if data.is_writable and data.broker_key in with_master
             for queue_id in range(data.write_queue_nums)
         )
     )
@@ -58,8 +66,7 @@ def to_subscribe_queues(route: TopicRoute) -> tuple[MessageQueue, ...]:
 
 def _order_topic_queues(route: TopicRoute) -> Iterator[MessageQueue]:
     clusters_of: dict[str, set[str]] = {}
-    keys = [(data.cluster, data.broker_name) for data in route.queue_datas]
-    keys += [(data.cluster, data.broker_name) for data in route.broker_datas]
+    keys = [data.broker_key for data in route.queue_datas] + [data.key for data in route.broker_datas]
     for cluster, broker_name in keys:
         clusters_of.setdefault(broker_name, set()).add(cluster)
     all_clusters = set().union(*clusters_of.values())

@@ -9,6 +9,9 @@ from pointsman.wire.names import PERM_READ, PERM_WRITE
 
 MASTER_ID = 0
 
+BrokerKey = tuple[str, str]
+"""A replica group: cluster and broker name. The same name in two clusters is two groups."""
+
 
 class BrokerState(StrEnum):
     """How the name server sees a broker."""
@@ -57,6 +60,11 @@ class BrokerData:
     acting_master: bool
 
     @property
+    def key(self) -> BrokerKey:
+        """Which replica group it is."""
+        return self.cluster, self.broker_name
+
+    @property
     def master(self) -> BrokerReplica | None:
         """The replica with id 0, if it is in the routes."""
         return next((replica for replica in self.replicas if replica.broker_id == MASTER_ID), None)
@@ -72,6 +80,11 @@ class QueueData:
     write_queue_nums: int
     perm: int
     topic_sys_flag: int
+
+    @property
+    def broker_key(self) -> BrokerKey:
+        """The replica group."""
+        return self.cluster, self.broker_name
 
     @property
     def is_readable(self) -> bool:
@@ -94,7 +107,7 @@ class TopicRoute:
     broker_datas: tuple[BrokerData, ...]
     order_topic_conf: str = ""
     stale: bool = False
-    """Kept from before: the name server that was asked last knows no route any more."""
+    """Name servers contradict each other on whether something of it is gone; what one of them still has is kept."""
 
     def is_same_as(self, other: TopicRoute) -> bool:
         """Whether both say the same, whoever answered.
@@ -119,7 +132,8 @@ class RouteChange:
     topic: str
     old: TopicRoute | None
     """None when the route was not known before."""
-    new: TopicRoute
+    new: TopicRoute | None
+    """None when the topic is gone, and that is believed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,9 @@ import click
 from rich.console import RenderableType
 
 from pointsman.v1 import broker_pb2, route_service_pb2
-from pointsman_client.channel import NameServerLink
-from pointsman_client.codec import to_cluster_data
 from pointsman_client.ctl.agent_choice import AgentChoice
 from pointsman_client.ctl.agent_failure import no_agents, nobody_answered, some_failed, to_agent_complaint
-from pointsman_client.ctl.agent_link import AgentLink, AgentLinks
 from pointsman_client.ctl.agents import Agent, FoundAgents, agents_in
-from pointsman_client.ctl.document import Document
 from pointsman_client.ctl.failure import EXIT_FAILED, EXIT_OK, Complaint, answer_words
 from pointsman_client.ctl.node import CLOSE_SECONDS, NodeAnswer, ask_every
 from pointsman_client.ctl.settings import Settings
@@ -28,6 +24,10 @@ from pointsman_client.errors import (
     NameServersUnavailableError,
     PointsmanError,
 )
+from pointsman_client.routes.codec import to_cluster_data
+from pointsman_client.routes.route_document import Document
+from pointsman_client.rpc.agent_link import AgentLink, AgentLinks
+from pointsman_client.rpc.name_server_link import NameServerLink
 
 AGENTS_AT_ONCE = 32
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import grpc
 
-from pointsman_client.ctl.agent_link import AgentFailedError
 from pointsman_client.ctl.agents import Agent
 from pointsman_client.ctl.failure import Complaint
 from pointsman_client.ctl.wording import failure_words, is_out_of_reach, printable
-from pointsman_client.errors import PointsmanError, RequestRejectedError
+from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError
 
 Failures = Mapping[Agent, PointsmanError]
 

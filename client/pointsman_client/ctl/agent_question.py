@@ -12,9 +12,9 @@ import grpc
 from pointsman.v1 import consumer_group_service_pb2 as groups_wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
 from pointsman.v1 import queue_lock_service_pb2 as locks_wire
-from pointsman_client.ctl.agent_link import AgentLink
-from pointsman_client.ctl.wire_time import seconds_of
 from pointsman_client.errors import PointsmanError, RequestRejectedError
+from pointsman_client.rpc.agent_link import AgentLink
+from pointsman_client.rpc.wire_time import seconds_of
 
 PAGE_SIZE = 1_000
 CALLS_AT_ONCE = 8

@@ -9,12 +9,13 @@ import grpc
 from rich.text import Text
 
 from pointsman.wire.errors import ErrorDetails
-from pointsman_client.channel import NameServerLink
-from pointsman_client.ctl.document import Document, to_node_document
+from pointsman_client.ctl.document import to_node_document
 from pointsman_client.ctl.layout import failure_line
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.settings import Settings
 from pointsman_client.errors import RequestRejectedError
+from pointsman_client.routes.route_document import Document
+from pointsman_client.rpc.name_server_link import NameServerLink
 
 
 @dataclass(frozen=True, slots=True)

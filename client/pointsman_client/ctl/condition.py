@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pointsman.v1 import broker_pb2
-from pointsman_client.route import MASTER_ID, BrokerData
+from pointsman_client.route import MASTER_ID
 
-NO_MASTER = "NO_MASTER"
-NO_BROKER = "NO_BROKER"
 FLAPPING_ABOVE = 3_000.0
 """Flap penalty above which a name server says that a broker flaps: ``suppress_above`` of its rules; a test holds
 them together."""
-
-
-def group_conditions(data: BrokerData) -> list[str]:
-    """Return the conditions of a group as routes show it."""
-    if not data.replicas:
-        return [NO_BROKER]
-    return [] if data.master else [NO_MASTER]
 
 
 def is_flapping(status: broker_pb2.BrokerStatus) -> bool:

@@ -1,4 +1,4 @@
-"""Answers as JSON documents: routes with RocketMQ's keys, the rest in the same style. Pure.
+"""Answers as JSON documents, in the style of routes (``pointsman_client.routes.route_document``). Pure.
 
 64-bit numbers that a JavaScript reader would round (boot, generation, digest) are text.
 """
@@ -11,72 +11,17 @@ from typing import TypeVar
 from google.protobuf.json_format import MessageToDict
 
 from pointsman.v1 import admin_service_pb2, broker_pb2
-from pointsman_client.codec import to_broker_state
-from pointsman_client.ctl.condition import NO_MASTER, group_conditions, missing_masters
+from pointsman_client.ctl.condition import missing_masters
 from pointsman_client.ctl.failure import to_complaint
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.question import NodeBrokers, NodeState
-from pointsman_client.ctl.wire_time import seconds_of, utc_text
 from pointsman_client.ctl.wording import guard_mode_words, node_state_words
-from pointsman_client.route import BrokerData, ClusterData, Revision, TopicRoute
+from pointsman_client.route import ClusterData
+from pointsman_client.routes.codec import to_broker_state
+from pointsman_client.routes.route_document import NO_MASTER, Document, to_broker_data_document
+from pointsman_client.rpc.wire_time import seconds_of, utc_text
 
-Document = dict[str, object]
 AnswerT = TypeVar("AnswerT")
-
-
-def to_route_document(route: TopicRoute) -> Document:
-    """Render a route as RocketMQ's ``TopicRouteData`` does, with what Pointsman knows beyond it."""
-    return {
-        "topic": route.topic,
-        "orderTopicConf": route.order_topic_conf,
-        "queueDatas": [
-            {
-                "cluster": data.cluster,
-                "brokerName": data.broker_name,
-                "readQueueNums": data.read_queue_nums,
-                "writeQueueNums": data.write_queue_nums,
-                "perm": data.perm,
-                "topicSysFlag": data.topic_sys_flag,
-            }
-            for data in route.queue_datas
-        ],
-        "brokerDatas": [to_broker_data_document(data) for data in route.broker_datas],
-        "filterServerTable": {
-            replica.addr: list(replica.filter_servers)
-            for data in route.broker_datas
-            for replica in data.replicas
-            if replica.filter_servers
-        },
-        "revision": to_revision_document(route.revision),
-    }
-
-
-def to_revision_document(revision: Revision) -> Document:
-    """Render when an answer was made."""
-    return {"boot": f"{revision.boot:016x}", "counter": revision.counter, "digest": revision.digest.hex()}
-
-
-def to_broker_data_document(data: BrokerData) -> Document:
-    """Render a replica group; JSON has only text as keys, so broker ids are text as in RocketMQ's own output."""
-    return {
-        "cluster": data.cluster,
-        "brokerName": data.broker_name,
-        "brokerAddrs": {str(replica.broker_id): replica.addr for replica in data.replicas},
-        "zoneName": data.zone,
-        "enableActingMaster": data.acting_master,
-        "conditions": group_conditions(data),
-        "replicas": [
-            {
-                "brokerId": replica.broker_id,
-                "brokerAddr": replica.addr,
-                "haAddr": replica.ha_addr,
-                "agentAddr": replica.agent_addr,
-                "state": str(replica.state),
-                "filterServers": list(replica.filter_servers),
-            }
-            for replica in data.replicas
-        ],
-    }
 
 
 def to_topics_document(topics: Sequence[str], state: NodeState) -> Document:

@@ -8,10 +8,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from pointsman.v1 import agent_service_pb2 as wire
-from pointsman_client.ctl.document import Document
 from pointsman_client.ctl.layout import ALARM, WARNING
-from pointsman_client.ctl.wire_time import seconds_of
 from pointsman_client.ctl.wording import duration_words, printable
+from pointsman_client.routes.route_document import Document
+from pointsman_client.rpc.wire_time import seconds_of
 
 _STATE_STYLES = {"DONE": "green", "TIMED_OUT": WARNING, "FAILED": ALARM}
 INCOMPLETE = frozenset({"TIMED_OUT", "FAILED"})

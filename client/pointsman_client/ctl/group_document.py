@@ -11,7 +11,6 @@ from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_client.ctl.agent_asking import Asked, to_agents_document
 from pointsman_client.ctl.agent_question import AgentGroup, AgentGroups, AgentLocks, AgentOffsets
 from pointsman_client.ctl.agents import Agent
-from pointsman_client.ctl.document import Document
 from pointsman_client.ctl.group_view import (
     GroupRow,
     GroupView,
@@ -21,7 +20,8 @@ from pointsman_client.ctl.group_view import (
     state_words,
 )
 from pointsman_client.ctl.offset_view import GroupTotal, OffsetRow
-from pointsman_client.ctl.wire_time import seconds_of, utc_text
+from pointsman_client.routes.route_document import Document
+from pointsman_client.rpc.wire_time import seconds_of, utc_text
 
 
 def to_groups_document(asked: Asked[AgentGroups], rows: Sequence[GroupRow]) -> Document:

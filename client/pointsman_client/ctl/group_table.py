@@ -13,8 +13,8 @@ from pointsman_client.ctl.agents import Agent
 from pointsman_client.ctl.group_view import GroupRow, GroupView, MemberRow
 from pointsman_client.ctl.layout import ALARM, WARNING, new_table
 from pointsman_client.ctl.offset_view import GroupTotal, OffsetRow
-from pointsman_client.ctl.wire_time import seconds_of, utc_of
 from pointsman_client.ctl.wording import duration_words, printable
+from pointsman_client.rpc.wire_time import seconds_of, utc_of
 
 MOST_HOSTS = 2
 """Of one member, that a table names."""

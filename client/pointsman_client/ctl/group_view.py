@@ -10,7 +10,7 @@ from typing import TypeAlias
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_client.ctl.agent_question import AgentGroup, AgentGroups, GroupState
 from pointsman_client.ctl.agents import Agent
-from pointsman_client.ctl.wire_time import seconds_of
+from pointsman_client.rpc.wire_time import seconds_of
 
 Members: TypeAlias = "Mapping[Agent, Mapping[str, frozenset[str]]]"
 """Client ids by agent and group, where they were asked for and told."""

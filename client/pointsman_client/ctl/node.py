@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from pointsman_client.channel import NameServerLink, NameServerLinks
 from pointsman_client.clock import SystemClock
 from pointsman_client.errors import PointsmanError
-from pointsman_client.failover import Failover, NameServerChoice
+from pointsman_client.routes.failover import Failover, NameServerChoice
+from pointsman_client.rpc.name_server_link import NameServerLink, NameServerLinks
 
 CLOSE_SECONDS = 1.0
 

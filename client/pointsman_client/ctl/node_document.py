@@ -9,11 +9,12 @@ from collections.abc import Iterable
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman_client.ctl.digest_difference import DigestDifference
-from pointsman_client.ctl.document import Document, to_guard_document, to_node_document
+from pointsman_client.ctl.document import to_guard_document, to_node_document
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.question import NodeDigests
-from pointsman_client.ctl.wire_time import seconds_of
 from pointsman_client.ctl.wording import node_state_words
+from pointsman_client.routes.route_document import Document
+from pointsman_client.rpc.wire_time import seconds_of
 
 InfoNodes = Iterable[NodeAnswer[admin.GetNodeInfoResponse]]
 

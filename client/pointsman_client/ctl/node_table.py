@@ -13,8 +13,8 @@ from pointsman_client.ctl.digest_difference import DigestDifference
 from pointsman_client.ctl.layout import ALARM, WARNING, failure_line, new_table, node_heading, state_cell
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.question import NodeDigests
-from pointsman_client.ctl.wire_time import seconds_of
 from pointsman_client.ctl.wording import duration_words, guard_words, node_state_words, printable
+from pointsman_client.rpc.wire_time import seconds_of
 
 InfoNodes = Sequence[NodeAnswer[admin.GetNodeInfoResponse]]
 

@@ -12,8 +12,8 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman_client.ctl.layout import ALARM, failure_line, new_table, node_heading
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.operator_document import value_of
-from pointsman_client.ctl.wire_time import seconds_of
 from pointsman_client.ctl.wording import duration_words, guard_mode_words, printable
+from pointsman_client.rpc.wire_time import seconds_of
 
 AnswerT = TypeVar("AnswerT", admin.ListKvResponse, admin.GetNodeInfoResponse, admin.ListMaintenanceResponse)
 KvNodes = Sequence[NodeAnswer[admin.ListKvResponse]]

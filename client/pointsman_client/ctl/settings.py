@@ -12,11 +12,11 @@ import click
 from rich.console import RenderableType
 
 from pointsman.v1 import broker_pb2
-from pointsman_client.channel import NameServerLink
 from pointsman_client.ctl import layout
-from pointsman_client.ctl.document import Document
 from pointsman_client.ctl.failure import EXIT_FAILED, EXIT_OK, Complaint, to_node_complaint
 from pointsman_client.ctl.node import NodeAnswer, ask_every, ask_first
+from pointsman_client.routes.route_document import Document
+from pointsman_client.rpc.name_server_link import NameServerLink
 
 AnswerT = TypeVar("AnswerT")
 

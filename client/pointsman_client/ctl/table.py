@@ -12,12 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pointsman.v1 import admin_service_pb2, broker_pb2
-from pointsman_client.codec import to_broker_state
 from pointsman_client.ctl.condition import is_flapping, missing_masters
 from pointsman_client.ctl.layout import ALARM, WARNING, failure_line, new_table, node_heading, state_cell
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.question import NodeBrokers
-from pointsman_client.ctl.wire_time import seconds_of, utc_of
 from pointsman_client.ctl.wording import (
     detail_words,
     duration_words,
@@ -29,6 +27,8 @@ from pointsman_client.ctl.wording import (
     time_words,
 )
 from pointsman_client.route import BrokerData, BrokerState, ClusterData, TopicRoute
+from pointsman_client.routes.codec import to_broker_state
+from pointsman_client.rpc.wire_time import seconds_of, utc_of
 
 MOST_GONE = 5
 """Brokers that left which a node's list names; the rest is a number."""

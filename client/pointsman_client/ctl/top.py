@@ -13,16 +13,17 @@ from rich.text import Text
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
-from pointsman_client.codec import to_broker_state
 from pointsman_client.ctl.condition import is_flapping
-from pointsman_client.ctl.document import Document, to_guard_document, to_node_document
+from pointsman_client.ctl.document import to_guard_document, to_node_document
 from pointsman_client.ctl.layout import ALARM, WARNING, failure_line, new_table, state_cell
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.question import NodeBrokers
-from pointsman_client.ctl.wire_time import moment_text, seconds_of
 from pointsman_client.ctl.wording import duration_words, guard_words, node_state_words, printable, time_words
 from pointsman_client.errors import RequestRejectedError
 from pointsman_client.route import BrokerState
+from pointsman_client.routes.codec import to_broker_state
+from pointsman_client.routes.route_document import Document
+from pointsman_client.rpc.wire_time import moment_text, seconds_of
 
 MOST_TROUBLED = 20
 """Brokers that a frame names; the rest is a number."""

@@ -8,15 +8,15 @@ from datetime import datetime
 from rich.console import RenderableType
 from rich.text import Text
 
-from pointsman_client.ctl.document import Document, to_revision_document, to_route_document
 from pointsman_client.ctl.layout import ALARM
 from pointsman_client.ctl.route_difference import route_difference
 from pointsman_client.ctl.table import route_parts
 from pointsman_client.ctl.watching import RouteNews
-from pointsman_client.ctl.wire_time import moment_text
 from pointsman_client.ctl.wording import printable, time_words
+from pointsman_client.routes.route_document import Document, to_revision_document, to_route_document
+from pointsman_client.rpc.wire_time import moment_text
 
-_STYLES = {"+": "green", "-": ALARM, "~": "yellow"}
+DIFFERENCE_STYLES = {"+": "green", "-": ALARM, "~": "yellow"}
 
 
 def to_news_document(addr: str, news: RouteNews, *, at: datetime) -> Document:
@@ -40,7 +40,7 @@ def news_parts(addr: str, news: RouteNews, *, at: datetime) -> Iterable[Renderab
     else:
         lines = route_difference(news.old, news.new)
         for line in lines:
-            yield Text(line, style=_STYLES[line[0]])
+            yield Text(line, style=DIFFERENCE_STYLES[line[0]])
         if not lines:
             yield Text("changed in what this pointsmanctl cannot read")
     yield ""

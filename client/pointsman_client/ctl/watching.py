@@ -15,18 +15,17 @@ import grpc.aio
 
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.backoff import FullJitterBackoff
-from pointsman_client.channel import NameServerLink, NameServerLinks
-from pointsman_client.codec import to_topic_route
 from pointsman_client.ctl.node import CLOSE_SECONDS
 from pointsman_client.errors import NameServerFailedError, NameServersUnavailableError
-from pointsman_client.failover import NameServerChoice
 from pointsman_client.route import Revision, TopicRoute
-from pointsman_client.status import grpc_errors_of
+from pointsman_client.routes.codec import from_revision, to_revision, to_topic_route
+from pointsman_client.routes.failover import NameServerChoice
+from pointsman_client.routes.revision_order import RevisionOrder
+from pointsman_client.rpc.name_server_link import NameServerLink, NameServerLinks
+from pointsman_client.rpc.status import grpc_errors_of
 
 LONGEST_WAIT_SECONDS = 2.0
 """Between two rounds over all servers while none answers."""
-REMEMBERED_BOOTS = 16
-"""Processes of name servers whose counters are remembered, for each topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class WatchedRoutes:
 
     def __init__(self, topics: Sequence[str]) -> None:
         self._shown: dict[str, RouteNews | None] = dict.fromkeys(topics)
-        self._counters: dict[str, dict[int, int]] = {topic: {} for topic in topics}
+        self._order = RevisionOrder(len(topics))
 
     def known(self) -> list[route_service_pb2.KnownRoute]:
         """Return what a server need not send again."""
@@ -55,8 +54,7 @@ class WatchedRoutes:
         for topic, shown in self._shown.items():
             route = route_service_pb2.KnownRoute(topic=topic)
             if shown is not None and shown.new is not None:
-                boot, counter, digest = shown.revision.boot, shown.revision.counter, shown.revision.digest
-                route.revision.CopyFrom(route_service_pb2.Revision(boot=boot, counter=counter, digest=digest))
+                route.revision.CopyFrom(from_revision(shown.revision))
             known.append(route)
         return known
 
@@ -71,20 +69,14 @@ class WatchedRoutes:
             route = to_topic_route(response.route)
             return self._accept(route.topic, route.revision, route)
         if kind == "gone":
-            wire = response.gone.revision
-            return self._accept(response.gone.topic, Revision(wire.boot, wire.counter, wire.digest), None)
+            return self._accept(response.gone.topic, to_revision(response.gone.revision), None)
         return None
 
     def _accept(self, topic: str, revision: Revision, route: TopicRoute | None) -> RouteNews | None:
         if topic not in self._shown:
             return None
-        counters = self._counters[topic]
-        if revision.counter < counters.get(revision.boot, 0):
+        if not self._order.admit(topic, revision):
             return None
-        counters.pop(revision.boot, None)
-        counters[revision.boot] = revision.counter
-        if len(counters) > REMEMBERED_BOOTS:
-            del counters[next(iter(counters))]
         shown = self._shown[topic]
         news = RouteNews(topic, revision, shown.new if shown else None, route, is_first=shown is None)
         self._shown[topic] = news

@@ -9,8 +9,8 @@ import grpc
 
 from pointsman.v1 import admin_service_pb2, broker_pb2
 from pointsman.wire.names import PERM_READ, PERM_WRITE
-from pointsman_client.ctl.wire_time import seconds_of
 from pointsman_client.errors import NameServerFailedError
+from pointsman_client.rpc.wire_time import seconds_of
 
 NO_GRPC = "no gRPC there: is it the port of the metrics, or of something else?"
 OLDER_SERVER = "this name server does not know that call: it is older than this pointsmanctl"

@@ -6,7 +6,6 @@ import click
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
-from pointsman_client.channel import NameServerLink
 from pointsman_client.ctl.argument import (
     ReplicaTarget,
     by_option,
@@ -21,6 +20,7 @@ from pointsman_client.ctl.confirmation import confirm
 from pointsman_client.ctl.question import node_info_of, time_left
 from pointsman_client.ctl.settings import Settings, pass_settings
 from pointsman_client.ctl.wording import node_state_words, printable
+from pointsman_client.rpc.name_server_link import NameServerLink
 
 _of_cluster = click.option(
     "--cluster",

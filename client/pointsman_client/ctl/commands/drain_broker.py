@@ -15,7 +15,6 @@ from pointsman_client.ctl import layout
 from pointsman_client.ctl.agent_asking import agent_round, complain, warn_of_name_servers
 from pointsman_client.ctl.agent_choice import AgentChoice, read_agent_addrs
 from pointsman_client.ctl.agent_failure import to_agent_complaint
-from pointsman_client.ctl.agent_link import AgentLink, AgentLinks
 from pointsman_client.ctl.agents import Agent
 from pointsman_client.ctl.argument import CommandT, ReplicaTarget, by_option, read_replica_target, yes_option
 from pointsman_client.ctl.confirmation import confirm
@@ -26,6 +25,7 @@ from pointsman_client.ctl.node import CLOSE_SECONDS
 from pointsman_client.ctl.settings import Settings, pass_settings
 from pointsman_client.ctl.wording import printable
 from pointsman_client.errors import PointsmanError
+from pointsman_client.rpc.agent_link import AgentLink, AgentLinks
 
 OTHER_STEPS_SECONDS = 120.0
 """For all steps but the wait for producers; the agent bounds each, and an agent that hangs must not hold us."""

@@ -22,16 +22,16 @@ from pointsman_client.ctl.agent_asking import (
 )
 from pointsman_client.ctl.agent_choice import AgentChoice, of_agents, of_every_agent
 from pointsman_client.ctl.agent_failure import agent_sentence
-from pointsman_client.ctl.agent_link import AgentLink
 from pointsman_client.ctl.agent_question import AgentGroups, group_of, groups_of, members_of
 from pointsman_client.ctl.argument import by_option, duration_option, read_name
-from pointsman_client.ctl.document import Document
 from pointsman_client.ctl.failure import Complaint
 from pointsman_client.ctl.group_view import Members, group_rows, group_view, shared_groups
 from pointsman_client.ctl.layout import ALARM
 from pointsman_client.ctl.settings import Settings, pass_settings
-from pointsman_client.ctl.wire_time import utc_of, utc_text
 from pointsman_client.ctl.wording import printable
+from pointsman_client.routes.route_document import Document
+from pointsman_client.rpc.agent_link import AgentLink
+from pointsman_client.rpc.wire_time import utc_of, utc_text
 
 MAX_TARGETS = 16
 MAX_TARGET_LENGTH = 255

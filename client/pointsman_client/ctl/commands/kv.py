@@ -6,7 +6,6 @@ import click
 import grpc
 
 from pointsman.v1 import admin_service_pb2 as admin
-from pointsman_client.channel import NameServerLink
 from pointsman_client.ctl import operator_document, operator_table
 from pointsman_client.ctl.argument import by_option, read_name
 from pointsman_client.ctl.change import Done, change_every, not_there
@@ -17,6 +16,7 @@ from pointsman_client.ctl.shared_option import CommandGroup
 from pointsman_client.errors import OrderTopicConfError, RequestRejectedError
 from pointsman_client.message_queue import to_publish_queues
 from pointsman_client.route import Revision, TopicRoute
+from pointsman_client.rpc.name_server_link import NameServerLink
 
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 

@@ -8,8 +8,6 @@ import click
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import route_service_pb2
-from pointsman_client.channel import NameServerLink
-from pointsman_client.codec import to_topic_route
 from pointsman_client.ctl import document, node_document, node_table, table
 from pointsman_client.ctl.argument import in_cluster, read_name
 from pointsman_client.ctl.failure import BrokerNotFoundError
@@ -18,6 +16,9 @@ from pointsman_client.ctl.question import brokers_of, clusters_of, topics_of
 from pointsman_client.ctl.settings import Settings, pass_settings
 from pointsman_client.errors import ClusterNotFoundError, RequestRejectedError, TopicNotFoundError
 from pointsman_client.route import TopicRoute
+from pointsman_client.routes.codec import to_topic_route
+from pointsman_client.routes.route_document import to_route_document
+from pointsman_client.rpc.name_server_link import NameServerLink
 
 
 @click.command()
@@ -57,7 +58,7 @@ def route(settings: Settings, topic: str, cluster: str, zone: str) -> None:
         return to_topic_route(answer.route)
 
     answer = settings.ask_first(ask)
-    settings.show(document.to_route_document(answer), table.route_parts(answer))
+    settings.show(to_route_document(answer), table.route_parts(answer))
 
 
 @click.command()

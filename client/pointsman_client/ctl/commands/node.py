@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from typing import BinaryIO
+
 import click
 
 from pointsman.v1 import broker_pb2
 from pointsman_client.ctl import node_document, node_table
 from pointsman_client.ctl.argument import read_addr
+from pointsman_client.ctl.client_description import ClientDescription, read_description
+from pointsman_client.ctl.client_difference import (
+    NodeRoute,
+    are_equal,
+    client_difference_parts,
+    to_client_difference_document,
+)
 from pointsman_client.ctl.digest_difference import digest_difference
 from pointsman_client.ctl.failure import EXIT_FAILED, EXIT_OK, to_node_complaint
 from pointsman_client.ctl.question import digests_of, node_info_of
 from pointsman_client.ctl.settings import Settings, pass_settings
 from pointsman_client.ctl.wording import node_state_words
+from pointsman_client.errors import TopicNotFoundError
+from pointsman_client.routes.question import ask_route
+from pointsman_client.rpc.name_server_link import NameServerLink
 
 
 @click.command()
@@ -67,24 +79,51 @@ def health(settings: Settings) -> int:
 
 
 @click.command()
-@click.argument("first", callback=read_addr, metavar="NODE")
-@click.argument("second", callback=read_addr, metavar="NODE")
+@click.argument("nodes", nargs=-1, metavar="[NODE NODE]")
+@click.option(
+    "--client",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Compare a client's route: what its describe(topic) returned, as JSON; - reads standard input.",
+)
 @pass_settings
-def diff(settings: Settings, first: str, second: str) -> int:
-    """Show on which topics two name servers differ.
+def diff(settings: Settings, nodes: tuple[str, ...], client: BinaryIO | None) -> int:
+    """Show where name servers, or a client and they, differ.
 
     Compares digests of all routes, the states of brokers included: where something has just changed, nodes differ for
-    some seconds. Exits 0 if they are equal, 1 if they differ or one did not answer. Needs no --namesrv.
+    some seconds. Two nodes need no --namesrv. A client's route is compared with that of each server listed: + stands
+    at what the server has and the client has not. Exits 0 if all are equal, 1 if they differ or one did not answer.
 
     \b
     JSON: equal, first.{addr, node, nodeState, topicCount}, second.{as first},
           differing[], onlyFirst[], onlySecond[]
+    with --client: equal, topic, client.{revision, ageSeconds, sourceNode,
+          stale}, nodes[].{addr, equal, revision, differences[]}
+          or {addr, error}
 
     \b
     Examples:
       pointsmanctl diff ns1:9876 ns2:9876
       pointsmanctl -o json diff ns1:9876 ns2:9876 | jq '.differing'
+
+    \b
+    A client's route, as json.dumps(client.describe("orders")) wrote it:
+      pointsmanctl --namesrv ns1:9876,ns2:9876 diff --client orders.json
     """
+    if client is not None:
+        if nodes:
+            raise click.UsageError("--client compares with the servers of --namesrv: name no NODE")
+        return _diff_client(settings, read_description(client.read(), source=client.name))
+    if len(nodes) > 2:
+        raise click.UsageError(f"Got unexpected extra argument ({nodes[2]})")
+    if len(nodes) < 2:
+        raise click.UsageError("Missing argument 'NODE': two nodes are compared, or --client FILE with the servers")
+    context = click.get_current_context()
+    first, second = (read_addr(context, context.command.params[0], node) for node in nodes)
+    return _diff_nodes(settings, first, second)
+
+
+def _diff_nodes(settings: Settings, first: str, second: str) -> int:
     if first == second:
         raise click.UsageError(f"{first} is the same node twice")
     nodes = settings.ask_every(digests_of, addrs=(first, second))
@@ -101,6 +140,18 @@ def diff(settings: Settings, first: str, second: str) -> int:
         node_table.difference_parts(addrs, sides, difference),
     )
     return EXIT_OK if difference.is_empty else EXIT_FAILED
+
+
+def _diff_client(settings: Settings, client: ClientDescription) -> int:
+    async def ask(link: NameServerLink, seconds: float) -> NodeRoute:
+        try:
+            return NodeRoute(await ask_route(link, client.topic, seconds))
+        except TopicNotFoundError:
+            return NodeRoute(None)
+
+    nodes = settings.ask_every(ask)
+    code = settings.finish(nodes, to_client_difference_document(client, nodes), client_difference_parts(client, nodes))
+    return code if are_equal(client, nodes) else EXIT_FAILED
 
 
 COMMANDS = (info, health, diff)

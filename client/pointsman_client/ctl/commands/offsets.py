@@ -20,7 +20,7 @@ from pointsman_client.ctl.settings import Settings, pass_settings
 def locks(settings: Settings, group: str, choice: AgentChoice) -> int:
     """Show which consumers have locked which queues.
 
-    Consumers that read in order lock their queues at the broker's agent. RENEWED is the time since the holder said that
+    A consumer locks the queues that it reads at the broker's agent. RENEWED is the time since the holder said that
     it still wants the lock; an EXPIRED one is given to whoever asks next. Agents that did not answer are named on
     standard error; exits 1 if none did.
 

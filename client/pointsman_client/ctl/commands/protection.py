@@ -8,7 +8,6 @@ from google.protobuf.duration_pb2 import Duration
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.wire.names import MAX_TEXT_LENGTH, text_problem
-from pointsman_client.channel import NameServerLink
 from pointsman_client.ctl import operator_document, operator_table
 from pointsman_client.ctl.argument import GroupTarget, by_option, duration_option, read_group_target, read_name
 from pointsman_client.ctl.change import Done, change_every, not_there
@@ -18,6 +17,7 @@ from pointsman_client.ctl.settings import Settings, pass_settings
 from pointsman_client.ctl.shared_option import CommandGroup
 from pointsman_client.ctl.wording import duration_words, guard_words
 from pointsman_client.errors import RequestRejectedError
+from pointsman_client.rpc.name_server_link import NameServerLink
 
 _MODES = {"auto": admin.GUARD_MODE_AUTO, "hold": admin.GUARD_MODE_HOLD, "off": admin.GUARD_MODE_OFF}
 

@@ -13,7 +13,6 @@ import click
 from rich.console import Console, Group
 from rich.live import Live
 
-from pointsman_client.channel import NameServerLinks
 from pointsman_client.ctl import layout
 from pointsman_client.ctl.argument import duration_option, in_cluster, read_names
 from pointsman_client.ctl.failure import EXIT_OK, answer_words
@@ -25,6 +24,7 @@ from pointsman_client.ctl.watch_view import news_parts, to_news_document
 from pointsman_client.ctl.watching import RouteNews, RouteWatcher
 from pointsman_client.ctl.wording import failure_words
 from pointsman_client.errors import NameServerFailedError
+from pointsman_client.rpc.name_server_link import NameServerLinks
 
 REFRESH_SECONDS = 2.0
 

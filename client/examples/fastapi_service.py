@@ -1,0 +1,38 @@
+"""A producer in a FastAPI service: started and closed with it, shared by all requests.
+
+::
+
+    pip install 'pointsman[redis]' fastapi uvicorn
+    NAME_SERVERS=127.0.0.1:9876 uvicorn fastapi_service:app --port 8000
+    curl -X POST 'http://127.0.0.1:8000/orders/4711?state=paid'
+"""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, HTTPException, Request
+
+from pointsman_client import Message, PointsmanError, Producer
+from pointsman_client.transports.redis_streams import RedisStreamsTransport
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    name_servers = os.environ.get("NAME_SERVERS", "127.0.0.1:9876")
+    async with Producer(name_servers, transport=RedisStreamsTransport) as producer:
+        app.state.producer = producer
+        yield
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+@app.post("/orders/{order}", status_code=202)
+async def change_order(order: str, state: str, request: Request) -> dict[str, str]:
+    producer: Producer = request.app.state.producer
+    try:
+        result = await producer.send(Message("orders", f"{order} {state}".encode(), tags=state, keys=(order,)))
+    except PointsmanError as error:  # no broker took it in time, or no name server knows the topic any more
+        raise HTTPException(503, str(error)) from error
+    return {"message_id": result.message_id, "queue": f"{result.queue.broker_name}:{result.queue.queue_id}"}

@@ -1,0 +1,28 @@
+"""Send ten messages and say where each went.
+
+::
+
+    python produce.py 127.0.0.1:9876 orders
+"""
+
+import asyncio
+import sys
+
+from pointsman_client import Message, Producer, SendError
+from pointsman_client.transports.redis_streams import RedisStreamsTransport
+
+
+async def main(name_servers: str, topic: str) -> None:
+    async with Producer(name_servers, transport=RedisStreamsTransport) as producer:
+        for number in range(10):
+            message = Message(topic, f"order {number}".encode(), tags="paid", keys=(str(number),))
+            try:
+                result = await producer.send(message)
+            except SendError as error:  # Every broker was tried that could be: the text has each with its cause.
+                print(f"not sent: {error}")
+            else:
+                print(f"{result.status}: {result.queue.broker_name} queue {result.queue.queue_id}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

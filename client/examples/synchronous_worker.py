@@ -1,0 +1,35 @@
+"""A plain worker without an event loop: takes messages one after the other, and sends what comes of them.
+
+::
+
+    python synchronous_worker.py 127.0.0.1:9876 orders invoices
+"""
+
+import sys
+
+from pointsman_client import ConsumeFrom, Message
+from pointsman_client.sync import Producer, PullConsumer
+from pointsman_client.transports.redis_streams import RedisStreamsTransport
+
+
+def main(name_servers: str, source: str, destination: str) -> None:
+    with (
+        Producer(name_servers, transport=RedisStreamsTransport) as producer,
+        PullConsumer(
+            name_servers,
+            group="invoicing",
+            subscriptions={source: "*"},
+            transport=RedisStreamsTransport,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+        ) as consumer,
+    ):
+        for message in consumer:  # The one before is finished when the next is asked for.
+            producer.send(Message(destination, b"invoice of " + message.body))
+            print(message.body.decode())
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(130)

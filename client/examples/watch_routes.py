@@ -1,0 +1,29 @@
+"""Print the route of a topic, and each change of it as it happens, until Ctrl-C.
+
+::
+
+    python watch_routes.py 127.0.0.1:9876 orders
+"""
+
+import asyncio
+import contextlib
+import sys
+
+from pointsman_client import NameServerClient
+
+
+async def main(name_servers: str, topic: str) -> None:
+    async with NameServerClient(name_servers) as client:
+        async for change in client.route_changes(topic):
+            if change.new is None:
+                print(f"{topic} is gone")
+                continue
+            for broker in change.new.broker_datas:
+                replicas = ", ".join(f"{each.broker_id}: {each.addr} {each.state}" for each in broker.replicas)
+                print(f"{broker.cluster}/{broker.broker_name} {{{replicas}}}{' (stale)' if change.new.stale else ''}")
+            print("--")
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main(*sys.argv[1:]))

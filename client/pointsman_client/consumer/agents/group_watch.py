@@ -1,0 +1,194 @@
+"""Who is in the group, by the word of one agent: the first, in the order of all members, that can be relied on.
+
+One WatchGroup call is open at a time, a second one only for the moment of a move. While the agent that is watched is
+not the first, or not READY, those before it are looked at every 20 s. Nothing is lost by a move: whoever is in the
+group beats at every agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import grpc.aio
+
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.wire.backoff import FullJitterBackoff
+from pointsman_client.clock import Clock
+from pointsman_client.consumer.coordination import Members
+from pointsman_client.errors import PointsmanError
+from pointsman_client.rpc.agent_link import AgentLinks
+from pointsman_client.wakeup import Wakeup
+
+LOOK_SECONDS = 20.0
+SETTLE_SECONDS = 45.0
+"""An agent that the routes name anew is not relied on before: members learn of it within a poll of 30 s, and until then
+its list lacks them."""
+FIRST_WORD_SECONDS = 1.0
+LONGEST_BACKOFF_SECONDS = 5.0
+
+logger = logging.getLogger(__name__)
+
+_Call: TypeAlias = "grpc.aio.UnaryStreamCall[wire.WatchGroupRequest, wire.WatchGroupResponse]"
+
+
+class _Watch:
+    """An open call whose first message was read."""
+
+    def __init__(self, addr: str, call: _Call, first: wire.GroupMembership) -> None:
+        self.addr = addr
+        self.call = call
+        self.latest = first
+
+    @property
+    def state(self) -> wire.GroupState.ValueType:
+        """What the agent said of itself last."""
+        return self.latest.state
+
+
+class GroupWatch:
+    """Follows a group while :meth:`run` runs. ``on_change`` is called when what can be relied on differs."""
+
+    def __init__(
+        self,
+        links: AgentLinks,
+        *,
+        group: str,
+        client_id: str,
+        on_change: Callable[[], None],
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self.members: Members | None = None
+        """The last list that could be relied on."""
+        self.watched = ""
+        """The agent that is listened to; empty: none is in reach."""
+        self._links = links
+        self._request = wire.WatchGroupRequest(group=group, client_id=client_id)
+        self._on_change = on_change
+        self._clock = clock
+        self._rng = rng
+        self._backoff = FullJitterBackoff(rng.uniform, cap=LONGEST_BACKOFF_SECONDS)
+        self._settled_at: dict[str, float] = {}
+        """The agents in their order, and from when on each may be relied on."""
+        self._wakeup = Wakeup(clock)
+
+    def use(self, addrs: Sequence[str], *, are_settled: bool) -> None:
+        """Take the agents there are, in the order of all members; ``are_settled``: new ones are relied on now."""
+        if tuple(addrs) == tuple(self._settled_at):
+            return
+        settled_at = self._clock.monotonic() + (0.0 if are_settled else SETTLE_SECONDS)
+        self._settled_at = {addr: self._settled_at.get(addr, settled_at) for addr in addrs}
+        self._wakeup.wake()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        watch: _Watch | None = None
+        try:
+            while True:
+                watch = watch or await self._find(self._order(), or_warming=True)
+                if watch is None:
+                    self.watched = ""
+                    await self._wakeup.wait(self._backoff.next_wait())
+                    continue
+                self._backoff.reset()
+                watch = await self._follow(watch)
+        finally:
+            if watch is not None:
+                watch.call.cancel()
+
+    async def _follow(self, watch: _Watch) -> _Watch | None:
+        """Listen to a watch to its end; return a better one, if that is why it was ended."""
+        self.watched = watch.addr
+        self._take(watch.latest)
+        reading = asyncio.create_task(self._read(watch))
+        looking = asyncio.create_task(self._look_for_better(watch))
+        try:
+            await asyncio.wait((reading, looking), return_when=asyncio.FIRST_COMPLETED)
+            return looking.result() if looking.done() else reading.result()
+        finally:
+            reading.cancel()
+            looking.cancel()
+            await asyncio.gather(reading, looking, return_exceptions=True)
+            watch.call.cancel()
+
+    async def _read(self, watch: _Watch) -> None:
+        """Take what comes until the call ends, or its agent is no longer to be relied on."""
+        try:
+            with self._links.to(watch.addr).errors():
+                while isinstance(message := await watch.call.read(), wire.WatchGroupResponse):
+                    was_ready = watch.state == wire.GROUP_STATE_READY
+                    watch.latest = message.membership
+                    self._take(watch.latest)
+                    if watch.state != wire.GROUP_STATE_READY and (was_ready or watch.state != wire.GROUP_STATE_WARMING):
+                        return
+        except PointsmanError as error:
+            logger.debug("the watch of group %s at agent %s ended: %s", self._request.group, watch.addr, error)
+
+    async def _look_for_better(self, watch: _Watch) -> _Watch | None:
+        """Wait until an agent that goes before this one is READY; None: this one is no longer there."""
+        while True:
+            await self._wakeup.wait(LOOK_SECONDS * self._rng.uniform(0.9, 1.0))
+            order = self._order()
+            if watch.addr not in order:
+                return None
+            is_ready = watch.state == wire.GROUP_STATE_READY
+            before = order[: order.index(watch.addr)] if is_ready else [addr for addr in order if addr != watch.addr]
+            better = await self._find(before)
+            if better is not None:
+                return better
+
+    async def _find(self, addrs: Sequence[str], *, or_warming: bool = False) -> _Watch | None:
+        """Open a watch at the first that is READY; else, if wanted, at the first that will be."""
+        warming: _Watch | None = None
+        found: _Watch | None = None
+        try:
+            for addr in addrs:
+                watch = await self._open(addr)
+                if watch is None:
+                    continue
+                if watch.state == wire.GROUP_STATE_READY:
+                    found = watch
+                    return found
+                if or_warming and warming is None and watch.state == wire.GROUP_STATE_WARMING:
+                    warming = watch
+                else:
+                    watch.call.cancel()
+            found = warming
+            return found
+        finally:
+            if warming is not None and warming is not found:
+                warming.call.cancel()
+
+    async def _open(self, addr: str) -> _Watch | None:
+        link = self._links.to(addr)
+        call: _Call = link.groups.WatchGroup(self._request)
+        watch: _Watch | None = None
+        try:
+            async with asyncio.timeout(FIRST_WORD_SECONDS):
+                with link.errors():
+                    message = await call.read()
+            if isinstance(message, wire.WatchGroupResponse):
+                watch = _Watch(addr, call, message.membership)
+        except (TimeoutError, PointsmanError) as error:
+            logger.debug("group %s cannot be watched at agent %s: %s", self._request.group, addr, error)
+        finally:
+            if watch is None:
+                call.cancel()
+        return watch
+
+    def _order(self) -> list[str]:
+        """Return the agents in the order in which they are relied on: those that are new to us last."""
+        now = self._clock.monotonic()
+        return sorted(self._settled_at, key=lambda addr: self._settled_at[addr] > now)
+
+    def _take(self, membership: wire.GroupMembership) -> None:
+        if membership.state != wire.GROUP_STATE_READY:
+            return
+        members = Members(tuple(sorted(membership.client_ids)), tuple(sorted(membership.pinned_client_ids)))
+        if members != self.members:
+            self.members = members
+            self._on_change()

@@ -1,0 +1,68 @@
+"""Sends messages back that a listener failed on: to the group's retry topic, at last to its dead letters."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from pointsman_client.clock import Clock
+from pointsman_client.consumer.queue_reader import SLACK_SECONDS
+from pointsman_client.consumer.retry_rules import SendBack, send_back
+from pointsman_client.errors import PointsmanError
+from pointsman_client.message import ReceivedMessage
+from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.route import BrokerData
+from pointsman_client.transports.broker_call import answer_of
+from pointsman_client.transports.transport import Transport
+
+logger = logging.getLogger(__name__)
+
+
+class FailedMessages:
+    """Sends for one group; safe to call from many tasks at once."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        group: str,
+        brokers: Callable[[], Iterable[BrokerData]],
+        max_reconsume_times: int,
+        timeout_seconds: float,
+        clock: Clock,
+        hook: MetricsHook,
+    ) -> None:
+        self._transport = transport
+        self._group = group
+        self._brokers = brokers
+        self._max_reconsume_times = max_reconsume_times
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._hook = hook
+
+    async def send(self, failed: ReceivedMessage) -> bool:
+        """Send one message on: to the broker that it came from, else to another. False: none took it."""
+        back = send_back(self._group, failed, max_reconsume_times=self._max_reconsume_times, at=self._clock.utc())
+        own = failed.queue.broker_key
+        brokers = sorted(self._brokers(), key=lambda each: (each.key != own, each.broker_name))
+        for broker in brokers:
+            if broker.master is not None and await self._send_to(broker, broker.master.addr, back):
+                self._hook.sent_back(group=self._group, topic=failed.topic, destination=back.destination.value)
+                return True
+        logger.warning(
+            "no broker takes message %s of %s, which group %s failed on: it is tried again here",
+            failed.message_id,
+            failed.queue,
+            self._group,
+        )
+        return False
+
+    async def _send_to(self, broker: BrokerData, addr: str, back: SendBack) -> bool:
+        queue = back.queue_of(broker.cluster, broker.broker_name)
+        try:
+            sending = self._transport.send(addr, queue, [back.message], timeout_seconds=self._timeout_seconds)
+            await answer_of(addr, sending, timeout_seconds=self._timeout_seconds + SLACK_SECONDS)
+        except PointsmanError as error:
+            logger.info("%s did not take a message back: %s", queue, error)
+            return False
+        return True

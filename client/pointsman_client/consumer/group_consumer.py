@@ -1,0 +1,295 @@
+"""What both faces of a consumer share: its place in the group, its queues, its offsets, and how all of it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from pointsman.wire.group_topics import is_retry_topic
+from pointsman_client.allocation.strategy import AllocationStrategy
+from pointsman_client.background import end_tasks, start_task
+from pointsman_client.clock import Clock
+from pointsman_client.consumer.agents.agent_coordination import Coordination
+from pointsman_client.consumer.consumer_options import ConsumerOptions
+from pointsman_client.consumer.coordination import GroupMembership
+from pointsman_client.consumer.hand_over import HandOver
+from pointsman_client.consumer.held_queue import HeldQueue, QueueSurroundings
+from pointsman_client.consumer.lock_keeper import LockKeeper
+from pointsman_client.consumer.message_model import MessageModel
+from pointsman_client.consumer.offset_committer import OffsetCommitter
+from pointsman_client.consumer.queue_reader import QueueReader
+from pointsman_client.consumer.queue_table import QueueTable
+from pointsman_client.consumer.readable_queues import ReadableQueues, Routes
+from pointsman_client.consumer.rebalance_timing import RebalanceTiming, RebalanceTrigger
+from pointsman_client.consumer.rebalancer import Rebalancer
+from pointsman_client.consumer.start_offset import StartOffsets
+from pointsman_client.consumer.subscription import Subscription
+from pointsman_client.message import ReceivedMessage
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.route import RouteChange
+from pointsman_client.transports.transport import Transport
+from pointsman_client.wakeup import done_within
+
+logger = logging.getLogger(__name__)
+
+END_SECONDS = 0.5
+LEAVE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSetting:
+    """What a consumer is."""
+
+    group: str
+    client_id: str
+    model: MessageModel
+    is_ordered: bool
+    retries: bool
+    """Whether the group's retry topic is read too."""
+    shares: bool
+    """Whether queues come by rebalance; else the application assigns them, and nobody else is asked."""
+    auto_commit: bool
+    finish_seconds: float
+    """How long what is in flight may take when a queue goes to another member."""
+    options: ConsumerOptions
+    strategy: AllocationStrategy
+
+
+class GroupConsumer:
+    """One member of a group. ``offer`` is told of each queue that has something to hand out."""
+
+    def __init__(
+        self,
+        setting: ConsumerSetting,
+        routes: Routes,
+        transport: Transport,
+        coordination: Coordination,
+        subscriptions: dict[str, Subscription],
+        *,
+        offer: Callable[[HeldQueue], None],
+        clock: Clock,
+        rng: random.Random,
+        hook: MetricsHook,
+    ) -> None:
+        """``subscriptions`` is the caller's, who says when it changed."""
+        options = setting.options
+        self._setting = setting
+        self._routes = routes
+        self._coordination = coordination
+        self._subscriptions = subscriptions
+        self._offer = offer
+        self._clock = clock
+        self._hook = hook
+        locks = coordination.locks if setting.shares and setting.model is MessageModel.CLUSTERING else None
+        self._starts = StartOffsets(
+            coordination.offsets,
+            transport,
+            consume_from=options.consume_from,
+            consume_timestamp=options.consume_timestamp,
+            timeout_seconds=options.pull_timeout_seconds,
+        )
+        self.reader = QueueReader(
+            transport,
+            self._starts,
+            broker_of=routes.broker,
+            group=setting.group,
+            batch_size=options.pull_batch_size,
+            wait_seconds=options.pull_wait_seconds,
+            timeout_seconds=options.pull_timeout_seconds,
+            clock=clock,
+            hook=hook,
+        )
+        self._committer = OffsetCommitter(coordination.offsets, group=setting.group, clock=clock, hook=hook)
+        around = QueueSurroundings(
+            group=setting.group,
+            reader=self.reader,
+            hand_over=None
+            if locks is None
+            else HandOver(
+                locks,
+                members=lambda: coordination.membership.members,
+                is_ordered=setting.is_ordered,
+                timeout_seconds=options.handover_timeout_seconds,
+                clock=clock,
+            ),
+            accepts=self._accepts,
+            offer=offer,
+            begun=self._begun if setting.auto_commit else None,
+            limits=options.limits,
+            clock=clock,
+            rng=rng,
+            hook=hook,
+        )
+        self.table = QueueTable(
+            lambda queue: HeldQueue(queue, around),
+            self._committer if setting.auto_commit else None,
+            locks,
+            finish_seconds=setting.finish_seconds,
+            is_ordered=setting.is_ordered,
+            clock=clock,
+        )
+        self._rebalancer = Rebalancer(
+            self.table,
+            ReadableQueues(routes, group=setting.group, with_retry_topic=setting.retries),
+            group=setting.group,
+            client_id=setting.client_id,
+            model=setting.model,
+            strategy=setting.strategy,
+            topics=lambda: subscriptions,
+            members=lambda: coordination.membership.members,
+            timing=RebalanceTiming(wait_interval_seconds=options.rebalance_interval_seconds),
+            clock=clock,
+            hook=hook,
+        )
+        self._keeper = (
+            None
+            if locks is None
+            else LockKeeper(locks, held=lambda: self.table.locked, renewed=offer, lost=self._lock_lost, clock=clock)
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stop_route_changes: Callable[[], None] | None = None
+
+    @property
+    def membership(self) -> GroupMembership:
+        """The place in the group."""
+        return self._coordination.membership
+
+    # Life
+
+    async def start(self) -> None:
+        """Join the group and begin; waits for nobody."""
+        if self._setting.auto_commit:
+            self._begin(
+                self._committer.run(
+                    lambda: self.table.locked, interval_seconds=self._setting.options.persist_offset_interval_seconds
+                )
+            )
+        if not self._setting.shares:
+            return
+        self._stop_route_changes = self._routes.on_route_change(self._route_changed)
+        await self.membership.start()
+        self._begin(self._rebalancer.run())
+        if self._keeper is not None:
+            self._begin(self._keeper.run())
+
+    async def close(self, *, timeout_seconds: float, finish_seconds: float) -> None:
+        """Let go of all queues in order, leave the group, close what coordinated; takes at most so long.
+
+        What is in flight gets ``finish_seconds`` of it.
+        """
+        if self._stop_route_changes is not None:
+            self._stop_route_changes()
+        topics = {queue.topic for queue in self.table.queues}
+        try:
+            await end_tasks(self._tasks, timeout_seconds=END_SECONDS)
+            await self._within(self.table.release_all(finish_seconds=finish_seconds), timeout_seconds * 3 / 4)
+            if self._setting.shares:
+                await self._within(self.membership.leave(), min(LEAVE_SECONDS, timeout_seconds / 4))
+        finally:
+            await self.table.abort()
+            for topic in topics:
+                self._hook.queues_held(group=self._setting.group, topic=topic, count=0)
+            await self._coordination.close()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(start_task(work, name=f"pointsman-consumer-{self._setting.group}"))
+
+    async def _within(self, work: Coroutine[Any, Any, None], seconds: float) -> None:
+        task = start_task(work, name=f"pointsman-consumer-{self._setting.group}-close")
+        try:
+            if not await done_within(task, seconds, clock=self._clock):
+                logger.warning("group %s: a step of closing took more than %s seconds", self._setting.group, seconds)
+        finally:
+            await end_tasks([task], timeout_seconds=END_SECONDS)
+
+    # What happens around it
+
+    def members_changed(self) -> None:
+        """Rebalance, since the members may be others."""
+        self._rebalancer.wake(RebalanceTrigger.MEMBERS)
+
+    def renew_locks(self) -> None:
+        """Renew the locks now: the agents that keep them may know nothing of them."""
+        if self._keeper is not None:
+            self._keeper.renew_now()
+
+    def subscriptions_changed(self) -> None:
+        """Tell the agents, and rebalance."""
+        self.membership.subscriptions_changed()
+        self._rebalancer.wake(RebalanceTrigger.SUBSCRIPTION)
+
+    def _route_changed(self, change: RouteChange) -> None:
+        if change.topic in self._subscriptions:
+            self.membership.routes_changed()
+            self.renew_locks()
+            self._rebalancer.wake(RebalanceTrigger.ROUTE)
+
+    def _lock_lost(self, held: HeldQueue) -> None:
+        """Another member may have it by now: a concurrent consumer may repeat a few messages, an ordered one stops."""
+        if self._setting.is_ordered and self.table.find(held.queue) is held:
+            logger.warning("the lock of %s is lost: group %s takes the queue anew", held.queue, self._setting.group)
+            self.table.drop([held.queue])
+
+    async def _begun(self, held: HeldQueue) -> None:
+        """Commit where a queue began: whoever takes it over from a member that was killed must not begin at its end."""
+        await self._committer.commit([held])
+
+    def _accepts(self, message: ReceivedMessage) -> bool:
+        if is_retry_topic(message.queue.topic) or not self._setting.shares:
+            return True
+        subscription = self._subscriptions.get(message.queue.topic)
+        return subscription is None or subscription.matches(message.tags)
+
+    # Offsets
+
+    async def commit(self) -> None:
+        """Commit what is finished now. Raises the error of the first queue that failed."""
+        failures = await self._committer.commit(self.table.locked)
+        for error in failures.values():
+            raise error
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The stored offset of a queue; None: there is none."""
+        return await self._starts.stored(queue)
+
+    # For whoever looks
+
+    def describe(self) -> dict[str, Any]:
+        """Queues, positions and members as JSON values."""
+        return {
+            "group": self._setting.group,
+            "clientId": self._setting.client_id,
+            "messageModel": self._setting.model.value,
+            "ordered": self._setting.is_ordered,
+            "strategy": self._setting.strategy.name,
+            "subscriptions": {topic: each.expression for topic, each in self._subscriptions.items()},
+            **(self.membership.describe() if self._setting.shares else {}),
+            "queues": [self._describe_queue(held) for held in sorted(self.table.held, key=lambda each: each.queue)],
+            "releasing": len(self.table.releasing),
+        }
+
+    def _describe_queue(self, held: HeldQueue) -> dict[str, Any]:
+        queue, messages = held.queue, held.process_queue
+        entry: dict[str, Any] = {
+            "topic": queue.topic,
+            "cluster": queue.cluster,
+            "brokerName": queue.broker_name,
+            "queueId": queue.queue_id,
+            "locked": held.lock.is_held(now=self._clock.monotonic()),
+            "paused": held.is_paused,
+            "committed": held.committed,
+        }
+        if messages is not None:
+            entry |= {
+                "position": messages.position,
+                "finishedUpTo": messages.commit_offset,
+                "waiting": messages.waiting,
+                "inFlight": messages.in_flight,
+                "lag": None if held.end_offset is None else held.end_offset - messages.commit_offset,
+            }
+        return entry

@@ -1,0 +1,241 @@
+"""Runs a listener over the messages of all queues, in turn, with a bound on how many calls run at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pointsman_client.background import end_tasks
+from pointsman_client.clock import Clock
+from pointsman_client.consumer.failed_messages import FailedMessages
+from pointsman_client.consumer.held_queue import HeldQueue
+from pointsman_client.consumer.listener import ListenerCaller, Outcome
+from pointsman_client.consumer.retry_rules import SUSPEND_SECONDS, is_given_up_in_place
+from pointsman_client.message import ReceivedMessage
+from pointsman_client.metrics_hook import MetricsHook
+
+logger = logging.getLogger(__name__)
+
+END_SECONDS = 1.0
+LOOK_SECONDS = 30.0
+LOCAL_RETRY_SECONDS = 5.0
+"""When no broker takes a failed message: until the listener gets it again (RocketMQ ``submitConsumeRequestLater``)."""
+WATCHES_IN_A_TIMEOUT = 15
+"""How often within a consume timeout is looked for calls that exceed it: each minute by default."""
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    held: HeldQueue
+    message: ReceivedMessage
+    began_at: float
+    is_late: bool = False
+
+
+class ListenerPool:
+    """Calls of one consumer's listener.
+
+    Queues with something to hand out stand in a ring, so that one with many messages delays another by one message a
+    turn. Concurrent: any number of a queue's messages at once, a failed one is sent back. Ordered: one at a time a
+    queue and under its lock, a failed one is tried again in place.
+    """
+
+    def __init__(
+        self,
+        caller: ListenerCaller,
+        failed: FailedMessages | None,
+        *,
+        group: str,
+        concurrency: int,
+        is_ordered: bool,
+        needs_lock: bool,
+        max_reconsume_times: int | None,
+        consume_timeout_seconds: float,
+        clock: Clock,
+        hook: MetricsHook,
+    ) -> None:
+        """``failed``: None gives up on failed messages at once, as broadcasting does."""
+        self._caller = caller
+        self._failed = failed
+        self._group = group
+        self._concurrency = concurrency
+        self._is_ordered = is_ordered
+        self._needs_lock = needs_lock
+        self._max_reconsume_times = max_reconsume_times
+        self._consume_timeout_seconds = consume_timeout_seconds
+        self._clock = clock
+        self._hook = hook
+        self._ring: deque[HeldQueue] = deque()
+        self._in_ring: set[HeldQueue] = set()
+        self._calls: dict[asyncio.Task[Outcome], _Call] = {}
+        self._resting: set[HeldQueue] = set()
+        self._owned: set[asyncio.Task[Any]] = set()
+        self._send_slots = asyncio.Semaphore(concurrency)
+        self._is_closed = False
+
+    @property
+    def running(self) -> int:
+        """Calls that hold a slot."""
+        return len(self._calls)
+
+    def start(self) -> None:
+        """Begin to look for calls that take too long."""
+        self._own(self._watch())
+
+    def offer(self, held: HeldQueue) -> None:
+        """Note that a queue may have something to hand out."""
+        if held not in self._in_ring:
+            self._in_ring.add(held)
+            self._ring.append(held)
+        self._pump()
+
+    async def close(self) -> None:
+        """Cancel what still runs, and wait for those that end by it within a turn or two of the loop."""
+        self._is_closed = True
+        self._ring.clear()
+        tasks: set[asyncio.Task[Any]] = {*self._calls, *self._owned}
+        self._calls.clear()
+        await end_tasks(tasks, timeout_seconds=END_SECONDS)
+        self._caller.close()
+
+    # From the ring to the listener
+
+    def _pump(self) -> None:
+        while self._ring and len(self._calls) < self._concurrency and not self._is_closed:
+            held = self._ring.popleft()
+            self._in_ring.discard(held)
+            message = self._next_of(held)
+            if message is None:
+                continue
+            self._begin(held, message)
+            if not self._is_ordered:
+                self._in_ring.add(held)
+                self._ring.append(held)
+
+    def _next_of(self, held: HeldQueue) -> ReceivedMessage | None:
+        messages = held.process_queue
+        if messages is None or messages.is_dropped or held.is_paused or held in self._resting:
+            return None
+        if self._is_ordered and messages.in_flight:
+            return None
+        if self._needs_lock and not held.lock.is_held(now=self._clock.monotonic()):
+            return None
+        head = messages.peek()
+        if head is not None and head.due_at is not None and (wait := self._seconds_until(head.due_at)) > 0:
+            self._rest(held, wait)
+            return None
+        return messages.take()
+
+    def _begin(self, held: HeldQueue, message: ReceivedMessage) -> None:
+        task = asyncio.create_task(self._caller.call(message), name="pointsman-listener")
+        self._calls[task] = _Call(held, message, self._clock.monotonic())
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Outcome]) -> None:
+        call = self._calls.pop(task, None)
+        if call is None:
+            return  # Abandoned, or the pool is closed.
+        if task.cancelled():
+            outcome = Outcome.TIMEOUT if call.is_late else Outcome.RAISED
+        elif (error := task.exception()) is not None:
+            # No Exception: those end in the caller.
+            logger.error(
+                "the listener ended on message %s of %s", call.message.message_id, call.held.queue, exc_info=error
+            )
+            outcome = Outcome.RAISED
+        else:
+            outcome = task.result()
+        self._settle(call, outcome)
+
+    def _settle(self, call: _Call, outcome: Outcome) -> None:
+        held, message = call.held, call.message
+        seconds = self._clock.monotonic() - call.began_at
+        self._hook.consumed(group=self._group, queue=held.queue, result=outcome.value, seconds=seconds)
+        if outcome is Outcome.SUCCESS:
+            held.finish(message)
+        elif self._is_ordered and not is_given_up_in_place(message, max_reconsume_times=self._max_reconsume_times):
+            held.give_back(message)
+            self._rest(held, SUSPEND_SECONDS)
+        elif self._failed is None:
+            logger.warning(
+                "message %s of %s is given up: broadcasting tries nothing again", message.message_id, held.queue
+            )
+            held.finish(message)
+        else:
+            self._own(self._send_back(self._failed, held, message))
+        self.offer(held)
+
+    async def _send_back(self, failed: FailedMessages, held: HeldQueue, message: ReceivedMessage) -> None:
+        async with self._send_slots:
+            if held.is_released:
+                return  # Not finished, so whoever has the queue now gets it.
+            is_taken = await failed.send(message)
+        if is_taken:
+            held.finish(message)
+        else:
+            await self._clock.sleep(LOCAL_RETRY_SECONDS)
+            held.give_back(message)
+            # The queue may rest until the next message is due; this one is due now.
+            self._resting.discard(held)
+        self.offer(held)
+
+    # Time
+
+    def _seconds_until(self, due_at: datetime) -> float:
+        return (due_at - self._clock.utc()).total_seconds()
+
+    def _rest(self, held: HeldQueue, seconds: float) -> None:
+        """Hand out nothing of a queue for so long; then it is looked at again, and may rest again."""
+
+        async def rest() -> None:
+            # Looking now and then ends the rests of queues that were let go of.
+            await self._clock.sleep(min(seconds, LOOK_SECONDS))
+            self._resting.discard(held)
+            self.offer(held)
+
+        self._resting.add(held)
+        self._own(rest())
+
+    async def _watch(self) -> None:
+        while True:
+            await self._clock.sleep(self._consume_timeout_seconds / WATCHES_IN_A_TIMEOUT)
+            now = self._clock.monotonic()
+            for task, call in list(self._calls.items()):
+                if not call.is_late and now - call.began_at > self._consume_timeout_seconds:
+                    self._give_up(task, call)
+
+    def _give_up(self, task: asyncio.Task[Outcome], call: _Call) -> None:
+        call.is_late = True
+        logger.warning(
+            "the listener has message %s of %s for more than %s seconds",
+            call.message.message_id,
+            call.held.queue,
+            self._consume_timeout_seconds,
+        )
+        if self._is_ordered:
+            # The next try must not run beside this one: a thread is waited for, however long it takes.
+            if not self._caller.is_plain:
+                task.cancel()
+            return
+        del self._calls[task]
+        task.cancel()
+        self._owned.add(task)
+        task.add_done_callback(self._owned.discard)
+        if self._caller.is_plain:
+            self._caller.give_up_on_thread()
+        self._settle(call, Outcome.TIMEOUT)
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="pointsman-listener-pool")
+        self._owned.add(task)
+        task.add_done_callback(self._disown)
+
+    def _disown(self, task: asyncio.Task[None]) -> None:
+        self._owned.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a task of the consumer's listeners died", exc_info=error)

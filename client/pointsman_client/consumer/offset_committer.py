@@ -1,0 +1,77 @@
+"""Commits what is finished: every few seconds, when a queue is let go, and at the end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+
+from pointsman_client.clock import Clock
+from pointsman_client.consumer.coordination import OffsetStore
+from pointsman_client.consumer.held_queue import HeldQueue
+from pointsman_client.consumer.queue_failures import QueueFailures
+from pointsman_client.consumer.shared_question import SharedQuestion
+from pointsman_client.errors import PointsmanError
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.metrics_hook import MetricsHook
+
+logger = logging.getLogger(__name__)
+
+
+class OffsetCommitter:
+    """One commit at a time, so that an older one never overtakes a newer one."""
+
+    def __init__(self, store: OffsetStore, *, group: str, clock: Clock, hook: MetricsHook) -> None:
+        self._store = store
+        self._group = group
+        self._clock = clock
+        self._hook = hook
+        self._question = SharedQuestion(self._commit_all, one_at_a_time=True)
+        self._failing = QueueFailures()
+
+    async def run(self, held: Callable[[], Iterable[HeldQueue]], *, interval_seconds: float) -> None:
+        """Commit each interval until cancelled."""
+        while True:
+            await self._clock.sleep(interval_seconds)
+            await self.commit(list(held()))
+
+    async def commit(self, held: Collection[HeldQueue]) -> dict[MessageQueue, PointsmanError]:
+        """Name the offset of every queue to the store, which knows what is new; return those that failed, and why.
+
+        What comes while a commit is on its way is one together: a release of many queues waits once for an agent.
+        """
+        failures = await self._question.about(*held)
+        mine = {each.queue for each in held}
+        return {queue: error for queue, error in failures.items() if queue in mine}
+
+    async def _commit_all(self, held: Collection[HeldQueue]) -> dict[MessageQueue, PointsmanError]:
+        # A reset is a commit of its own: the store must not take the others back.
+        failures = await self._commit([each for each in held if each.needs_reset], reset=True)
+        failures |= await self._commit([each for each in held if not each.needs_reset], reset=False)
+        self._note((each.queue for each in held if each.commit_offset is not None), failures)
+        return failures
+
+    async def _commit(self, candidates: Iterable[HeldQueue], *, reset: bool) -> dict[MessageQueue, PointsmanError]:
+        offsets = {each: offset for each in candidates if (offset := each.commit_offset) is not None}
+        if not offsets:
+            return {}
+        failures = dict(await self._store.commit({each.queue: offset for each, offset in offsets.items()}, reset=reset))
+        for each, offset in offsets.items():
+            if each.queue in failures:
+                continue
+            each.committed = offset
+            if reset and each.commit_offset is not None and each.commit_offset >= offset:
+                # Else it was moved back once more while the commit was on its way.
+                each.needs_reset = False
+        result = next((error.code for error in failures.values()), "ok")
+        self._hook.offsets_committed(group=self._group, queues=len(offsets), result=result)
+        return failures
+
+    def _note(self, queues: Iterable[MessageQueue], failures: dict[MessageQueue, PointsmanError]) -> None:
+        for queue, error in failures.items():
+            if (subject := self._failing.failed(queue, error)) is not None:
+                logger.warning("offsets of group %s on %s are not committed: %s", self._group, subject, error)
+        # A queue that had nothing to commit says nothing of its broker.
+        bad = {queue.broker_key for queue in failures}
+        for queue in queues:
+            for again in self._failing.succeeded(queue) if queue.broker_key not in bad else ():
+                logger.warning("offsets of group %s on %s are committed again", self._group, again)

@@ -1,0 +1,306 @@
+"""A consumer that is asked for messages."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pointsman_client.allocation.averagely import Averagely
+from pointsman_client.allocation.strategy import AllocationStrategy
+from pointsman_client.client import NameServerClient
+from pointsman_client.clock import Clock
+from pointsman_client.consumer.agents.agent_coordination import MakeCoordination, agent_coordination
+from pointsman_client.consumer.consumer_options import ConsumerOptions
+from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
+from pointsman_client.consumer.held_queue import HeldQueue
+from pointsman_client.consumer.message_model import MessageModel
+from pointsman_client.consumer.pull_buffer import PullBuffer
+from pointsman_client.consumer.standing import Standing
+from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
+from pointsman_client.message import ReceivedMessage
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.option_check import check_number
+from pointsman_client.ownership import OwnedParts, TransportOrMaker
+
+
+class PullConsumer:
+    """Hands out messages when it is asked.
+
+    ::
+
+        async with PullConsumer("10.0.0.1:9876", group="billing", subscriptions={"orders": "*"},
+                                transport=RedisStreamsTransport) as consumer:
+            async for message in consumer:
+                print(message.body)
+
+    A message is finished when the next one is asked for, and those of a ``poll`` at the next ``poll``; what is finished
+    is committed every five seconds, on :meth:`commit` and on close. With ``auto_commit=False`` only :meth:`commit`
+    commits. With ``subscriptions`` the members of the group share the queues; without, queues come from :meth:`assign`,
+    and nobody else is asked. Failed messages are the application's: there is no retry topic.
+
+    One consumer belongs to one event loop, and one task at a time asks it.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | NameServerClient,
+        *,
+        group: str,
+        transport: TransportOrMaker,
+        subscriptions: Mapping[str, str] | None = None,
+        message_model: MessageModel = MessageModel.CLUSTERING,
+        consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
+        consume_timestamp: datetime | None = None,
+        strategy: AllocationStrategy | None = None,
+        auto_commit: bool = True,
+        max_poll_messages: int = 32,
+        pull_batch_size: int = 32,
+        pull_wait_seconds: float = 15.0,
+        pull_timeout_seconds: float = 5.0,
+        pull_threshold_for_queue: int = 1_000,
+        pull_threshold_size_for_queue_bytes: int = 100 * 1024 * 1024,
+        consume_max_span: int = 2_000,
+        rebalance_interval_seconds: float = 20.0,
+        handover_timeout_seconds: float = 5.0,
+        persist_offset_interval_seconds: float = 5.0,
+        close_timeout_seconds: float = 10.0,
+        client_id: str = "",
+        zone: str = "",
+        offset_file: Path | None = None,
+        poll_name_server_interval_seconds: float = 30.0,
+        lookup_timeout_seconds: float = 3.0,
+        make_coordination: MakeCoordination = agent_coordination,
+        metrics_hook: MetricsHook | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Check and keep the settings; they mean what they mean at :class:`PushConsumer`.
+
+        Raises :class:`InvalidOptionError`, :class:`InvalidNameError` and :class:`InvalidAddressError`.
+        """
+        check_number("max_poll_messages", max_poll_messages)
+        options = ConsumerOptions(
+            consume_from=consume_from,
+            consume_timestamp=consume_timestamp,
+            pull_batch_size=pull_batch_size,
+            pull_wait_seconds=pull_wait_seconds,
+            pull_timeout_seconds=pull_timeout_seconds,
+            pull_threshold_for_queue=pull_threshold_for_queue,
+            pull_threshold_size_for_queue_bytes=pull_threshold_size_for_queue_bytes,
+            consume_max_span=consume_max_span,
+            rebalance_interval_seconds=rebalance_interval_seconds,
+            handover_timeout_seconds=handover_timeout_seconds,
+            persist_offset_interval_seconds=persist_offset_interval_seconds,
+            close_timeout_seconds=close_timeout_seconds,
+        )
+        self._standing = Standing(
+            OwnedParts(
+                name_servers,
+                transport,
+                poll_name_server_interval_seconds=poll_name_server_interval_seconds,
+                lookup_timeout_seconds=lookup_timeout_seconds,
+                metrics_hook=metrics_hook,
+                clock=clock,
+                rng=rng,
+            ),
+            group=group,
+            subscriptions=subscriptions or {},
+            model=message_model,
+            client_id=client_id,
+            zone=zone,
+            offset_file=offset_file,
+            rng=rng,
+        )
+        self._max_poll_messages = max_poll_messages
+        self._make_coordination = make_coordination
+        self._setting = ConsumerSetting(
+            group=group,
+            client_id=self._standing.client_id,
+            model=message_model,
+            is_ordered=False,
+            retries=False,
+            shares=subscriptions is not None,
+            auto_commit=auto_commit,
+            finish_seconds=handover_timeout_seconds,
+            options=options,
+            strategy=strategy or Averagely(),
+        )
+        self._buffer: PullBuffer | None = None
+        self._core: GroupConsumer | None = None
+
+    # Life
+
+    async def start(self) -> Self:
+        """Join the group; a second call changes nothing. Waits for no broker."""
+        parts = self._standing.parts
+        await parts.start()
+        if self._core is None:
+            async with AsyncExitStack() as undo:
+                undo.push_async_callback(self.close)
+                self._buffer = PullBuffer(parts.clock)
+                self._core = self._standing.make_core(
+                    self._setting, self._make_coordination, is_listener=False, offer=self._buffer.offer
+                )
+                await self._core.start()
+                undo.pop_all()
+        return self
+
+    async def close(self) -> None:
+        """Commit what is finished, unlock, leave; takes at most ``close_timeout_seconds``. Iterations end.
+
+        A message that was handed out last is not finished: nobody asked for the next one. A second call does nothing.
+        """
+        parts = self._standing.parts
+        parts.stop_use()
+        core, self._core = self._core, None
+        if self._buffer is not None:
+            self._buffer.close()
+        timeout_seconds = self._setting.options.close_timeout_seconds
+        try:
+            if core is not None:
+                # Nobody will finish what was handed out: there is nothing to wait for.
+                await core.close(timeout_seconds=timeout_seconds * 0.8, finish_seconds=0.0)
+        finally:
+            await parts.close(timeout_seconds=timeout_seconds * 0.2)
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str:
+        """Who this member is in its group."""
+        return self._standing.client_id
+
+    # Messages
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """Finish the message before and wait for the next; the iteration ends when the consumer is closed."""
+        if self._buffer is not None and self._buffer.is_closed:
+            raise StopAsyncIteration
+        buffer = self._started()[1]
+        buffer.finish_handed_out()
+        messages = await buffer.take(1, timeout_seconds=None)
+        if not messages:
+            raise StopAsyncIteration
+        return messages[0]
+
+    async def poll(self, timeout_seconds: float = 1.0) -> tuple[ReceivedMessage, ...]:
+        """Finish those before and return up to ``max_poll_messages``, as soon as there is one; empty after the time."""
+        buffer = self._started()[1]
+        buffer.finish_handed_out()
+        return await buffer.take(self._max_poll_messages, timeout_seconds=timeout_seconds)
+
+    # Queues
+
+    def subscribe(self, topic: str, expression: str = "*") -> None:
+        """Read a topic too, or other tags of it, from now on. Every member of the group must do the same."""
+        if not self._setting.shares:
+            raise InvalidOptionError(
+                "topic", topic, "cannot be subscribed: this consumer was made to be assigned queues"
+            )
+        self._standing.subscribe(topic, expression)
+        if self._core is not None:
+            self._core.subscriptions_changed()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more."""
+        if self._standing.unsubscribe(topic) and self._core is not None:
+            self._core.subscriptions_changed()
+
+    @property
+    def assignment(self) -> tuple[MessageQueue, ...]:
+        """The queues that are held now, sorted."""
+        return () if self._core is None else tuple(sorted(self._core.table.queues))
+
+    async def assign(self, queues: Collection[MessageQueue]) -> None:
+        """Read exactly these queues from now on; others are committed and let go of."""
+        core = self._started()[0]
+        if self._setting.shares:
+            raise InvalidOptionError("subscriptions", tuple(self._standing.subscriptions), "must be left out to assign")
+        for topic in sorted({queue.topic for queue in queues}):
+            await self._standing.parts.client.topic_route(topic)
+        wanted = frozenset(queues)
+        # Whoever could finish what was handed out is here, and did not.
+        core.table.drop(core.table.queues - wanted, finish_seconds=0.0)
+        await core.table.settled()
+        core.table.add(sorted(wanted - core.table.queues))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Hand out nothing of these queues until they are resumed."""
+        for held in self._held(queues):
+            held.pause(paused=True)
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Go on with paused queues."""
+        for held in self._held(queues):
+            held.pause(paused=False)
+
+    # Offsets
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from an offset; the commit follows it, backwards too."""
+        check_number("offset", offset, at_least=0)
+        for held in self._held([queue]):
+            held.seek(offset)
+
+    async def seek_to_time(self, queue: MessageQueue, at: datetime) -> int:
+        """Go on from the first message born at or after a time, which must have a time zone; return its offset."""
+        if at.tzinfo is None:
+            raise InvalidOptionError("at", at, "must have a time zone")
+        core = self._started()[0]
+        self._held([queue])
+        offset = await core.reader.offset_at(queue, at)
+        self.seek(queue, offset)
+        return offset
+
+    async def commit(self) -> None:
+        """Finish what was handed out, and commit. Raises why a queue could not be committed."""
+        core, buffer = self._started()
+        buffer.finish_handed_out()
+        await core.commit()
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """The offset that is handed out next; None while the start of the queue is not known."""
+        messages = self._held([queue])[0].process_queue
+        return None if messages is None else messages.position
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The committed offset of a queue; None: there is none."""
+        return await self._started()[0].committed(queue)
+
+    def describe(self) -> dict[str, Any]:
+        """The queues held with their positions, the members and the subscriptions, as JSON values."""
+        if self._core is None:
+            return {"group": self._setting.group, "clientId": self.client_id, "started": False}
+        return self._core.describe() | {"started": True}
+
+    def _started(self) -> tuple[GroupConsumer, PullBuffer]:
+        self._standing.parts.check_usable()
+        if self._core is None or self._buffer is None:
+            raise ClientNotStartedError
+        return self._core, self._buffer
+
+    def _held(self, queues: Iterable[MessageQueue]) -> list[HeldQueue]:
+        core, _ = self._started()
+        found = []
+        for queue in queues:
+            held = core.table.find(queue)
+            if held is None:
+                raise InvalidOptionError("queue", queue, "is not held by this consumer now")
+            found.append(held)
+        return found

@@ -1,0 +1,91 @@
+"""The queues that a group's members share, topic by topic, from the routes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from pointsman.wire.group_topics import RETRY_QUEUES, retry_topic
+from pointsman_client.allocation.strategy import Zones
+from pointsman_client.consumer.agents.broker_agents import RoutedBrokers
+from pointsman_client.errors import PointsmanError, TopicNotFoundError
+from pointsman_client.message_queue import MessageQueue, to_subscribe_queues
+from pointsman_client.route import BrokerKey, RouteChange, TopicRoute
+
+logger = logging.getLogger(__name__)
+
+
+class Routes(RoutedBrokers, Protocol):
+    """What a consumer asks of a ``NameServerClient``."""
+
+    async def topic_route(self, topic: str) -> TopicRoute:
+        """The topic's route, from the cache if it is there."""
+        ...
+
+    def on_route_change(self, callback: Callable[[RouteChange], None]) -> Callable[[], None]:
+        """Call back for each change; returns what ends it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TopicQueues:
+    """One topic's readable queues."""
+
+    queues: tuple[MessageQueue, ...]
+    zones: Zones
+
+
+class ReadableQueues:
+    """Asks the routes; the group's retry topic has its queues wherever the subscribed topics have some."""
+
+    def __init__(self, routes: Routes, *, group: str, with_retry_topic: bool) -> None:
+        self._routes = routes
+        self._retry_topic = retry_topic(group) if with_retry_topic else None
+        self._unknown: set[str] = set()
+
+    async def of(self, topics: Iterable[str]) -> dict[str, TopicQueues | None]:
+        """Return the queues of each topic, and of the retry topic; None: not known now.
+
+        A topic that does not exist has none. Neither a master nor a writable broker is needed: a group whose master is
+        away is read at its slaves.
+        """
+        found = {topic: await self._of(topic) for topic in topics}
+        if self._retry_topic is not None:
+            known = [each for each in found.values() if each is not None]
+            # One topic that is not known could hide a broker, and its failed messages with it.
+            found[self._retry_topic] = self._retry_queues(known) if len(known) == len(found) else None
+        return found
+
+    async def _of(self, topic: str) -> TopicQueues | None:
+        try:
+            route = await self._routes.topic_route(topic)
+        except TopicNotFoundError as error:
+            self._say_once(topic, error)
+            return TopicQueues((), {})
+        except PointsmanError as error:
+            self._say_once(topic, error)
+            return None
+        self._unknown.discard(topic)
+        zones = {data.key: data.zone for data in route.broker_datas if data.zone}
+        return TopicQueues(to_subscribe_queues(route), zones)
+
+    def _retry_queues(self, topics: Iterable[TopicQueues]) -> TopicQueues:
+        assert self._retry_topic is not None  # noqa: S101  asked by of()
+        brokers: set[BrokerKey] = set()
+        zones: dict[BrokerKey, str] = {}
+        for each in topics:
+            brokers.update(queue.broker_key for queue in each.queues)
+            zones.update(each.zones)
+        queues = (
+            MessageQueue(self._retry_topic, cluster, broker_name, queue_id)
+            for cluster, broker_name in sorted(brokers)
+            for queue_id in range(RETRY_QUEUES)
+        )
+        return TopicQueues(tuple(queues), zones)
+
+    def _say_once(self, topic: str, error: PointsmanError) -> None:
+        if topic not in self._unknown:
+            self._unknown.add(topic)
+            logger.warning("nothing of topic %s can be consumed now: %s", topic, error)

@@ -1,0 +1,123 @@
+"""From a topic's queues and a group's members to what one member takes up and lets go. Pure.
+
+The rules are RocketMQ's (``RebalanceImpl``). What cannot be known changes nothing: without a route, or without a list
+of members that can be relied on, a member keeps the queues that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from pointsman_client.allocation.idle import IdleReason, idle_reason
+from pointsman_client.allocation.pinned import Pinned
+from pointsman_client.allocation.strategy import AllocationRequest, AllocationStrategy, Zones
+from pointsman_client.consumer.coordination import Members
+from pointsman_client.consumer.message_model import MessageModel
+from pointsman_client.message_queue import MessageQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a member is to hold of a topic."""
+
+    queues: frozenset[MessageQueue]
+    idle: IdleReason | None = None
+    """Why it has none; None: it has some, or nobody has any."""
+
+
+NOTHING = Share(frozenset())
+
+
+def share_of_topic(
+    topic: str,
+    *,
+    model: MessageModel,
+    group: str,
+    client_id: str,
+    queues: Collection[MessageQueue] | None,
+    members: Members | None,
+    strategy: AllocationStrategy,
+    zones: Zones,
+) -> Share | None:
+    """Return what the member is to hold; None: not known, it keeps what it has.
+
+    ``queues`` are the topic's readable ones: None while its route is not known, empty when it has none any more (a
+    route that loses queues is believed only when it is sure). Raises :class:`AllocationError`, and whatever a user's
+    strategy raises: the member then keeps what it has and tries again.
+    """
+    if queues is None:
+        return None
+    if not queues:
+        return NOTHING
+    if model is MessageModel.BROADCASTING:
+        return Share(frozenset(queues))
+    if members is None:
+        return None
+    if not members.client_ids:
+        # The only member, and its client id is another process's now. A strategy refuses an empty list.
+        return NOTHING
+    # Names and client ids are ASCII, so Python's order is that of Java's String.compareTo.
+    request = AllocationRequest(group, client_id, tuple(sorted(queues)), tuple(sorted(members.client_ids)), zones)
+    given = Pinned(strategy, members.pinned).allocate(request)
+    # A configured list may hold queues of other topics: they are meant when those are shared out.
+    share = frozenset(queue for queue in given if queue.topic == topic)
+    return Share(share, idle_reason(request, share, pinned=members.pinned))
+
+
+@dataclass(frozen=True, slots=True)
+class RebalancePlan:
+    """What to do with one topic's queues, each sorted. First drop, then add: a queue may be in both."""
+
+    keep: tuple[MessageQueue, ...]
+    drop: tuple[MessageQueue, ...]
+    """Not this member's any more, or stuck: nothing was pulled for too long."""
+    add: tuple[MessageQueue, ...]
+    wait: tuple[MessageQueue, ...]
+    """This member's again while it still lets go of them: to be added when that is over."""
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is anything to do now."""
+        return bool(self.drop or self.add)
+
+
+def plan_topic(
+    topic: str,
+    *,
+    target: Collection[MessageQueue],
+    held: Collection[MessageQueue],
+    dropping: Collection[MessageQueue] = (),
+    pull_expired: Collection[MessageQueue] = (),
+) -> RebalancePlan:
+    """Compare what a member is to hold with what it holds (RocketMQ ``updateProcessQueueTableInRebalance``).
+
+    ``held`` and ``dropping`` may hold other topics' queues, which are left alone. ``dropping``: let go before, and what
+    is in flight is not finished or its lock not given back. ``pull_expired``: nothing was pulled for longer than the
+    limit; such a queue is dropped and taken up again in one pass.
+    """
+    wanted = {queue for queue in target if queue.topic == topic}
+    leaving = {queue for queue in dropping if queue.topic == topic}
+    has = {queue for queue in held if queue.topic == topic} - leaving
+    stuck = has.intersection(pull_expired)
+    return RebalancePlan(
+        keep=tuple(sorted((has & wanted) - stuck)),
+        drop=tuple(sorted((has - wanted) | stuck)),
+        add=tuple(sorted((wanted - has - leaving) | (stuck & wanted))),
+        wait=tuple(sorted(wanted & leaving)),
+    )
+
+
+def queues_of_other_topics(topics: Collection[str], held: Collection[MessageQueue]) -> tuple[MessageQueue, ...]:
+    """Held queues of topics that are no longer subscribed, sorted: to be dropped at the end of a rebalance."""
+    return tuple(sorted(queue for queue in held if queue.topic not in topics))
+
+
+def is_balanced(
+    *,
+    target: Collection[MessageQueue],
+    held: Collection[MessageQueue],
+    dropping: Collection[MessageQueue] = (),
+) -> bool:
+    """Whether a member works on exactly what it is to hold. What it still lets go of counts as not held."""
+    return set(target) == set(held).difference(dropping)

@@ -1,0 +1,167 @@
+"""Keeps a member on the queues that are its share: at once when something happened, and every 20 s."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+
+from pointsman.wire.group_topics import is_retry_topic
+from pointsman_client.allocation.averagely import Averagely
+from pointsman_client.allocation.idle import IdleReason, idle_warning
+from pointsman_client.allocation.strategy import AllocationRequest, AllocationStrategy
+from pointsman_client.clock import Clock
+from pointsman_client.consumer.coordination import Members
+from pointsman_client.consumer.message_model import MessageModel
+from pointsman_client.consumer.queue_table import QueueTable
+from pointsman_client.consumer.readable_queues import ReadableQueues, TopicQueues
+from pointsman_client.consumer.rebalance_plan import (
+    Share,
+    is_balanced,
+    plan_topic,
+    queues_of_other_topics,
+    share_of_topic,
+)
+from pointsman_client.consumer.rebalance_timing import RebalanceTiming, RebalanceTrigger
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.wakeup import Wakeup
+
+logger = logging.getLogger(__name__)
+
+
+class Rebalancer:
+    """One task of one consumer. What it cannot know leaves the queues as they are."""
+
+    def __init__(
+        self,
+        table: QueueTable,
+        readable: ReadableQueues,
+        *,
+        group: str,
+        client_id: str,
+        model: MessageModel,
+        strategy: AllocationStrategy,
+        topics: Callable[[], Collection[str]],
+        members: Callable[[], Members | None],
+        timing: RebalanceTiming,
+        clock: Clock,
+        hook: MetricsHook,
+    ) -> None:
+        self._table = table
+        self._readable = readable
+        self._group = group
+        self._client_id = client_id
+        self._model = model
+        self._strategy = strategy
+        self._topics = topics
+        self._members = members
+        self._timing = timing
+        self._clock = clock
+        self._hook = hook
+        self._wakeup = Wakeup(clock)
+        self._idle: dict[str, IdleReason | None] = {}
+        self._failing: set[str] = set()
+
+    def wake(self, trigger: RebalanceTrigger) -> None:
+        """Rebalance soon."""
+        self._timing.wake(trigger)
+        self._wakeup.wake()
+
+    async def run(self) -> None:
+        """Rebalance until cancelled."""
+        while True:
+            delay = self._timing.delay(now=self._clock.monotonic())
+            if delay > 0:
+                await self._wakeup.wait(delay)
+                continue
+            trigger = self._timing.begin()
+            balanced = await self.rebalance(trigger)
+            self._timing.end(balanced=balanced, now=self._clock.monotonic())
+
+    async def rebalance(self, trigger: RebalanceTrigger) -> bool:
+        """Share every topic out; return whether this member now works on exactly its share."""
+        readable = await self._readable.of(list(self._topics()))
+        self._failing &= readable.keys()
+        members = self._members()
+        shares = {topic: self._share(topic, queues, members) for topic, queues in readable.items()}
+        # Until here nothing was done that a cancellation could leave half way; from here on nothing waits.
+        self._forget(queues_of_other_topics(shares, self._table.queues))
+        balanced = True
+        for topic, share in shares.items():
+            if share is not None:
+                balanced &= self._apply(topic, share, trigger)
+                self._note_idle(topic, share, readable[topic], members)
+        return balanced and not self._failing
+
+    def _share(self, topic: str, queues: TopicQueues | None, members: Members | None) -> Share | None:
+        try:
+            share = share_of_topic(
+                topic,
+                model=self._model,
+                group=self._group,
+                client_id=self._client_id,
+                queues=None if queues is None else queues.queues,
+                members=members,
+                # A strategy may leave queues to nobody, as a configured list does; failed messages must not lie there.
+                strategy=Averagely() if is_retry_topic(topic) else self._strategy,
+                zones={} if queues is None else queues.zones,
+            )
+        except Exception:
+            if topic not in self._failing:
+                logger.exception(
+                    "strategy %s cannot share out topic %s in group %s: its queues stay as they are",
+                    self._strategy.name,
+                    topic,
+                    self._group,
+                )
+            self._failing.add(topic)
+            return None
+        self._failing.discard(topic)
+        return share
+
+    def _forget(self, unsubscribed: Collection[MessageQueue]) -> None:
+        self._table.drop(unsubscribed)
+        for topic in {queue.topic for queue in unsubscribed}:
+            self._idle.pop(topic, None)
+            self._hook.queues_held(group=self._group, topic=topic, count=0)
+
+    def _apply(self, topic: str, share: Share, trigger: RebalanceTrigger) -> bool:
+        now = self._clock.monotonic()
+        plan = plan_topic(
+            topic,
+            target=share.queues,
+            held=self._table.queues,
+            dropping=self._table.releasing,
+            pull_expired=self._table.expired(now=now),
+        )
+        self._table.drop(plan.drop)
+        # What was stuck is added when it is let go of, as what waits is.
+        releasing = self._table.releasing
+        self._table.add(queue for queue in plan.add if queue not in releasing)
+        held = [queue for queue in self._table.queues if queue.topic == topic]
+        if plan.has_changes:
+            logger.info(
+                "group %s rebalanced topic %s (%s): %d queues held, %d new, %d dropped",
+                self._group,
+                topic,
+                trigger,
+                len(held),
+                len(plan.add),
+                len(plan.drop),
+            )
+            self._hook.rebalanced(group=self._group, topic=topic, trigger=trigger.value)
+            self._hook.queues_held(group=self._group, topic=topic, count=len(held))
+        return is_balanced(target=share.queues, held=held)
+
+    def _note_idle(self, topic: str, share: Share, queues: TopicQueues | None, members: Members | None) -> None:
+        """Say once for each change that this member has nothing to do. That a retry topic has few queues is no news."""
+        before = self._idle.get(topic)
+        if is_retry_topic(topic) or share.idle is before or queues is None or members is None:
+            return
+        self._idle[topic] = share.idle
+        self._hook.idle_member(group=self._group, topic=topic, is_idle=share.idle is not None)
+        if share.idle is None:
+            logger.warning("%s of group %s has queues of topic %s again", self._client_id, self._group, topic)
+        else:
+            request = AllocationRequest(self._group, self._client_id, queues.queues, members.client_ids, queues.zones)
+            logger.warning("%s", idle_warning(request, share.idle))

@@ -1,0 +1,67 @@
+"""What becomes of a message that a listener failed on. Pure.
+
+RocketMQ's rules: concurrent consumers send it back, with a delay that grows with each failure, and after 16 tries to
+the group's dead letters; ordered ones suspend the queue and try it in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from pointsman.wire.group_topics import RETRY_DELAYS_SECONDS, RETRY_QUEUES, dlq_topic, retry_topic
+from pointsman_client.message import OutgoingMessage, ReceivedMessage
+from pointsman_client.message_queue import MessageQueue
+
+MAX_RECONSUME_TIMES = RETRY_QUEUES
+"""Tries after the first one, of a concurrent consumer (RocketMQ ``maxReconsumeTimes`` -1)."""
+
+SUSPEND_SECONDS = 1.0
+"""How long an ordered queue rests after a failure (RocketMQ ``suspendCurrentQueueTimeMillis``)."""
+
+
+class Destination(StrEnum):
+    """Where a failed message goes."""
+
+    RETRY = "retry"
+    DLQ = "dlq"
+
+
+@dataclass(frozen=True, slots=True)
+class SendBack:
+    """One failed message on its way."""
+
+    destination: Destination
+    topic: str
+    queue_id: int
+    message: OutgoingMessage
+
+    def queue_of(self, cluster: str, broker_name: str) -> MessageQueue:
+        """The queue on one broker."""
+        return MessageQueue(self.topic, cluster, broker_name, self.queue_id)
+
+
+def send_back(group: str, failed: ReceivedMessage, *, max_reconsume_times: int, at: datetime) -> SendBack:
+    """Decide where a message goes that failed once more at ``at``; it keeps its topic, its id and its birth."""
+    level = failed.reconsume_times
+    if level >= max_reconsume_times:
+        due_at, destination, topic, queue_id = None, Destination.DLQ, dlq_topic(group), 0
+    else:
+        # More tries than delays are allowed: they take the longest delay, as in RocketMQ.
+        queue_id = min(level, RETRY_QUEUES - 1)
+        due_at = at + timedelta(seconds=RETRY_DELAYS_SECONDS[queue_id])
+        destination, topic = Destination.RETRY, retry_topic(group)
+    message = OutgoingMessage(
+        message=failed.message,
+        message_id=failed.message_id,
+        born_at=failed.born_at or at,
+        reconsume_times=level + 1,
+        due_at=due_at,
+    )
+    return SendBack(destination, topic, queue_id, message)
+
+
+def is_given_up_in_place(failed: ReceivedMessage, *, max_reconsume_times: int | None) -> bool:
+    """Whether an ordered consumer gives up on a message; None: never (RocketMQ's ``Integer.MAX_VALUE``)."""
+    return max_reconsume_times is not None and failed.reconsume_times >= max_reconsume_times

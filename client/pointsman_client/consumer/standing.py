@@ -1,0 +1,115 @@
+"""Who a consumer is and what it stands on: group, client id, subscriptions, and the parts behind it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pointsman.wire.group_topics import MAX_GROUP_LENGTH
+from pointsman_client.address import check_name
+from pointsman_client.consumer.agents.agent_coordination import Coordination, CoordinationRequest, MakeCoordination
+from pointsman_client.consumer.consumer_id import check_client_id, local_address, make_client_id
+from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
+from pointsman_client.consumer.held_queue import HeldQueue
+from pointsman_client.consumer.message_model import MessageModel
+from pointsman_client.consumer.offset_file import offset_file_path
+from pointsman_client.consumer.subscription import Subscription, to_subscriptions
+from pointsman_client.errors import InvalidNameError
+from pointsman_client.ownership import OwnedParts
+
+OFFSETS_FOLDER = Path("~/.pointsman/offsets")
+"""RocketMQ has ``~/.rocketmq_offsets``."""
+
+
+class Standing:
+    """Made with the consumer; starts nothing."""
+
+    def __init__(
+        self,
+        parts: OwnedParts,
+        *,
+        group: str,
+        subscriptions: Mapping[str, str],
+        model: MessageModel,
+        client_id: str,
+        zone: str,
+        offset_file: Path | None,
+        rng: random.Random | None,
+    ) -> None:
+        check_name("group", group)
+        if len(group) > MAX_GROUP_LENGTH:
+            raise InvalidNameError(
+                "group", group, f"has {len(group)} characters, at most {MAX_GROUP_LENGTH} are allowed"
+            )
+        self.parts = parts
+        self.group = group
+        self.subscriptions: dict[str, Subscription] = to_subscriptions(subscriptions)
+        self._rng = rng or random.Random()  # noqa: S311  it spreads load and guards no secret
+        self.client_id = (
+            check_client_id(client_id)
+            if client_id
+            else make_client_id(
+                address=local_address(parts.client.name_servers[0]), group=group, model=model, zone=zone, rng=self._rng
+            )
+        )
+        self._model = model
+        self._offset_file = offset_file
+
+    def subscribe(self, topic: str, expression: str) -> None:
+        """Note what is wanted of a topic."""
+        self.subscriptions[topic] = Subscription.parse(topic, expression)
+
+    def unsubscribe(self, topic: str) -> bool:
+        """Forget a topic; return whether it was subscribed."""
+        return self.subscriptions.pop(topic, None) is not None
+
+    def make_core(
+        self,
+        setting: ConsumerSetting,
+        make_coordination: MakeCoordination,
+        *,
+        is_listener: bool,
+        offer: Callable[[HeldQueue], None],
+    ) -> GroupConsumer:
+        """Build the consumer on its started parts."""
+        core: GroupConsumer | None = None
+
+        def members_changed() -> None:
+            if core is not None:
+                core.members_changed()
+
+        def agent_joined() -> None:
+            if core is not None:
+                core.renew_locks()
+
+        coordination: Coordination = make_coordination(
+            CoordinationRequest(
+                client=self.parts.client,
+                group=self.group,
+                client_id=self.client_id,
+                is_listener=is_listener,
+                message_model=self._model,
+                subscriptions=lambda: {topic: each.expression for topic, each in self.subscriptions.items()},
+                on_change=members_changed,
+                on_agent_joined=agent_joined,
+                offset_file=self._offset_file or self._default_offset_file(),
+                clock=self.parts.clock,
+                rng=self._rng,
+            )
+        )
+        core = GroupConsumer(
+            setting,
+            self.parts.client,
+            self.parts.transport,
+            coordination,
+            self.subscriptions,
+            offer=offer,
+            clock=self.parts.clock,
+            rng=self._rng,
+            hook=self.parts.metrics_hook,
+        )
+        return core
+
+    def _default_offset_file(self) -> Path:
+        return offset_file_path(OFFSETS_FOLDER.expanduser(), group=self.group, client_id=self.client_id)

@@ -1,0 +1,52 @@
+"""What a consumer wants of a topic, and whether a message is that. Pure; the grammar is ``wire.tag_expression``'s."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pointsman.wire.tag_expression import ALL, canonical, expression_problem
+from pointsman_client.address import check_name
+from pointsman_client.errors import InvalidOptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A topic and the tags that are wanted of it; equal when they mean the same."""
+
+    topic: str
+    expression: str = ALL
+    """In its one form: ``*``, or sorted tags with ``||`` between them."""
+    tags: frozenset[str] = frozenset()
+    """Empty: all messages, those without a tag included."""
+
+    @classmethod
+    def parse(cls, topic: str, expression: str = ALL) -> Subscription:
+        """Read ``*`` (or nothing) for all, or ``a || b``.
+
+        Raises :class:`InvalidNameError` for the topic and :class:`InvalidOptionError` for the expression.
+        """
+        check_name("topic", topic)
+        if not isinstance(expression, str):
+            raise InvalidOptionError(f"subscriptions[{topic!r}]", expression, "must be a text such as '*' or 'a || b'")
+        problem = expression_problem(expression)
+        if problem is not None:
+            raise InvalidOptionError(f"subscriptions[{topic!r}]", expression, problem)
+        form = canonical(expression)
+        return cls(topic, form, frozenset() if form == ALL else frozenset(form.split(" || ")))
+
+    def matches(self, tag: str) -> bool:
+        """Whether a message with this tag is wanted; empty: it has none."""
+        return not self.tags or tag in self.tags
+
+
+def to_subscriptions(subscriptions: str | Iterable[str] | Mapping[str, str]) -> dict[str, Subscription]:
+    """Read the setting: a topic, topics, or topics with expressions. By topic, sorted. Raises as ``parse`` does."""
+    if isinstance(subscriptions, str):
+        wanted = {subscriptions: ALL}
+    elif isinstance(subscriptions, Mapping):
+        wanted = dict(subscriptions)
+    else:
+        wanted = dict.fromkeys(subscriptions, ALL)
+    parsed = [Subscription.parse(topic, expression) for topic, expression in wanted.items()]
+    return {each.topic: each for each in sorted(parsed, key=lambda each: each.topic)}

@@ -1,0 +1,130 @@
+"""The name server client and the transport behind a producer or a consumer, and which of them end with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from pointsman_client.background import finish_tasks
+from pointsman_client.client import NameServerClient
+from pointsman_client.clock import Clock
+from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
+from pointsman_client.loop_binding import LoopBinding
+from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.transports.transport import Transport
+
+logger = logging.getLogger(__name__)
+
+TransportOrMaker = Transport | Callable[[], Transport]
+"""A transport that stays the caller's, or what makes one that is closed with the object, such as its class."""
+
+
+class OwnedParts:
+    """What :class:`Producer` and the consumers stand on.
+
+    A list of name servers makes a client that is started and closed here, with the settings given here; a client that
+    is passed in stays the caller's, who has started it, and keeps its own settings. The same holds for the transport.
+    The constructor opens and starts nothing.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | NameServerClient,
+        transport: TransportOrMaker,
+        *,
+        poll_name_server_interval_seconds: float = 30.0,
+        lookup_timeout_seconds: float = 3.0,
+        metrics_hook: MetricsHook | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Raises :class:`InvalidAddressError` and :class:`InvalidOptionError`."""
+        if isinstance(name_servers, NameServerClient):
+            self.client, self._owns_client = name_servers, False
+        else:
+            self._owns_client = True
+            self.client = NameServerClient(
+                name_servers,
+                poll_name_server_interval_seconds=poll_name_server_interval_seconds,
+                lookup_timeout_seconds=lookup_timeout_seconds,
+                metrics_hook=metrics_hook,
+                clock=clock,
+                rng=rng,
+            )
+        self.clock: Clock = clock or self.client.clock
+        self.metrics_hook: MetricsHook = metrics_hook or self.client.metrics_hook
+        self._make_transport: Callable[[], Transport] | None = None
+        self._transport: Transport | None = None
+        if callable(transport):
+            self._make_transport = transport
+        elif hasattr(transport, "send"):
+            self._transport = transport
+        else:
+            problem = "must be a transport, or a callable that makes one"
+            raise InvalidOptionError("transport", transport, problem)
+        self._binding = LoopBinding()
+        self._end_forgetting: Callable[[], None] = lambda: None
+
+    @property
+    def transport(self) -> Transport:
+        """The transport; one that is made here is there from :meth:`start` on."""
+        if self._transport is None:
+            raise ClientNotStartedError
+        return self._transport
+
+    @property
+    def is_started(self) -> bool:
+        """Whether :meth:`start` has come to its end, and :meth:`close` has not begun."""
+        return self._binding.is_bound and not self._binding.is_closed
+
+    def check_usable(self) -> None:
+        """Raise the :class:`ClientStateError` that says why these parts cannot be used here and now."""
+        self._binding.check()
+
+    async def start(self) -> None:
+        """Make what is to be made and start what is ours; a second call changes nothing."""
+        if self._binding.is_bound or self._binding.is_closed:
+            self._binding.check()
+            return
+        if self._make_transport is not None:
+            made = self._make_transport()
+            if not hasattr(made, "send"):
+                raise InvalidOptionError("transport", made, "was made by the callable, and is no transport")
+            self._transport = made
+        if self._owns_client:
+            await self.client.start()
+        self._end_forgetting = self.client.on_addrs_gone(self._forget)
+        self._binding.bind()
+
+    def stop_use(self) -> None:
+        """From now on :meth:`check_usable` says that the object is closed, while its last work still uses the parts.
+
+        Raises :class:`WrongEventLoopError` and :class:`ForkedError`: only its own loop can close it.
+        """
+        if self.is_started:
+            self._binding.check_place()
+        self._binding.close()
+
+    async def close(self, *, timeout_seconds: float) -> None:
+        """Close what is ours within the time; a second call does nothing."""
+        self.stop_use()
+        self._end_forgetting()
+        closings: list[Coroutine[Any, Any, None]] = []
+        if self._make_transport is not None and self._transport is not None:
+            self._make_transport = None
+            closings.append(self._transport.close())
+        if self._owns_client:
+            self._owns_client = False
+            closings.append(self.client.close())
+        tasks = [asyncio.create_task(closing, name="pointsman-close") for closing in closings]
+        await finish_tasks(tasks, timeout_seconds=timeout_seconds)
+        for task in tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                logger.error("a part did not close cleanly", exc_info=error)
+
+    def _forget(self, addrs: Sequence[str]) -> None:
+        for addr in addrs:
+            self.transport.forget(addr)

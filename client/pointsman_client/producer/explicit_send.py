@@ -1,0 +1,147 @@
+"""A message for one certain queue, and what becomes of it while that queue cannot be written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from pointsman_client.client import NameServerClient
+from pointsman_client.clock import Clock
+from pointsman_client.errors import (
+    BrokerError,
+    BrokerTimeoutError,
+    InvalidOptionError,
+    NameServersUnavailableError,
+    PointsmanError,
+    QueueUnavailableError,
+    SendFailedError,
+    TopicNotFoundError,
+)
+from pointsman_client.message import OutgoingMessage
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.producer.outbox import Outbox
+from pointsman_client.producer.parking import Parking
+from pointsman_client.producer.send_result import SendResult
+from pointsman_client.producer.sender import Sender, Sent
+from pointsman_client.producer.unavailable import Fallback, OnUnavailable, Park
+
+
+class ExplicitSends:
+    """Sends to chosen queues for one producer, and owns the outboxes that are used on the way."""
+
+    def __init__(
+        self,
+        client: NameServerClient,
+        sender: Sender,
+        *,
+        make_parking: Callable[[Outbox], Parking],
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._sender = sender
+        self._make_parking = make_parking
+        self._clock = clock
+        self._parkings: dict[Outbox, Parking] = {}
+        self._opening = asyncio.Lock()
+
+    async def send(
+        self, queue: MessageQueue, outgoing: OutgoingMessage, *, on_unavailable: OnUnavailable, deadline: float
+    ) -> SendResult:
+        """Send to this queue in one try, or do what ``on_unavailable`` says.
+
+        A message whose try ended without an answer may be there: parked or sent elsewhere, it may be there twice.
+        Raises :class:`QueueUnavailableError`, :class:`SendFailedError`, :class:`OutboxFullError` and
+        :class:`OutboxFailedError`.
+        """
+        match on_unavailable:
+            case Park(outbox):
+                return await self._send_or_park(queue, outgoing, await self.open(outbox), deadline)
+            case Fallback():
+                return await self._send_or_fall_back(queue, outgoing, on_unavailable, deadline)
+            case _:
+                return to_result(outgoing, await self._sender.send_to(queue, [outgoing], deadline=deadline))
+
+    async def open(self, outbox: Outbox) -> Parking:
+        """Return the outbox's parking; the first time, open it and begin to send what is in it."""
+        async with self._opening:
+            parking = self._parkings.get(outbox)
+            if parking is None:
+                parking = self._make_parking(outbox)
+                try:
+                    await parking.start()
+                except asyncio.CancelledError:
+                    await parking.close(timeout_seconds=1.0)
+                    raise
+                self._parkings[outbox] = parking
+            return parking
+
+    @property
+    def parked(self) -> int:
+        """Messages that wait in outboxes."""
+        return sum(parking.waiting for parking in self._parkings.values())
+
+    def wake(self) -> None:
+        """Try what is parked again: a route has changed."""
+        for parking in self._parkings.values():
+            parking.wake()
+
+    async def close(self, *, timeout_seconds: float) -> None:
+        """Close the outboxes; what waits stays in their files."""
+        await asyncio.gather(*(each.close(timeout_seconds=timeout_seconds) for each in self._parkings.values()))
+
+    async def _send_or_park(
+        self, queue: MessageQueue, outgoing: OutgoingMessage, parking: Parking, deadline: float
+    ) -> SendResult:
+        tries = 0
+        # Behind those that wait: order is what a queue is chosen for.
+        if not parking.is_waiting_for(queue):
+            try:
+                return to_result(outgoing, await self._sender.send_to(queue, [outgoing], deadline=deadline))
+            except (QueueUnavailableError, NameServersUnavailableError, SendFailedError, TopicNotFoundError) as error:
+                # With its last broker a topic is gone from the routes: whoever names a queue knows that there was one.
+                _raise_if_refused(error)
+                tries = _tries_of(error)
+        await parking.put(queue, outgoing)
+        return SendResult(outgoing.message_id, queue, queue_offset=None, status=None, tries=tries)
+
+    async def _send_or_fall_back(
+        self, queue: MessageQueue, outgoing: OutgoingMessage, fallback: Fallback, deadline: float
+    ) -> SendResult:
+        now = self._clock.monotonic()
+        try:
+            # A broker that hangs leaves half of the time for the other queue.
+            sent = await self._sender.send_to(queue, [outgoing], deadline=now + (deadline - now) / 2)
+        except (QueueUnavailableError, SendFailedError) as error:
+            _raise_if_refused(error)
+            tries = _tries_of(error)
+            other = fallback.queue_instead_of(queue, await self._client.publish_queues(queue.topic))
+            check_queue("on_unavailable", other, queue.topic)
+            sent = await self._sender.send_to(other, [outgoing], deadline=deadline)
+            return replace(to_result(outgoing, sent), tries=tries + sent.tries)
+        return to_result(outgoing, sent)
+
+
+def to_result(outgoing: OutgoingMessage, sent: Sent, *, position: int = 0) -> SendResult:
+    """The result of one of the messages that were sent together."""
+    offset = sent.receipt.queue_offsets[position]
+    return SendResult(outgoing.message_id, sent.queue, offset, sent.receipt.status, sent.tries)
+
+
+def check_queue(option: str, queue: object, topic: str) -> None:
+    """Raise :class:`InvalidOptionError` unless a user's function returned a queue of the topic."""
+    if not isinstance(queue, MessageQueue) or queue.topic != topic:
+        raise InvalidOptionError(option, queue, f"is no queue of topic {topic}")
+
+
+def _tries_of(error: PointsmanError) -> int:
+    """How often a broker was asked before this was raised."""
+    return 1 if isinstance(error.__cause__, BrokerError) else 0
+
+
+def _raise_if_refused(error: PointsmanError) -> None:
+    """A message that a broker will never take is its sender's to deal with."""
+    if not isinstance(error, SendFailedError) or not error.tries:
+        return
+    if not isinstance(error.tries[-1].error, BrokerTimeoutError):
+        raise error

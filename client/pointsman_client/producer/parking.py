@@ -1,0 +1,151 @@
+"""Sends what waits in an outbox: each queue's messages in order, as soon as the queue takes them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from pointsman_client.background import end_tasks, finish_tasks, start_task
+from pointsman_client.clock import Clock
+from pointsman_client.errors import ClientClosedError, OutboxFailedError, PointsmanError
+from pointsman_client.message import OutgoingMessage
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.producer.outbox import Outbox
+from pointsman_client.producer.outbox_record import Parked
+from pointsman_client.wakeup import Wakeup
+
+logger = logging.getLogger(__name__)
+
+IDLE_SECONDS = 3_600.0
+RETRY_SECONDS = 1.0
+"""Between two tries for a queue; a change of a route ends the wait."""
+MOST_AT_ONCE = 64
+"""Messages of a queue in one send."""
+QUEUES_AT_ONCE = 16
+"""Queues that are tried at the same time, so that one broker that hangs does not hold up all others."""
+
+SendParked = Callable[[MessageQueue, Sequence[OutgoingMessage]], Awaitable[object]]
+"""Sends to exactly this queue; raises a PointsmanError when it was not taken."""
+
+ResultT = TypeVar("ResultT")
+
+
+class Parking:
+    """The outbox of one producer while it runs, with the task that empties it."""
+
+    def __init__(
+        self, outbox: Outbox, *, clock: Clock, send: SendParked, max_batch_size: int, metrics_hook: MetricsHook
+    ) -> None:
+        self._outbox = outbox
+        self._send = send
+        self._max_batch_size = max_batch_size
+        self._metrics_hook = metrics_hook
+        self._wakeup = Wakeup(clock)
+        self._lanes: dict[MessageQueue, deque[Parked]] = {}
+        self._failing: set[MessageQueue] = set()
+        self._waiting: Counter[str] = Counter()
+        # One call of the outbox at a time, in a thread: it waits for the disk.
+        self._file_access = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closed = False
+
+    async def start(self) -> None:
+        """Read what was left by the process before and begin to send it. Raises :class:`OutboxFailedError`."""
+        for parked in await self._shielded(self._in_thread(self._outbox.open)):
+            self._enter(parked)
+        self._tasks.append(start_task(self._run(), name="pointsman-outbox"))
+
+    def is_waiting_for(self, queue: MessageQueue) -> bool:
+        """Whether messages wait for the queue: whatever is to be in order must wait behind them."""
+        return queue in self._lanes
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait."""
+        return sum(self._waiting.values())
+
+    async def put(self, queue: MessageQueue, outgoing: OutgoingMessage) -> None:
+        """Put a message behind the others of its queue. Raises :class:`OutboxFullError`, :class:`OutboxFailedError`."""
+        if self._closed:
+            raise ClientClosedError
+        await self._shielded(self._put(queue, outgoing))
+
+    def wake(self) -> None:
+        """Try again now: something has changed."""
+        self._wakeup.wake()
+
+    async def close(self, *, timeout_seconds: float) -> None:
+        """End; what waits stays in the file."""
+        self._closed = True
+        await end_tasks(self._tasks, timeout_seconds=timeout_seconds / 2)
+        # What was begun in a thread comes first: the lock is its.
+        closing = asyncio.create_task(self._in_thread(self._outbox.close), name="pointsman-outbox-close")
+        await finish_tasks([closing], timeout_seconds=timeout_seconds / 2)
+
+    async def _run(self) -> None:
+        while True:
+            await self._wakeup.wait(RETRY_SECONDS if self._lanes else IDLE_SECONDS)
+            waiting = list(self._lanes)
+            for begin in range(0, len(waiting), QUEUES_AT_ONCE):
+                async with asyncio.TaskGroup() as group:
+                    for queue in waiting[begin : begin + QUEUES_AT_ONCE]:
+                        group.create_task(self._empty(queue), name="pointsman-outbox-queue")
+
+    async def _empty(self, queue: MessageQueue) -> None:
+        lane = self._lanes[queue]
+        while lane:
+            batch = self._head_of(lane)
+            try:
+                await self._send(queue, [parked.outgoing for parked in batch])
+            except PointsmanError as error:
+                if queue not in self._failing:
+                    logger.warning("%s parked messages wait for %s: %s", len(lane), queue, error)
+                self._failing.add(queue)
+                return
+            self._failing.discard(queue)
+            await self._leave(queue, batch)
+
+    def _head_of(self, lane: deque[Parked]) -> list[Parked]:
+        batch: list[Parked] = []
+        size = 0
+        for parked in lane:
+            size += parked.outgoing.size
+            if batch and (size > self._max_batch_size or len(batch) == MOST_AT_ONCE):
+                break
+            batch.append(parked)
+        return batch
+
+    def _enter(self, parked: Parked) -> None:
+        if not self._lanes:
+            self._wakeup.wake()
+        self._lanes.setdefault(parked.queue, deque()).append(parked)
+        self._waiting[parked.queue.topic] += 1
+        self._metrics_hook.parked(topic=parked.queue.topic, waiting=self._waiting[parked.queue.topic])
+
+    async def _leave(self, queue: MessageQueue, batch: Sequence[Parked]) -> None:
+        try:
+            await self._shielded(self._in_thread(lambda: self._outbox.done(batch)))
+        except OutboxFailedError as error:
+            logger.warning("sent messages may be sent once more after a restart: %s", error)
+        lane = self._lanes[queue]
+        for _ in batch:
+            lane.popleft()
+        if not lane:
+            del self._lanes[queue]
+        self._waiting[queue.topic] -= len(batch)
+        self._metrics_hook.parked(topic=queue.topic, waiting=self._waiting[queue.topic])
+
+    async def _put(self, queue: MessageQueue, outgoing: OutgoingMessage) -> None:
+        self._enter(await self._in_thread(lambda: self._outbox.put(queue, outgoing)))
+
+    async def _in_thread(self, work: Callable[[], ResultT]) -> ResultT:
+        async with self._file_access:
+            return await asyncio.to_thread(work)
+
+    async def _shielded(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """Go on to the end when the caller is cancelled: a thread cannot be stopped, and what it did must count."""
+        return await asyncio.shield(asyncio.create_task(work, name="pointsman-outbox-write"))

@@ -1,0 +1,418 @@
+"""The producer: sends messages to the brokers that routes name, past those that are slow or dead."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from pointsman_client.background import Closing
+from pointsman_client.client import NameServerClient
+from pointsman_client.clock import Clock
+from pointsman_client.errors import (
+    ClientNotStartedError,
+    InvalidMessageError,
+    InvalidOptionError,
+    PointsmanError,
+    TopicNotFoundError,
+)
+from pointsman_client.message import Message, OutgoingMessage
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.option_check import check_function, check_seconds
+from pointsman_client.ownership import OwnedParts, TransportOrMaker
+from pointsman_client.producer.engine import ProducerEngine
+from pointsman_client.producer.explicit_send import check_queue, to_result
+from pointsman_client.producer.fault_table import NEWER_FAULT_RULES, FaultRules
+from pointsman_client.producer.in_flight import InFlight, SendCallback
+from pointsman_client.producer.key_queues import KeyQueues
+from pointsman_client.producer.message_check import check_batch, check_key, check_message, check_size
+from pointsman_client.producer.options import ProducerOptions
+from pointsman_client.producer.outcome import RETRY_RESPONSE_CODES, SendMode
+from pointsman_client.producer.send_result import SendResult
+from pointsman_client.producer.sharding import HashRing, ShardingMap
+from pointsman_client.producer.unavailable import Fallback, OnUnavailable, Park
+
+SelectQueue = Callable[[tuple[MessageQueue, ...], Message, Any], MessageQueue]
+"""From the topic's writable queues, the message and an argument to a queue (RocketMQ ``MessageQueueSelector``)."""
+
+PARKED = "PARKED"
+"""What the metrics hook hears instead of a SendStatus when a message was put into an outbox."""
+CANCELLED = "CANCELLED"
+"""What it hears when whoever awaited a send gave up."""
+
+
+class Producer:
+    """Sends messages.
+
+    ::
+
+        async with Producer(["10.0.0.1:9876"], transport=RedisStreamsTransport) as producer:
+            await producer.send(Message("orders", b"4711"))
+
+    The constructor opens and starts nothing. One producer belongs to one event loop; share it between tasks. At least
+    once: a try that ended without an answer may have been taken, and the next one then makes a second copy, with the
+    same message id. There are no transactions, no delayed messages and no compression.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | NameServerClient,
+        *,
+        transport: TransportOrMaker,
+        send_msg_timeout_seconds: float = 3.0,
+        send_msg_max_timeout_per_request_seconds: float | None = 1.5,
+        retry_times_when_send_failed: int = 2,
+        retry_times_when_send_async_failed: int = 2,
+        retry_another_broker_when_not_store_ok: bool = False,
+        retry_response_codes: Collection[int] = RETRY_RESPONSE_CODES,
+        send_latency_fault_enable: bool = True,
+        fault_rules: FaultRules = NEWER_FAULT_RULES,
+        start_detector_enable: bool = True,
+        detector_interval_seconds: float = 3.0,
+        detect_interval_seconds: float = 2.0,
+        detect_timeout_seconds: float = 0.2,
+        max_message_size: int = 4 * 1024 * 1024,
+        back_pressure_for_async_send_num: int = 10_000,
+        back_pressure_for_async_send_size: int = 100 * 1024 * 1024,
+        sharding: ShardingMap | None = None,
+        on_unavailable: OnUnavailable = "raise",
+        close_timeout_seconds: float = 5.0,
+        poll_name_server_interval_seconds: float = 30.0,
+        lookup_timeout_seconds: float = 3.0,
+        metrics_hook: MetricsHook | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Check and keep the settings.
+
+        ``name_servers``: addresses, or a started client, which stays the caller's and keeps its own
+        ``poll_name_server_interval_seconds`` (RocketMQ ``pollNameServerInterval``) and ``lookup_timeout_seconds``
+        (``mqClientApiTimeout``). ``transport``: a transport, which stays the caller's, or what makes one.
+        ``fault_rules``: how long a slow broker is left out (``latencyMax``, ``notAvailableDuration``). ``sharding``:
+        the map of :meth:`send_by_key`, by default a hash ring. ``on_unavailable``: what becomes of a message for a
+        certain queue while that cannot be written, unless the call says otherwise; an outbox named here is opened and
+        emptied from :meth:`start` on. For the others, with RocketMQ's names, see
+        :class:`~pointsman_client.producer.options.ProducerOptions`.
+
+        Raises :class:`InvalidAddressError` or :class:`InvalidOptionError`.
+        """
+        self._options = ProducerOptions(
+            send_msg_timeout_seconds=send_msg_timeout_seconds,
+            send_msg_max_timeout_per_request_seconds=send_msg_max_timeout_per_request_seconds,
+            retry_times_when_send_failed=retry_times_when_send_failed,
+            retry_times_when_send_async_failed=retry_times_when_send_async_failed,
+            retry_another_broker_when_not_store_ok=retry_another_broker_when_not_store_ok,
+            retry_response_codes=frozenset(retry_response_codes),
+            send_latency_fault_enable=send_latency_fault_enable,
+            start_detector_enable=start_detector_enable,
+            detector_interval_seconds=detector_interval_seconds,
+            detect_interval_seconds=detect_interval_seconds,
+            detect_timeout_seconds=detect_timeout_seconds,
+            max_message_size=max_message_size,
+            back_pressure_for_async_send_num=back_pressure_for_async_send_num,
+            back_pressure_for_async_send_size=back_pressure_for_async_send_size,
+            close_timeout_seconds=close_timeout_seconds,
+        )
+        if not isinstance(fault_rules, FaultRules):
+            raise InvalidOptionError("fault_rules", fault_rules, "must be FaultRules, such as OLDER_FAULT_RULES")
+        if sharding is not None and not hasattr(sharding, "over"):
+            raise InvalidOptionError("sharding", sharding, "must be a map such as HashRing()")
+        self._fault_rules = fault_rules
+        self._on_unavailable = _checked(on_unavailable)
+        self._rng = rng or random.Random()  # noqa: S311  it spreads load and guards no secret
+        self._owns_rng = rng is None
+        self._parts = OwnedParts(
+            name_servers,
+            transport,
+            poll_name_server_interval_seconds=poll_name_server_interval_seconds,
+            lookup_timeout_seconds=lookup_timeout_seconds,
+            metrics_hook=metrics_hook,
+            clock=clock,
+            rng=rng,
+        )
+        self._clock = self._parts.clock
+        self._in_flight = InFlight(most=back_pressure_for_async_send_num, most_bytes=back_pressure_for_async_send_size)
+        self._key_queues = KeyQueues(sharding or HashRing())
+        self._engine: ProducerEngine | None = None
+        self._starting = asyncio.Lock()
+        self._closing = Closing()
+
+    # Life
+
+    async def start(self) -> Self:
+        """Bind the producer to the running event loop; a second call changes nothing.
+
+        Waits for no name server and no broker. Raises :class:`OutboxFailedError` when its outbox cannot be opened.
+        """
+        async with self._starting:
+            await self._parts.start()
+            if self._engine is None:
+                if self._owns_rng:
+                    # Made before a fork, the children's producers would all give the same message ids.
+                    self._rng.seed()
+                engine = ProducerEngine(
+                    self._parts, options=self._options, fault_rules=self._fault_rules, rng=self._rng
+                )
+                try:
+                    if isinstance(self._on_unavailable, Park):
+                        await engine.explicit.open(self._on_unavailable.outbox)
+                    engine.start()
+                    self._engine = engine
+                finally:
+                    if self._engine is None:
+                        await engine.close(timeout_seconds=1.0)
+                        await self._parts.close(timeout_seconds=self._options.close_timeout_seconds)
+        return self
+
+    async def close(self) -> None:
+        """Wait for the sends under way, then end all; takes at most ``close_timeout_seconds``.
+
+        Callbacks of sends that did not end in time get :class:`ClientClosedError`. What is parked stays in its file.
+        """
+        self._parts.stop_use()
+        await self._closing.do(self._close)
+
+    async def _close(self) -> None:
+        seconds = self._options.close_timeout_seconds
+        ends_at = asyncio.get_running_loop().time() + seconds
+        await self._in_flight.close(timeout_seconds=max(seconds / 2, seconds - 2.5))
+        if self._engine is not None:
+            await self._engine.close(timeout_seconds=seconds / 8)
+        left = ends_at - asyncio.get_running_loop().time()
+        await self._parts.close(timeout_seconds=max(left, seconds / 8))
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def client(self) -> NameServerClient:
+        """The client that it asks for routes; ``client.describe(topic)`` also has its isolations."""
+        return self._parts.client
+
+    @property
+    def parked(self) -> int:
+        """Messages that wait in its outboxes."""
+        return self._engine.explicit.parked if self._engine is not None else 0
+
+    # To whichever queue
+
+    async def send(self, message: Message, *, timeout_seconds: float | None = None) -> SendResult:
+        """Send, trying other brokers after failures; return when a broker has it.
+
+        ``timeout_seconds`` is for all tries together. Raises :class:`InvalidNameError`, :class:`InvalidMessageError`,
+        :class:`MessageTooLargeError`, :class:`TopicNotFoundError`, :class:`NameServersUnavailableError`,
+        :class:`NoWritableQueueError`, and :class:`SendFailedError` with each try and its cause.
+        """
+        (result,) = await self._send([message], SendMode.SYNC, timeout_seconds)
+        return result
+
+    async def send_batch(
+        self, messages: Sequence[Message], *, timeout_seconds: float | None = None
+    ) -> tuple[SendResult, ...]:
+        """Send messages of one topic to one queue, all or none; ``max_message_size`` bounds them together.
+
+        Raises as :meth:`send` does.
+        """
+        return await self._send(messages, SendMode.SYNC, timeout_seconds)
+
+    def send_async(self, message: Message, callback: SendCallback, *, timeout_seconds: float | None = None) -> None:
+        """Send in the background; returns at once, inside the event loop.
+
+        ``callback`` gets the result or the error that :meth:`send` would raise; what it raises goes to the event
+        loop's exception handler. Failures of the connection are tried again, a broker's no is not. Raises for a message
+        that cannot be sent, and :class:`TooManyInFlightError`.
+        """
+        check_function("callback", callback, "must be a function that takes the outcome")
+        self._send_unawaited(message, SendMode.ASYNC, callback, timeout_seconds)
+
+    def send_oneway(self, message: Message, *, timeout_seconds: float | None = None) -> None:
+        """Send in the background, in one try, and tell nobody how it ended, but for the metrics hook.
+
+        Returns at once. Raises for a message that cannot be sent, and :class:`TooManyInFlightError`.
+        """
+        self._send_unawaited(message, SendMode.ONEWAY, None, timeout_seconds)
+
+    # To a certain queue
+
+    async def send_to(
+        self,
+        queue: MessageQueue,
+        message: Message,
+        *,
+        on_unavailable: OnUnavailable | None = None,
+        timeout_seconds: float | None = None,
+    ) -> SendResult:
+        """Send to this queue, in one try.
+
+        While the queue cannot be written, ``on_unavailable`` decides (None: as the producer's): ``"raise"``
+        :class:`QueueUnavailableError`, :class:`Park` or :class:`Fallback`. Raises otherwise as :meth:`send` does, and
+        :class:`OutboxFullError` and :class:`OutboxFailedError` with a Park.
+        """
+        engine, outgoing, deadline = self._begin(message, timeout_seconds)
+        given: object = queue
+        if not isinstance(given, MessageQueue):
+            raise InvalidOptionError("queue", given, "must be a MessageQueue, such as those of client.publish_queues()")
+        if queue.topic != message.topic:
+            raise InvalidMessageError("topic", message.topic, f"is not the topic of {queue}")
+        return await self._explicit(engine, outgoing, queue, on_unavailable, deadline)
+
+    async def send_selected(
+        self,
+        message: Message,
+        selector: SelectQueue,
+        argument: Any = None,  # noqa: ANN401  what the selector makes of it is its own
+        *,
+        on_unavailable: OnUnavailable | None = None,
+        timeout_seconds: float | None = None,
+    ) -> SendResult:
+        """Send to the queue that ``selector(queues, message, argument)`` chooses; the rest is as :meth:`send_to`.
+
+        The queues are those that can be written now, so a selector that counts them moves keys when a broker is away:
+        :meth:`send_by_key` does not.
+        """
+        engine, outgoing, deadline = self._begin(message, timeout_seconds)
+        check_function("selector", selector, "must be a function of queues, message and argument")
+        info = await engine.sender.publish_info(message.topic, deadline)
+        queue = selector(info.queues, message, argument)
+        check_queue("selector", queue, message.topic)
+        return await self._explicit(engine, outgoing, queue, on_unavailable, deadline)
+
+    async def send_by_key(
+        self,
+        message: Message,
+        key: str,
+        *,
+        second: str | None = None,
+        on_unavailable: OnUnavailable | None = None,
+        timeout_seconds: float | None = None,
+    ) -> SendResult:
+        """Send to the queue of a sharding key: messages of a key stay in order. The rest is as :meth:`send_to`.
+
+        The map is over the queues that the topic has, whether or not they can be written: see
+        :mod:`~pointsman_client.producer.configured_queues`. A topic that has gone with its last broker keeps the map
+        that it had here; without one: :class:`TopicNotFoundError`. ``second`` spreads a key that has sub-shards.
+        """
+        engine, outgoing, deadline = self._begin(message, timeout_seconds)
+        check_key(key)
+        if second is not None:
+            check_key(second, name="second")
+        queue: MessageQueue | None
+        try:
+            route = await engine.sender.within(deadline, self._parts.client.topic_route(message.topic), message.topic)
+            queue = self._key_queues.queue_of(route, key, second=second)
+        except TopicNotFoundError:
+            # All its brokers are away: the key's queue is the one that it was.
+            queue = self._key_queues.queue_as_seen(message.topic, key, second=second)
+            if queue is None:
+                raise
+        return await self._explicit(engine, outgoing, queue, on_unavailable, deadline)
+
+    def forget_away_brokers(self, topic: str) -> None:
+        """Let :meth:`send_by_key` spread keys over the brokers in the route only: those that are away were taken away.
+
+        Keys of theirs move. Without this call they keep their keys for as long as the producer runs.
+        """
+        self._key_queues.forget(topic)
+
+    # How
+
+    def _begin(self, message: Message, timeout_seconds: float | None) -> tuple[ProducerEngine, OutgoingMessage, float]:
+        engine = self._usable()
+        check_message(message)
+        outgoing = self._outgoing(message)
+        check_size([outgoing], max_message_size=self._options.max_message_size)
+        return engine, outgoing, self._deadline(timeout_seconds)
+
+    def _usable(self) -> ProducerEngine:
+        self._parts.check_usable()
+        if self._engine is None:
+            raise ClientNotStartedError
+        return self._engine
+
+    def _outgoing(self, message: Message) -> OutgoingMessage:
+        message_id = uuid.UUID(int=self._rng.getrandbits(128), version=4).hex
+        return OutgoingMessage(message, message_id, self._clock.utc())
+
+    def _deadline(self, timeout_seconds: float | None) -> float:
+        if timeout_seconds is None:
+            timeout_seconds = self._options.send_msg_timeout_seconds
+        check_seconds("timeout_seconds", timeout_seconds)
+        return self._clock.monotonic() + timeout_seconds
+
+    async def _send(
+        self, messages: Sequence[Message], mode: SendMode, timeout_seconds: float | None
+    ) -> tuple[SendResult, ...]:
+        engine = self._usable()
+        check_batch(messages)
+        outgoing = [self._outgoing(message) for message in messages]
+        check_size(outgoing, max_message_size=self._options.max_message_size)
+        sending = self._chosen(engine, outgoing, mode, self._deadline(timeout_seconds))
+        with self._in_flight.awaited():
+            return await self._counted(messages[0].topic, sending)
+
+    def _send_unawaited(
+        self, message: Message, mode: SendMode, callback: SendCallback | None, timeout_seconds: float | None
+    ) -> None:
+        engine, outgoing, deadline = self._begin(message, timeout_seconds)
+        self._in_flight.check_room(outgoing.size)
+
+        async def send() -> SendResult:
+            (result,) = await self._counted(message.topic, self._chosen(engine, [outgoing], mode, deadline))
+            return result
+
+        self._in_flight.start(send(), size=outgoing.size, callback=callback)
+
+    async def _chosen(
+        self, engine: ProducerEngine, outgoing: Sequence[OutgoingMessage], mode: SendMode, deadline: float
+    ) -> tuple[SendResult, ...]:
+        sent = await engine.sender.send(outgoing, mode=mode, deadline=deadline)
+        return tuple(to_result(each, sent, position=position) for position, each in enumerate(outgoing))
+
+    async def _explicit(
+        self,
+        engine: ProducerEngine,
+        outgoing: OutgoingMessage,
+        queue: MessageQueue,
+        on_unavailable: OnUnavailable | None,
+        deadline: float,
+    ) -> SendResult:
+        what = self._on_unavailable if on_unavailable is None else _checked(on_unavailable)
+
+        async def send() -> tuple[SendResult, ...]:
+            return (await engine.explicit.send(queue, outgoing, on_unavailable=what, deadline=deadline),)
+
+        with self._in_flight.awaited():
+            (result,) = await self._counted(queue.topic, send())
+        return result
+
+    async def _counted(
+        self, topic: str, sending: Coroutine[Any, Any, tuple[SendResult, ...]]
+    ) -> tuple[SendResult, ...]:
+        began_at = self._clock.monotonic()
+        outcome, tries = CANCELLED, 0
+        try:
+            results = await sending
+            outcome, tries = results[0].status or PARKED, results[0].tries
+        except PointsmanError as error:
+            outcome, tries = error.code, len(getattr(error, "tries", ()))
+            raise
+        finally:
+            seconds = self._clock.monotonic() - began_at
+            self._parts.metrics_hook.sent(topic=topic, outcome=outcome, seconds=seconds, tries=tries)
+        return results
+
+
+def _checked(on_unavailable: OnUnavailable) -> OnUnavailable:
+    if on_unavailable != "raise" and not isinstance(on_unavailable, Park | Fallback):
+        problem = 'must be "raise", Park(outbox) or Fallback(queue)'
+        raise InvalidOptionError("on_unavailable", on_unavailable, problem)
+    return on_unavailable

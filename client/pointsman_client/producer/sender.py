@@ -1,0 +1,190 @@
+"""A send with its tries, under one deadline (RocketMQ ``DefaultMQProducerImpl.sendDefaultImpl``)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pointsman_client.client import NameServerClient
+from pointsman_client.clock import Clock
+from pointsman_client.errors import (
+    BrokerRefusedError,
+    BrokerUnreachableError,
+    ClientStateError,
+    FailedTry,
+    NoWritableQueueError,
+    PointsmanError,
+    QueueUnavailableError,
+    SendFailedError,
+)
+from pointsman_client.message import OutgoingMessage
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.producer.attempt import Attempt, Attempts
+from pointsman_client.producer.options import ProducerOptions
+from pointsman_client.producer.outcome import SendMode
+from pointsman_client.producer.queue_selector import PublishInfo, QueueSelector
+from pointsman_client.producer.writability import why_not_writable, why_without_queue
+from pointsman_client.route import BrokerKey
+from pointsman_client.transports.transport import SendReceipt
+
+MOST_TOPICS = 1_000
+"""Topics whose turn is remembered; another one begins anywhere, as a new topic does."""
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Messages that a broker has."""
+
+    queue: MessageQueue
+    receipt: SendReceipt
+    tries: int
+
+
+class Sender:
+    """Sends for one producer."""
+
+    def __init__(
+        self,
+        client: NameServerClient,
+        attempts: Attempts,
+        selector: QueueSelector,
+        *,
+        options: ProducerOptions,
+        clock: Clock,
+        metrics_hook: MetricsHook,
+        rng: random.Random,
+    ) -> None:
+        self._client = client
+        self._attempts = attempts
+        self._selector = selector
+        self._options = options
+        self._clock = clock
+        self._metrics_hook = metrics_hook
+        self._rng = rng
+        self._infos: dict[str, PublishInfo] = {}
+        self._tries_of = {
+            SendMode.SYNC: 1 + options.retry_times_when_send_failed,
+            SendMode.ASYNC: 1 + options.retry_times_when_send_async_failed,
+            SendMode.ONEWAY: 1,
+        }
+
+    async def send(self, messages: Sequence[OutgoingMessage], *, mode: SendMode, deadline: float) -> Sent:
+        """Send to one of the topic's writable queues, all or none.
+
+        Raises :class:`SendFailedError`, :class:`NoWritableQueueError`, and what looking the route up raises.
+        """
+        topic = messages[0].message.topic
+        failed: list[FailedTry] = []
+        sent: Sent | None = None
+        last_broker: BrokerKey | None = None
+        tries_left = self._tries_of[mode]
+        info = await self.publish_info(topic, deadline)
+        while tries_left and (left := deadline - self._clock.monotonic()) > 0:
+            tries_left -= 1
+            queue = self._choose(info, last_broker)
+            attempt = await self._attempts.make(
+                queue, messages, mode=mode, timeout_seconds=self._share_of(left, is_last=tries_left == 0)
+            )
+            last_broker = queue.broker_key
+            if attempt.receipt is not None:
+                sent = Sent(queue, attempt.receipt, self._tries_of[mode] - tries_left)
+            elif attempt.failed is not None:
+                failed.append(attempt.failed)
+            if not attempt.try_again:
+                break
+            info = await self._newer_info(info, topic, deadline)
+        if sent is not None:
+            return sent
+        raise self._failure(topic, failed, deadline) from (failed[-1].error if failed else None)
+
+    async def send_to(self, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, deadline: float) -> Sent:
+        """Send to this queue, in one try (RocketMQ tries explicit queues once).
+
+        Raises :class:`QueueUnavailableError` when nothing was written because the queue cannot be written now, and
+        :class:`SendFailedError` when the broker refused the messages, or is not known to have taken them.
+        """
+        route = await self.within(deadline, self._client.topic_route(queue.topic), queue.topic)
+        why = why_not_writable(route, queue)
+        if why is not None:
+            self._attempts.ask_for_route(queue.topic)
+            raise QueueUnavailableError(str(queue), why)
+        left = deadline - self._clock.monotonic()
+        if left <= 0:
+            raise self._failure(queue.topic, [], deadline)
+        attempt = await self._attempts.make(queue, messages, mode=SendMode.SYNC, timeout_seconds=left)
+        if attempt.receipt is not None:
+            return Sent(queue, attempt.receipt, 1)
+        raise self._explicit_failure(attempt, deadline)
+
+    async def within(self, deadline: float, lookup: Coroutine[Any, Any, ResultT], topic: str) -> ResultT:
+        """Wait for a route until the deadline; raises :class:`SendFailedError` then."""
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+                return await lookup
+        except TimeoutError:
+            raise SendFailedError(topic, (), timed_out=True) from None
+
+    def _explicit_failure(self, attempt: Attempt, deadline: float) -> PointsmanError:
+        assert attempt.failed is not None  # noqa: S101  a try has a receipt or a failure
+        error: PointsmanError
+        cause = attempt.failed.error
+        refused_for_now = isinstance(cause, BrokerRefusedError) and attempt.try_again
+        if isinstance(cause, BrokerUnreachableError) or refused_for_now:
+            error = QueueUnavailableError(str(attempt.queue), str(cause))
+        else:
+            error = self._failure(attempt.queue.topic, [attempt.failed], deadline)
+        error.__cause__ = cause
+        return error
+
+    def _failure(self, topic: str, failed: Sequence[FailedTry], deadline: float) -> SendFailedError:
+        return SendFailedError(topic, failed, timed_out=self._clock.monotonic() >= deadline)
+
+    def _share_of(self, left: float, *, is_last: bool) -> float:
+        most = self._options.send_msg_max_timeout_per_request_seconds
+        return left if most is None or is_last else min(left, most)
+
+    def _choose(self, info: PublishInfo, last_broker: BrokerKey | None) -> MessageQueue:
+        choice = self._selector.select(info, last_broker=last_broker, now=self._clock.monotonic())
+        for cluster, broker_name in choice.passed_over:
+            self._metrics_hook.isolation_hit(cluster=cluster, broker_name=broker_name)
+        return choice.queue
+
+    async def publish_info(self, topic: str, deadline: float) -> PublishInfo:
+        """The topic's writable queues, asked for anew if there are none. Raises as :meth:`send` does."""
+        queues = await self.within(deadline, self._client.publish_queues(topic), topic)
+        if not queues:
+            try:
+                await self.within(deadline, self._client.refresh(topic), topic)
+            except ClientStateError:
+                raise
+            except PointsmanError:
+                # What was known stays in use, and says why there is no queue.
+                pass
+            queues = await self._client.publish_queues(topic)
+        if not queues:
+            raise NoWritableQueueError(topic, why_without_queue(await self._client.topic_route(topic)))
+        return self._info_of(topic, queues)
+
+    def _info_of(self, topic: str, queues: tuple[MessageQueue, ...]) -> PublishInfo:
+        info = self._infos.get(topic)
+        if info is None or (info.queues is not queues and info.queues != queues):
+            if info is None and len(self._infos) >= MOST_TOPICS:
+                del self._infos[next(iter(self._infos))]
+            info = self._infos[topic] = PublishInfo(queues, rng=self._rng)
+        return info
+
+    async def _newer_info(self, info: PublishInfo, topic: str, deadline: float) -> PublishInfo:
+        """The route may have changed meanwhile; one without queues changes nothing for a send under way."""
+        try:
+            queues = await self.within(deadline, self._client.publish_queues(topic), topic)
+        except ClientStateError:
+            raise
+        except PointsmanError:
+            return info
+        return self._info_of(topic, queues) if queues else info

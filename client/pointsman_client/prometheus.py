@@ -1,0 +1,191 @@
+"""What the library does, as metrics of prometheus-client. One object a registry, shared by all producers and consumers.
+
+::
+
+    metrics = PrometheusMetrics()
+    async with Producer(name_servers, transport=transport, metrics_hook=metrics) as producer:
+        ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, Metric, Summary
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from pointsman_client.clock import Clock, SystemClock
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.metrics_hook import MetricsHook
+
+PREFIX = "pointsman_client_"
+SEND_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+PULL_BUCKETS = (0.001, 0.01, 0.1, 1.0, 5.0, 10.0, 20.0, 30.0)
+TRIES_BUCKETS = (1, 2, 3, 5, 10)
+
+GROUP_AND_TOPIC = ("group", "topic")
+BROKER = ("cluster", "broker_name")
+QUEUE = ("group", "topic", "cluster", "broker_name", "queue_id")
+
+
+class PrometheusMetrics(MetricsHook):
+    """Counts what it is told in ``registry``. Methods return at once and may be called on any thread."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY, *, clock: Clock | None = None) -> None:
+        """``clock``: that of the producers and consumers, if it is not the machine's."""
+        self._registry = registry
+        self._sends = self._counter("sends", "Sends that ended, by send status or error", "topic", "outcome")
+        self._send_seconds = self._histogram(
+            "send_duration_seconds", "Time of a send with all its tries", SEND_BUCKETS, "topic"
+        )
+        self._tries_per_send = self._histogram("tries_per_send", "Tries that a send took", TRIES_BUCKETS, "topic")
+        self._tries = self._counter("send_tries", "Tries of sends, by send status or error", *BROKER, "outcome")
+        self._try_seconds = self._histogram(
+            "send_try_duration_seconds", "Time of one try at a broker", SEND_BUCKETS, *BROKER
+        )
+        self._isolations = self._counter("isolations", "Times a broker was isolated", *BROKER)
+        self._isolation_seconds = self._counter(
+            "isolation_seconds", "Time for which a broker was isolated, overlaps counted twice", *BROKER
+        )
+        self._isolation_hits = self._counter(
+            "isolation_hits", "Queues passed over because their broker is isolated", *BROKER
+        )
+        self._parked = self._gauge("parked_messages", "Messages that wait in the outbox", "topic")
+        self._consumed = self._counter(
+            "consumed", "Listener calls that ended: success, later, raised, timeout", *GROUP_AND_TOPIC, "result"
+        )
+        self._consume_seconds = Summary(
+            PREFIX + "consume_duration_seconds", "Time in the listener, by queue", QUEUE, registry=registry
+        )
+        self._pulled = self._counter("pulled_messages", "Messages that pulls brought", *GROUP_AND_TOPIC)
+        self._pull_seconds = self._histogram(
+            "pull_duration_seconds", "Time of a pull, with its wait at the broker", PULL_BUCKETS, *GROUP_AND_TOPIC
+        )
+        self._pull_failures = self._counter("pull_failures", "Pulls that failed, by error", *GROUP_AND_TOPIC, "code")
+        self._trimmed = self._counter(
+            "trimmed_messages", "Messages that were gone before the group read them", *GROUP_AND_TOPIC
+        )
+        self._sent_back = self._counter(
+            "sent_back", "Messages sent on after a listener failed, to retry or dlq", *GROUP_AND_TOPIC, "destination"
+        )
+        self._rebalances = self._counter(
+            "rebalances", "Times queues were shared out anew, by trigger", *GROUP_AND_TOPIC, "trigger"
+        )
+        self._queues_held = self._gauge("queues_held", "Queues that this member holds", *GROUP_AND_TOPIC)
+        self._idle = self._gauge(
+            "idle_member",
+            "1 while this member has no queue: more members than queues, a pin, or the strategy; the log says which",
+            *GROUP_AND_TOPIC,
+        )
+        self._commits = self._counter("offset_commits", "Commits that ended, by ok or error", "group", "result")
+        self._committed_queues = self._counter(
+            "committed_queues", "Queues in commits that ended, by ok or error", "group", "result"
+        )
+        self._name_server_failures = self._counter(
+            "name_server_failures", "Calls to which a name server gave no answer that could be used", "addr"
+        )
+        self._route_ages = _RouteAges(clock or SystemClock())
+        registry.register(self._route_ages)
+
+    def sent(self, *, topic: str, outcome: str, seconds: float, tries: int) -> None:
+        """See :class:`MetricsHook`."""
+        self._sends.labels(topic, outcome).inc()
+        self._send_seconds.labels(topic).observe(seconds)
+        self._tries_per_send.labels(topic).observe(tries)
+
+    def send_tried(self, *, cluster: str, broker_name: str, outcome: str, seconds: float) -> None:
+        """See :class:`MetricsHook`."""
+        self._tries.labels(cluster, broker_name, outcome).inc()
+        self._try_seconds.labels(cluster, broker_name).observe(seconds)
+
+    def isolated(self, *, cluster: str, broker_name: str, seconds: float) -> None:
+        """See :class:`MetricsHook`."""
+        self._isolations.labels(cluster, broker_name).inc()
+        self._isolation_seconds.labels(cluster, broker_name).inc(seconds)
+
+    def isolation_hit(self, *, cluster: str, broker_name: str) -> None:
+        """See :class:`MetricsHook`."""
+        self._isolation_hits.labels(cluster, broker_name).inc()
+
+    def parked(self, *, topic: str, waiting: int) -> None:
+        """See :class:`MetricsHook`."""
+        self._parked.labels(topic).set(waiting)
+
+    def consumed(self, *, group: str, queue: MessageQueue, result: str, seconds: float) -> None:
+        """See :class:`MetricsHook`."""
+        self._consumed.labels(group, queue.topic, result).inc()
+        place = (group, queue.topic, queue.cluster, queue.broker_name, queue.queue_id)
+        self._consume_seconds.labels(*place).observe(seconds)
+
+    def pulled(self, *, group: str, queue: MessageQueue, messages: int, seconds: float) -> None:
+        """See :class:`MetricsHook`."""
+        self._pulled.labels(group, queue.topic).inc(messages)
+        self._pull_seconds.labels(group, queue.topic).observe(seconds)
+
+    def pull_failed(self, *, group: str, queue: MessageQueue, code: str) -> None:
+        """See :class:`MetricsHook`."""
+        self._pull_failures.labels(group, queue.topic, code).inc()
+
+    def trimmed(self, *, group: str, queue: MessageQueue, messages: int) -> None:
+        """See :class:`MetricsHook`."""
+        self._trimmed.labels(group, queue.topic).inc(messages)
+
+    def sent_back(self, *, group: str, topic: str, destination: str) -> None:
+        """See :class:`MetricsHook`."""
+        self._sent_back.labels(group, topic, destination).inc()
+
+    def rebalanced(self, *, group: str, topic: str, trigger: str) -> None:
+        """See :class:`MetricsHook`."""
+        self._rebalances.labels(group, topic, trigger).inc()
+
+    def queues_held(self, *, group: str, topic: str, count: int) -> None:
+        """See :class:`MetricsHook`."""
+        self._queues_held.labels(group, topic).set(count)
+
+    def idle_member(self, *, group: str, topic: str, is_idle: bool) -> None:
+        """See :class:`MetricsHook`."""
+        self._idle.labels(group, topic).set(is_idle)
+
+    def offsets_committed(self, *, group: str, queues: int, result: str) -> None:
+        """See :class:`MetricsHook`."""
+        self._commits.labels(group, result).inc()
+        self._committed_queues.labels(group, result).inc(queues)
+
+    def name_server_failed(self, *, addr: str) -> None:
+        """See :class:`MetricsHook`."""
+        self._name_server_failures.labels(addr).inc()
+
+    def route_confirmed(self, *, topic: str, at: float) -> None:
+        """See :class:`MetricsHook`."""
+        self._route_ages.confirmed_at[topic] = at
+
+    def route_forgotten(self, *, topic: str) -> None:
+        """See :class:`MetricsHook`."""
+        self._route_ages.confirmed_at.pop(topic, None)
+
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(PREFIX + name, meaning, labels, registry=self._registry)
+
+    def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
+        return Gauge(PREFIX + name, meaning, labels, registry=self._registry)
+
+    def _histogram(self, name: str, meaning: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(PREFIX + name, meaning, labels, registry=self._registry, buckets=buckets)
+
+
+class _RouteAges(Collector):
+    """How old routes are is only known at the moment when somebody asks."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.confirmed_at: dict[str, float] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        ages = GaugeMetricFamily(
+            PREFIX + "route_age_seconds", "Time since a name server last said what a topic's route is", labels=["topic"]
+        )
+        now = self._clock.monotonic()
+        for topic, at in sorted(self.confirmed_at.copy().items()):
+            ages.add_metric([topic], max(0.0, now - at))
+        yield ages

@@ -1,0 +1,85 @@
+"""From the wire's messages to the client's values. Pure."""
+
+from __future__ import annotations
+
+from pointsman.v1 import broker_pb2, route_service_pb2
+from pointsman_client.route import (
+    BrokerData,
+    BrokerReplica,
+    BrokerState,
+    ClusterData,
+    QueueData,
+    Revision,
+    TopicRoute,
+)
+
+_STATES = {
+    broker_pb2.BROKER_STATE_UP: BrokerState.UP,
+    broker_pb2.BROKER_STATE_SUSPECT: BrokerState.SUSPECT,
+    broker_pb2.BROKER_STATE_PROVISIONAL: BrokerState.PROVISIONAL,
+    broker_pb2.BROKER_STATE_PROTECTED: BrokerState.PROTECTED,
+    broker_pb2.BROKER_STATE_PROBE_FAILED: BrokerState.PROBE_FAILED,
+}
+
+
+def to_topic_route(route: route_service_pb2.TopicRoute) -> TopicRoute:
+    """Read a route."""
+    return TopicRoute(
+        topic=route.topic,
+        revision=to_revision(route.revision),
+        queue_datas=tuple(_to_queue_data(queue_data) for queue_data in route.queue_datas),
+        broker_datas=tuple(_to_broker_data(broker_data) for broker_data in route.broker_datas),
+        order_topic_conf=route.order_topic_conf,
+    )
+
+
+def to_revision(revision: route_service_pb2.Revision) -> Revision:
+    """Read when an answer was made."""
+    return Revision(revision.boot, revision.counter, revision.digest)
+
+
+def from_revision(revision: Revision) -> route_service_pb2.Revision:
+    """Write when an answer was made."""
+    return route_service_pb2.Revision(boot=revision.boot, counter=revision.counter, digest=revision.digest)
+
+
+def to_cluster_data(cluster: route_service_pb2.ClusterData) -> ClusterData:
+    """Read a cluster."""
+    return ClusterData(cluster.cluster, tuple(_to_broker_data(broker_data) for broker_data in cluster.broker_datas))
+
+
+def to_broker_state(state: broker_pb2.BrokerState.ValueType) -> BrokerState:
+    """Read a state; one that is newer than this client reads as UNKNOWN."""
+    return _STATES.get(state, BrokerState.UNKNOWN)
+
+
+def _to_queue_data(queue_data: route_service_pb2.QueueData) -> QueueData:
+    return QueueData(
+        cluster=queue_data.cluster,
+        broker_name=queue_data.broker_name,
+        read_queue_nums=queue_data.read_queue_nums,
+        write_queue_nums=queue_data.write_queue_nums,
+        perm=queue_data.perm,
+        topic_sys_flag=queue_data.topic_sys_flag,
+    )
+
+
+def _to_broker_data(broker_data: broker_pb2.BrokerData) -> BrokerData:
+    return BrokerData(
+        cluster=broker_data.cluster,
+        broker_name=broker_data.broker_name,
+        replicas=tuple(_to_replica(replica) for replica in broker_data.replicas),
+        zone=broker_data.zone,
+        acting_master=broker_data.acting_master,
+    )
+
+
+def _to_replica(replica: broker_pb2.BrokerReplica) -> BrokerReplica:
+    return BrokerReplica(
+        broker_id=replica.broker_id,
+        addr=replica.addr,
+        ha_addr=replica.ha_addr,
+        agent_addr=replica.agent_addr,
+        state=to_broker_state(replica.state),
+        filter_servers=tuple(replica.filter_servers),
+    )

@@ -1,0 +1,49 @@
+"""What ``describe`` says of a topic. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pointsman_client.errors import InvalidOptionError
+from pointsman_client.routes.route_document import Document, to_revision_document, to_route_document
+from pointsman_client.routes.route_table import CachedRoute
+
+OWN_KEYS = frozenset(
+    {"topic", "route", "revision", "ageSeconds", "sourceNode", "stale", "watched", "nameServers", "nameServerInUse"}
+)
+
+
+def describe_route(topic: str, cached: CachedRoute | None, *, now: float) -> Document:
+    """Render the cached route and how far it can be relied on; ``now`` is monotonic seconds."""
+    route = None if cached is None else cached.route
+    return {
+        "topic": topic,
+        "route": None if route is None else to_route_document(route),
+        "revision": None if route is None else to_revision_document(route.revision),
+        "ageSeconds": None if cached is None else round(now - cached.confirmed_at, 3),
+        "sourceNode": None if cached is None else cached.source,
+        "stale": route is not None and route.stale,
+    }
+
+
+class Descriptions:
+    """What other parts of the library know of a topic, by the name under which it is shown."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, Callable[[str], object]] = {}
+
+    def attach(self, name: str, function: Callable[[str], object]) -> Callable[[], None]:
+        """Show ``function(topic)`` under ``name``, the latest attached if several are; returns what ends it."""
+        if name in OWN_KEYS:
+            raise InvalidOptionError("name", name, "is a key that describe has itself")
+        self._functions[name] = function
+
+        def remove() -> None:
+            if self._functions.get(name) is function:
+                del self._functions[name]
+
+        return remove
+
+    def of(self, topic: str) -> Document:
+        """Return what is known of a topic."""
+        return {name: function(topic) for name, function in self._functions.items()}

@@ -1,0 +1,196 @@
+"""What is believed of routes: takes what name servers answer and what a watch brings, and tells who listens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pointsman_client.callbacks import Callbacks
+from pointsman_client.clock import Clock
+from pointsman_client.errors import TopicNotFoundError
+from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.route import Revision, RouteChange, TopicRoute
+from pointsman_client.routes.agreement import as_stale, judge, loss
+from pointsman_client.routes.failover import Failover
+from pointsman_client.routes.question import ask_route
+from pointsman_client.routes.recheck_plan import RecheckPlan
+from pointsman_client.routes.revision_order import RevisionOrder
+from pointsman_client.routes.route_table import CachedRoute, RouteTable
+from pointsman_client.routes.route_watch import RouteWatch
+from pointsman_client.routes.single_flight import SingleFlight
+from pointsman_client.routes.wanted_topics import WantedTopics
+from pointsman_client.rpc.name_server_link import NameServerLinks
+
+AddrsGoneCallback = Callable[[tuple[str, ...]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    addr: str
+    route: TopicRoute | None
+    """None: not found."""
+
+
+class RouteKeeper:
+    """The route table of one client, and the only one that writes it."""
+
+    def __init__(
+        self,
+        *,
+        name_servers: int,
+        failover: Failover,
+        links: NameServerLinks,
+        clock: Clock,
+        hook: MetricsHook,
+        listeners: RouteWatch,
+        plan: RecheckPlan,
+        max_topics: int,
+        lookup_timeout_seconds: float,
+        on_work: Callable[[], None],
+    ) -> None:
+        """``on_work()`` is called when the plan of rechecks has changed, or what :meth:`topics` returns."""
+        self._name_servers = name_servers
+        self._failover = failover
+        self._links = links
+        self._clock = clock
+        self._hook = hook
+        self._listeners = listeners
+        self._plan = plan
+        self._lookup_timeout_seconds = lookup_timeout_seconds
+        self._on_work = on_work
+        self.table = RouteTable(max_topics)
+        # Some more than are kept: what was just forgotten may come back with an older answer.
+        self._order = RevisionOrder(2 * max_topics)
+        self._wanted = WantedTopics(max_topics)
+        self.lookups: SingleFlight[CachedRoute] = SingleFlight()
+        self._addrs_gone: Callbacks[tuple[str, ...]] = Callbacks()
+
+    def on_addrs_gone(self, callback: AddrsGoneCallback) -> Callable[[], None]:
+        """Call ``callback(addrs)`` when no route has these addresses any more; returns the function that ends it."""
+        return self._addrs_gone.add(callback)
+
+    def topics(self) -> list[str]:
+        """Return the topics in use, those without a route included: kept, read, or wanted not long ago."""
+        wanted = self._wanted.topics(now=self._clock.monotonic())
+        return list(dict.fromkeys([*self.table.topics(), *sorted(self._listeners.topics()), *wanted]))
+
+    def want(self, topic: str) -> None:
+        """Note that the application asked for a topic that has no route."""
+        if self._wanted.want(topic, now=self._clock.monotonic()):
+            self._on_work()
+
+    def revision_of(self, topic: str) -> Revision | None:
+        """Return the revision of the cached route."""
+        route = self._route(topic)
+        return None if route is None else route.revision
+
+    # Look-ups
+
+    async def look_up(self, topic: str) -> CachedRoute:
+        """Ask for the route, joining a look-up that is under way, and return what is believed then.
+
+        Raises TopicNotFoundError when there is believed to be none.
+        """
+        return await self.lookups.do(topic, lambda: self._look_up(topic))
+
+    async def look_up_anew(self, topic: str) -> CachedRoute:
+        """As :meth:`look_up`, but with answers that are all younger than this call."""
+        return await self.lookups.do_anew(topic, lambda: self._look_up(topic))
+
+    async def _look_up(self, topic: str) -> CachedRoute:
+        accepted_before = self.table.accepted
+
+        async def attempt(addr: str, seconds: float) -> _Answer:
+            link, known = self._links.to(addr), self._route(topic)
+            try:
+                return _Answer(addr, await ask_route(link, topic, seconds, known=known))
+            except TopicNotFoundError:
+                return _Answer(addr, None)
+
+        def is_enough(answers: Sequence[_Answer]) -> bool:
+            all_asked = len(answers) == self._name_servers
+            return judge(self._route(topic), [answer.route for answer in answers], all_asked=all_asked) is not None
+
+        answers = await self._failover.ask_until(is_enough, attempt, timeout_seconds=self._lookup_timeout_seconds)
+        current = [answer for answer in answers if self._is_current(topic, answer, accepted_before)]
+        if len(current) < len(answers) and any(loss(self._route(topic), answer.route) for answer in current):
+            # A witness less: whether to believe the others shows when all are asked again.
+            self._ask_again(topic)
+        elif current:
+            self._take(topic, current)
+        cached = self.table.find(topic)
+        if cached is None:
+            raise TopicNotFoundError(topic)
+        return cached
+
+    def _is_current(self, topic: str, answer: _Answer, accepted_before: int) -> bool:
+        if answer.route is not None:
+            return self._order.admit(topic, answer.route.revision)
+        # "Not found" has no revision: what a watch brought during the look-up is taken to be the later word.
+        cached = self.table.find(topic)
+        return cached is None or cached.number <= accepted_before
+
+    def _take(self, topic: str, answers: Sequence[_Answer]) -> None:
+        verdict = judge(self._route(topic), [answer.route for answer in answers], all_asked=True)
+        assert verdict is not None  # noqa: S101  all_asked leaves no other
+        if verdict.answer is None:
+            self._announce(self.table.mark_stale(topic))
+        else:
+            answer = answers[verdict.answer]
+            self._believe(topic, answer.route, source=answer.addr, is_disputed=verdict.is_disputed)
+        if verdict.is_disputed:
+            self._ask_again(topic)
+        else:
+            self._plan.settled(topic)
+
+    def _ask_again(self, topic: str) -> None:
+        self._plan.disputed(topic, now=self._clock.monotonic())
+        self._on_work()
+
+    # News of a watch
+
+    def hear(self, addr: str, topic: str, revision: Revision, route: TopicRoute | None) -> None:
+        """Take a piece of news from a watch; ``route`` is None for a topic that is gone."""
+        if not self._order.admit(topic, revision):
+            return
+        known = self._route(topic)
+        if known is None and route is None:
+            return
+        if self._name_servers > 1 and loss(known, route):
+            self._plan.doubted(topic, now=self._clock.monotonic())
+            self._on_work()
+            return
+        self._believe(topic, route, source=addr, is_disputed=False)
+        self._plan.settled(topic)
+
+    # What follows from believing
+
+    def _believe(self, topic: str, route: TopicRoute | None, *, source: str, is_disputed: bool) -> None:
+        now = self._clock.monotonic()
+        was_known = self.table.find(topic) is not None
+        if route is None:
+            change = self.table.drop(topic)
+            if change is not None:
+                self._wanted.want(topic, now=now)
+        else:
+            said = as_stale(route) if is_disputed else route
+            change = self.table.accept(said, now=now, source=source, keep=self._listeners.topics())
+            self._wanted.found(topic)
+            self._hook.route_confirmed(topic=topic, at=now)
+        for forgotten in self.table.take_forgotten():
+            self._plan.settled(forgotten)
+            self._hook.route_forgotten(topic=forgotten)
+        self._announce(change)
+        addrs = self.table.take_gone_addrs()
+        if addrs:
+            self._addrs_gone.tell(addrs)
+        if not was_known:
+            self._on_work()
+
+    def _announce(self, change: RouteChange | None) -> None:
+        if change is not None:
+            self._listeners.announce(change)
+
+    def _route(self, topic: str) -> TopicRoute | None:
+        cached = self.table.find(topic)
+        return None if cached is None else cached.route

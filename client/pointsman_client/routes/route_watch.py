@@ -1,0 +1,96 @@
+"""Who is told when a route changes: callbacks, and iterators that a slow reader cannot fill."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Callable
+
+from pointsman_client.callbacks import Callbacks
+from pointsman_client.route import RouteChange, TopicRoute
+
+RouteChangeCallback = Callable[[RouteChange], None]
+
+
+class RouteChanges:
+    """Async iterator over one topic's route: first as it is, then each change; ends when the client closes.
+
+    A topic that is gone is a change whose ``new`` is None; when it comes back, one whose ``old`` is None. The cached
+    route is compared with the one given last, so a reader that is slow sees the latest route, not a queue of old ones.
+    The topic is watched and polled as long as the iterator is referenced.
+    """
+
+    def __init__(
+        self, topic: str, *, current: Callable[[], TopicRoute | None], look_up: Callable[[], Awaitable[object]]
+    ) -> None:
+        self.topic = topic
+        self._current = current
+        self._look_up = look_up
+        self._last: TopicRoute | None = None
+        self._first = True
+        self._woken = asyncio.Event()
+        self._closed = False
+
+    def __aiter__(self) -> RouteChanges:
+        return self
+
+    async def __anext__(self) -> RouteChange:
+        if self._first:
+            self._first = False
+            await self._look_up()
+        while not self._closed:
+            self._woken.clear()
+            old, route = self._last, self._current()
+            is_same = old is route if old is None or route is None else route.is_same_as(old)
+            if not is_same:
+                self._last = route
+                return RouteChange(self.topic, old, route)
+            await self._woken.wait()
+        raise StopAsyncIteration
+
+    def close(self) -> None:
+        """End the iteration."""
+        self._closed = True
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Let the reader look again."""
+        self._woken.set()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the iteration has ended."""
+        return self._closed
+
+
+class RouteWatch:
+    """The callbacks and iterators of one client."""
+
+    def __init__(self) -> None:
+        self._callbacks: Callbacks[RouteChange] = Callbacks()
+        # Weak: an iterator that the application dropped is not to be fed, nor its topic polled.
+        self._readers: weakref.WeakSet[RouteChanges] = weakref.WeakSet()
+
+    def on_change(self, callback: RouteChangeCallback) -> Callable[[], None]:
+        """Add a callback for all topics and return the function that removes it."""
+        return self._callbacks.add(callback)
+
+    def add(self, reader: RouteChanges) -> None:
+        """Feed an iterator while it is referenced."""
+        self._readers.add(reader)
+
+    def topics(self) -> set[str]:
+        """Topics that are read right now."""
+        return {reader.topic for reader in self._readers if not reader.is_closed}
+
+    def announce(self, change: RouteChange) -> None:
+        """Tell everybody."""
+        self._callbacks.tell(change)
+        for reader in list(self._readers):
+            if reader.topic == change.topic:
+                reader.wake()
+
+    def close(self) -> None:
+        """End every iteration."""
+        for reader in list(self._readers):
+            reader.close()

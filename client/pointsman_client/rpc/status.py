@@ -1,0 +1,75 @@
+"""The border: gRPC errors stop here and go on as the client's own, with their cause."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+from grpc_status import rpc_status
+
+from pointsman.wire.errors import ErrorDetails, read_status
+from pointsman_client.errors import (
+    ClientClosedError,
+    NameServerFailedError,
+    NotFoundError,
+    PointsmanError,
+    RequestRejectedError,
+)
+
+ANOTHER_MAY_ANSWER = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        # A server that is flooded at a herd's return ends calls so (design, section 9).
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DATA_LOSS,
+        # Something else, or an older name server, listens there.
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+"""Faults of one node. Every other code is an answer, which any node would give."""
+
+
+@contextmanager
+def grpc_errors_of(addr: str, *, not_found: Callable[[], NotFoundError] | None = None) -> Iterator[None]:
+    """Translate what a call to ``addr`` raises; ``not_found`` builds the error for NOT_FOUND."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and not task.cancelling():
+            # Nobody cancelled the caller: the channel was closed under its call.
+            raise ClientClosedError from None
+        raise
+    except grpc.aio.AioRpcError as error:
+        raise _to_client_error(addr, error, not_found) from error
+    except grpc.aio.UsageError as error:
+        # Raised on a channel that was closed; a channel lives as long as its client.
+        raise ClientClosedError from error
+
+
+def _to_client_error(
+    addr: str, error: grpc.aio.AioRpcError, not_found: Callable[[], NotFoundError] | None
+) -> PointsmanError:
+    status, message = error.code(), error.details() or ""
+    if status in ANOTHER_MAY_ANSWER:
+        return NameServerFailedError(addr, status, message)
+    if status is grpc.StatusCode.NOT_FOUND and not_found is not None:
+        return not_found()
+    return RequestRejectedError(addr, status, message, details_of(error))
+
+
+def details_of(error: grpc.aio.AioRpcError) -> ErrorDetails:
+    """Read what a failed call said beyond its status."""
+    try:
+        return read_status(rpc_status.from_call(error))
+    except (ValueError, DecodeError):
+        # Details that contradict the status, or are no message at all: the status alone is the answer.
+        return ErrorDetails()

@@ -1,0 +1,206 @@
+"""The client of the name servers for programs without an event loop."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+
+from pointsman_client import client as async_client
+from pointsman_client.clock import Clock
+from pointsman_client.errors import InvalidOptionError
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.route import BrokerData, ClusterData, RouteChange, TopicRoute
+from pointsman_client.routes.route_document import Document
+from pointsman_client.routes.route_keeper import AddrsGoneCallback
+from pointsman_client.routes.route_watch import RouteChangeCallback
+from pointsman_client.rpc.blocking_channel import open_blocking_channel
+from pointsman_client.sync.facade import CALL_TIMEOUT_SECONDS, Facade
+
+
+class NameServerClient(Facade):
+    """Routes of topics from a list of name servers, by calls that block.
+
+    ::
+
+        with NameServerClient(["10.0.0.1:9876", "10.0.0.2:9876"]) as client:
+            queues = client.publish_queues("orders")
+
+    The methods are those of :class:`pointsman_client.NameServerClient`, and raise the same. Share it between threads.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str],
+        *,
+        poll_name_server_interval_seconds: float = 30.0,
+        poll_jitter: float = 0.1,
+        lookup_timeout_seconds: float = 3.0,
+        close_timeout_seconds: float = 2.0,
+        max_topics: int = 1_000,
+        poll_concurrency: int = 8,
+        shuffle_name_servers: bool = True,
+        watch_routes: bool = True,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        metrics_hook: MetricsHook | None = None,
+        call_timeout_seconds: float = CALL_TIMEOUT_SECONDS,
+    ) -> None:
+        """See :class:`pointsman_client.NameServerClient`; ``call_timeout_seconds``: longest time of any call."""
+        self.inner = async_client.NameServerClient(
+            name_servers,
+            poll_name_server_interval_seconds=poll_name_server_interval_seconds,
+            poll_jitter=poll_jitter,
+            lookup_timeout_seconds=lookup_timeout_seconds,
+            close_timeout_seconds=close_timeout_seconds,
+            max_topics=max_topics,
+            poll_concurrency=poll_concurrency,
+            shuffle_name_servers=shuffle_name_servers,
+            watch_routes=watch_routes,
+            clock=clock,
+            rng=rng,
+            metrics_hook=metrics_hook,
+            open_channel=open_blocking_channel,
+        )
+        """The async client; it may be used in the background loop alone."""
+        super().__init__(self.inner, call_timeout_seconds=call_timeout_seconds)
+
+    def topic_route(self, topic: str) -> TopicRoute:
+        """Return the topic's route, from the cache if it is there."""
+        return self._call(lambda: self.inner.topic_route(topic))
+
+    def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues that producers may write, sorted; an order topic's as its configuration has them."""
+        return self._call(lambda: self.inner.publish_queues(topic))
+
+    def subscribe_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues that consumers may read, sorted."""
+        return self._call(lambda: self.inner.subscribe_queues(topic))
+
+    def refresh(self, topic: str) -> TopicRoute:
+        """Ask for the route now and return what is known then."""
+        return self._call(lambda: self.inner.refresh(topic))
+
+    def broker(self, cluster: str, broker_name: str) -> BrokerData | None:
+        """Return a replica group of the routes in use; None for one that none of them has."""
+        return self._look(lambda: self.inner.broker(cluster, broker_name))
+
+    def brokers_of(self, topics: Iterable[str]) -> tuple[BrokerData, ...]:
+        """Return the replica groups of these topics' cached routes, each once, sorted."""
+        return self._look(lambda: self.inner.brokers_of(topics))
+
+    def on_addrs_gone(self, callback: AddrsGoneCallback) -> Callable[[], None]:
+        """Call ``callback(addrs)``, on a thread of this client, with addresses that no cached route has any more."""
+        remove = self._look(lambda: self.inner.on_addrs_gone(self._called_back(callback)))
+        return lambda: self._look(remove)
+
+    def route_age_seconds(self, topic: str) -> float | None:
+        """Return how long ago a name server last confirmed the cached route; None when none is cached."""
+        return self._look(lambda: self.inner.route_age_seconds(topic))
+
+    def on_route_change(self, callback: RouteChangeCallback) -> Callable[[], None]:
+        """Call ``callback(change)``, on a thread of this client, for each change of a route in use.
+
+        Returns the function that ends it.
+        """
+        remove = self._look(lambda: self.inner.on_route_change(self._called_back(callback)))
+        return lambda: self._look(remove)
+
+    def route_changes(self, topic: str) -> RouteChanges:
+        """Iterate over the topic's route: first as it is, as soon as there is one, then each change."""
+        changes = self._look(lambda: self.inner.route_changes(topic))
+
+        async def next_change() -> RouteChange | None:
+            return await anext(changes, None)
+
+        return RouteChanges(topic, next_change=lambda: self._wait(next_change), close=lambda: self._look(changes.close))
+
+    def fetch_route(self, topic: str, *, cluster: str = "", zone: str = "") -> TopicRoute:
+        """Ask for a route past the cache, if wanted only its brokers of one cluster or zone."""
+        return self._call(lambda: self.inner.fetch_route(topic, cluster=cluster, zone=zone))
+
+    def list_topics(self, cluster: str = "") -> tuple[str, ...]:
+        """Return the names of all topics, or of those with queues in one cluster, sorted."""
+        return self._call(lambda: self.inner.list_topics(cluster))
+
+    def list_clusters(self, cluster: str = "") -> tuple[ClusterData, ...]:
+        """Return the clusters, or one, with their replica groups."""
+        return self._call(lambda: self.inner.list_clusters(cluster))
+
+    def describe(self, topic: str) -> Document:
+        """Return what the client knows of a topic as a JSON document; asks nobody."""
+        return self._look(lambda: self.inner.describe(topic))
+
+    def attach_description(self, name: str, function: Callable[[str], object]) -> Callable[[], None]:
+        """Let ``describe(topic)`` have ``function(topic)`` under ``name``; returns the function that ends it."""
+        remove = self._look(lambda: self.inner.attach_description(name, function))
+        return lambda: self._look(remove)
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The servers as they were given."""
+        return self.inner.name_servers
+
+    @property
+    def name_server_in_use(self) -> str:
+        """The server that the next call asks first, and that is watched."""
+        return self.inner.name_server_in_use
+
+    @property
+    def metrics_hook(self) -> MetricsHook:
+        """Where this client, and what is built on it, says what it does; told in the background loop."""
+        return self.inner.metrics_hook
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of this client and of what is built on it."""
+        return self.inner.clock
+
+
+def client_for(
+    name_servers: str | Sequence[str] | NameServerClient,
+    *,
+    metrics_hook: MetricsHook | None,
+    clock: Clock | None,
+    rng: random.Random | None,
+    call_timeout_seconds: float,
+    poll_name_server_interval_seconds: float,
+    lookup_timeout_seconds: float,
+) -> NameServerClient:
+    """Return the client that a producer or consumer is built on: the one that was passed in, or a new one."""
+    if isinstance(name_servers, NameServerClient):
+        return name_servers
+    if isinstance(name_servers, async_client.NameServerClient):
+        problem = "belongs to an event loop: pass pointsman_client.sync.NameServerClient, or addresses"
+        raise InvalidOptionError("name_servers", name_servers, problem)
+    return NameServerClient(
+        name_servers,
+        poll_name_server_interval_seconds=poll_name_server_interval_seconds,
+        lookup_timeout_seconds=lookup_timeout_seconds,
+        metrics_hook=metrics_hook,
+        clock=clock,
+        rng=rng,
+        call_timeout_seconds=call_timeout_seconds,
+    )
+
+
+class RouteChanges:
+    """Iterator over one topic's route: first as it is, then each change; ends when the client closes."""
+
+    def __init__(self, topic: str, *, next_change: Callable[[], RouteChange | None], close: Callable[[], None]) -> None:
+        self.topic = topic
+        self._next_change = next_change
+        self._close = close
+
+    def __iter__(self) -> RouteChanges:
+        return self
+
+    def __next__(self) -> RouteChange:
+        change = self._next_change()
+        if change is None:
+            raise StopIteration
+        return change
+
+    def close(self) -> None:
+        """End the iteration."""
+        self._close()

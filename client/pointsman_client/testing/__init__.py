@@ -1,0 +1,30 @@
+"""For tests of applications: a fleet of brokers in which time passes when the test says so.
+
+The pytest plugin (``plugin.py``) gives the fixture ``pointsman``; :class:`TestFleet` works without pytest as well.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pointsman_client.testing.clock import FleetClock
+    from pointsman_client.testing.fleet import FleetBroker, TestFleet
+    from pointsman_client.testing.process import FleetProcessError
+
+_MODULES = {
+    "FleetBroker": "pointsman_client.testing.fleet",
+    "FleetClock": "pointsman_client.testing.clock",
+    "FleetProcessError": "pointsman_client.testing.process",
+    "TestFleet": "pointsman_client.testing.fleet",
+}
+
+__all__ = ["FleetBroker", "FleetClock", "FleetProcessError", "TestFleet"]
+
+
+def __getattr__(name: str) -> object:
+    """Import when asked: pytest imports this package for its plugin in every project."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

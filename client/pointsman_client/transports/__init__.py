@@ -1,0 +1,1 @@
+"""How messages come to brokers and from them, one module a transport; ``transport.py`` says what it must do."""
