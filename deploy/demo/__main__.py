@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from deploy.demo.processes import Fleet, ProcessFailed, Redis
+from deploy.demo.traffic import traffic
 from deploy.demo.verdict import Deeds, Instance, faults
 from pointsman_client import NameServerClient, NotFoundError, PointsmanError, TopicRoute
 
@@ -67,7 +69,10 @@ class Demo:
                 watcher = tasks.create_task(self._print_route_changes(clients[0]))
                 await self._until(clients, EVERYBODY, "all four brokers are in the routes")
                 await asyncio.sleep(max(0.0, serving_since + START_LENIENCE_SECONDS - time.monotonic()))
-                await self._faults(clients, redis)
+                async with traffic(servers, TOPIC) as messages:
+                    self.say(f"a producer and a group of two consumers work on {TOPIC}")
+                    await self._faults(clients, redis)
+                    self.say(await messages.settled(seconds=PATIENCE_SECONDS))
                 watcher.cancel()
         finally:
             for client in clients:
@@ -174,7 +179,9 @@ async def _routed(client: NameServerClient) -> set[Instance]:
     return {(group.broker_name, replica.broker_id) for group in route.broker_datas for replica in group.replicas}
 
 
-def _shown(route: TopicRoute) -> str:
+def _shown(route: TopicRoute | None) -> str:
+    if route is None:
+        return "gone"
     perms = {queues.broker_name: "rw" if queues.is_writable else "r" for queues in route.queue_datas}
     groups = (
         f"{group.broker_name}[{perms.get(group.broker_name, '-')}]"
@@ -188,6 +195,7 @@ async def main() -> int:
     """Run the demo in a fresh folder; print where everything lies."""
     folder = ROOT / ".build" / "demo" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
     demo = Demo(folder)
+    logging.basicConfig(filename=folder / "logs" / "clients.log", format="%(asctime)s %(name)s: %(message)s")
     code = 0
     try:
         await demo.run()

@@ -51,6 +51,10 @@ kind = "redis"
 interval_seconds = 0.3
 timeout_seconds = 1.0
 fall = 2
+[rpc]
+listen = "127.0.0.1:{port}"
+[groups]
+warm_up_seconds = 2.0
 [monitoring]
 listen = "127.0.0.1:0"
 [[topics.topic]]
@@ -195,6 +199,8 @@ class Fleet:
                 broker_id=broker_id,
                 addr=redis.addr,
                 zone=zone,
+                # Not 0: the next agent beside the same broker is to be found where this one was.
+                port=_free_port(),
                 name_servers=", ".join(f'"{addr}"' for addr in name_servers),
             ),
             encoding="utf-8",

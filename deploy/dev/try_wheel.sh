@@ -14,8 +14,12 @@ cd "$work"
 for command in pointsman-namesrv pointsman-agent pointsman-report; do
   "venv/bin/$command" --help >/dev/null && echo "$command --help answers"
 done
-venv/bin/python -c 'from pointsman_client import NameServerClient' && echo "pointsman_client imports"
+venv/bin/python -c 'import pointsman_client, pointsman_client.prometheus, pointsman_client.sync' && echo "pointsman_client imports"
+transport='from pointsman_client.transports.redis_streams import RedisStreamsTransport'
+venv/bin/python -c "$transport" 2>said && { echo "the transport imports without its extra?" >&2; exit 1; }
+grep -q "pip install 'pointsman\[redis\]'" said && echo "the transport without its extra says what to install"
 "venv/bin/pointsmanctl" --help >/dev/null 2>said && { echo "pointsmanctl answers without its extra?" >&2; exit 1; }
 grep -q "pointsman\[cli\]" said && echo "pointsmanctl without its extra says what to install"
 venv/bin/pip install --quiet --disable-pip-version-check "$wheel[cli,redis]"
 venv/bin/pointsmanctl --help >/dev/null && echo "pointsmanctl --help answers"
+venv/bin/python -c "$transport" && echo "the transport imports with its extra"
