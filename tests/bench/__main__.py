@@ -8,11 +8,14 @@ import uvloop
 
 from tests.bench import (
     capacity,
+    choices,
+    failover,
     fleet,
     groups,
     heartbeats,
     idle_agent,
     queries_meanwhile,
+    redis_messages,
     registrations,
     routes,
     watches,
@@ -29,6 +32,9 @@ SUBJECTS = {
     "fleet": fleet.measure,
     "groups": groups.measure,
     "idle_agent": idle_agent.measure,
+    "choices": choices.measure,
+    "messages_through_redis": redis_messages.measure,
+    "failover": failover.measure,
 }
 
 
