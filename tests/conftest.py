@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import Phase, settings
 
@@ -20,3 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def clock() -> ManualClock:
     """A clock that stands still until the test moves it."""
     return ManualClock()
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Children take SIGINT even where the suite runs behind a shell that ignores it (a job started with ``&``)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

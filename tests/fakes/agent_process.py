@@ -53,6 +53,12 @@ class AgentProcess:
         """SIGCONT."""
         self._signal(signal.SIGCONT)
 
+    async def stop(self) -> None:
+        """SIGTERM, and wait until it has handed over or left."""
+        self._signal(signal.SIGTERM)
+        assert self._process is not None
+        await self._process.wait()
+
     async def kill(self) -> None:
         """SIGKILL, whether it is stopped or not."""
         if self._process is not None and self._process.returncode is None:

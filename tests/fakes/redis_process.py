@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Sequence
@@ -26,6 +27,10 @@ class RedisProcess:
     @property
     def addr(self) -> str:
         return f"{HOST}:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
 
     async def start(self) -> None:
         """Start it and wait until it answers anything at all, be it that a password is missing."""
@@ -51,6 +56,16 @@ class RedisProcess:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections and answers nothing, until it is resumed or killed."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after a pause."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
 
     async def restart(self) -> None:
         """Start it again where it was: same port, same data, a new process."""

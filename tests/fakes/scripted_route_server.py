@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
@@ -14,6 +14,7 @@ import grpc.aio
 from grpc_status import rpc_status
 
 from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2, route_service_pb2_grpc
+from pointsman.v1.route_service_pb2 import WatchTopicRoutesResponse
 from pointsman.wire.errors import build_status
 from pointsman.wire.violation import FieldViolation
 
@@ -97,6 +98,18 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
         self.failing: grpc.StatusCode | None = None
         self.violations: list[FieldViolation] = []
         self.garbled_details = False
+        self.boot = 7
+        self.gone_counter = 1
+        """The counter at which topics without a route are gone."""
+        self.unchanged = 0
+        """Answers to GetTopicRoute that the client's route is still good."""
+        self.watched: list[dict[str, bytes]] = []
+        """Of each watch that was opened the topics, with the digests that the client knew."""
+        self.most_topics_per_watch = 1_000
+        self.watchable = True
+        self.silent_watches = False
+        """Whether watches are taken and told nothing, not even their first state."""
+        self._watches: dict[asyncio.Queue[WatchTopicRoutesResponse | grpc.StatusCode], set[str]] = {}
         self.busy = 0
         self.busiest = 0
         self._open = asyncio.Event()
@@ -128,6 +141,9 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
         route = self.routes.get(request.topic)
         if route is None:
             await self._abort(context, grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
+        elif request.known_digest == route.revision.digest:
+            self.unchanged += 1
+            return route_service_pb2.GetTopicRouteResponse(unchanged=route.revision)
         return route_service_pb2.GetTopicRouteResponse(route=route)
 
     async def GetTopicRoutes(  # noqa: N802
@@ -147,17 +163,60 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
 
     async def WatchTopicRoutes(  # noqa: N802
         self, request: route_service_pb2.WatchTopicRoutesRequest, context: Context
-    ) -> AsyncIterator[route_service_pb2.WatchTopicRoutesResponse]:
-        """Send the state, and then nothing until the client goes or the server ends."""
+    ) -> AsyncIterator[WatchTopicRoutesResponse]:
+        """Send the state, and then what :meth:`tell` and :meth:`end_watches` say."""
+        if not self.watchable:
+            await self._abort(context, grpc.StatusCode.UNIMPLEMENTED, "")
         await self._enter("WatchTopicRoutes", context)
-        for known in request.topics:
-            if known.topic in self.routes:
-                yield route_service_pb2.WatchTopicRoutesResponse(route=self.routes[known.topic])
-            else:
-                gone = route_service_pb2.TopicGone(topic=known.topic)
-                yield route_service_pb2.WatchTopicRoutesResponse(gone=gone)
-        yield route_service_pb2.WatchTopicRoutesResponse(synced=route_service_pb2.WatchSynced(node=self.addr))
-        await asyncio.Event().wait()
+        if self.silent_watches:
+            await asyncio.Event().wait()
+        if len(request.topics) > self.most_topics_per_watch:
+            facts = {"limit": "topics_per_watch", "bound": str(self.most_topics_per_watch)}
+            await self._abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED", facts)
+        self.watched.append({known.topic: known.revision.digest for known in request.topics})
+        news: asyncio.Queue[WatchTopicRoutesResponse | grpc.StatusCode] = asyncio.Queue()
+        self._watches[news] = {known.topic for known in request.topics}
+        try:
+            unchanged = 0
+            for known in request.topics:
+                route = self.routes.get(known.topic)
+                if route is not None and known.revision == route.revision:
+                    unchanged += 1
+                else:
+                    yield self._state_of(known.topic)
+            synced = route_service_pb2.WatchSynced(node=self.addr, unchanged=unchanged)
+            yield WatchTopicRoutesResponse(synced=synced)
+            while True:
+                piece = await news.get()
+                if isinstance(piece, grpc.StatusCode):
+                    await self._abort(context, piece, "NOT_READY")
+                else:
+                    yield piece
+        finally:
+            del self._watches[news]
+
+    def tell(self, topic: str) -> None:
+        """Send the state of a topic to all that watch it."""
+        for news, topics in self._watches.items():
+            if topic in topics:
+                news.put_nowait(self._state_of(topic))
+
+    def end_watches(self, status: grpc.StatusCode) -> None:
+        """End all watches that are open."""
+        for news in self._watches:
+            news.put_nowait(status)
+
+    @property
+    def open_watches(self) -> list[set[str]]:
+        """The topics of each watch that is open now."""
+        return list(self._watches.values())
+
+    def _state_of(self, topic: str) -> WatchTopicRoutesResponse:
+        route = self.routes.get(topic)
+        if route is not None:
+            return WatchTopicRoutesResponse(route=route)
+        revision = route_service_pb2.Revision(boot=self.boot, counter=self.gone_counter)
+        return WatchTopicRoutesResponse(gone=route_service_pb2.TopicGone(topic=topic, revision=revision))
 
     async def ListTopics(  # noqa: N802
         self, request: route_service_pb2.ListTopicsRequest, context: Context
@@ -207,10 +266,12 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
         if self.failing is not None:
             await self._abort(context, self.failing, "SCRIPTED")
 
-    async def _abort(self, context: Context, status: grpc.StatusCode, code: str) -> None:
+    async def _abort(
+        self, context: Context, status: grpc.StatusCode, code: str, facts: Mapping[str, str] | None = None
+    ) -> None:
         if self.garbled_details:
             await context.abort(status, "scripted", (("grpc-status-details-bin", b"\xff\xff"),))
-        rich = build_status(status, f"scripted {status.name}", code=code, violations=self.violations)
+        rich = build_status(status, f"scripted {status.name}", code=code, facts=facts, violations=self.violations)
         await context.abort_with_status(rpc_status.to_status(rich))
 
 

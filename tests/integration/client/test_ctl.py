@@ -8,7 +8,7 @@ import os
 import pty
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import grpc
 import pytest
@@ -131,14 +131,6 @@ async def test_colours_appear_on_a_terminal_only(server: ScriptedRouteServer) ->
     seen = os.read(terminal, 10_000).decode()
     os.close(terminal)
     assert "\x1b[32mUP" in seen
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Children take SIGINT even where the suite runs behind a shell that ignores it (a job started with ``&``)."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -19,8 +19,8 @@ from pointsman.service.clock import SystemClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_client.ctl.agent_asking import AGENTS_AT_ONCE, agent_round
 from pointsman_client.ctl.agent_choice import AgentChoice
-from pointsman_client.ctl.agent_link import AgentLink
 from pointsman_client.ctl.settings import Settings
+from pointsman_client.rpc.agent_link import AgentLink
 from tests.fakes.agent_in_route import WholeAgent, whole_agents
 from tests.fakes.ctl_process import Ended, ctl, ended, started
 from tests.fakes.group_agent import Consumer, reads, soon

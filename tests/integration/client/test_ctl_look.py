@@ -233,14 +233,6 @@ async def test_the_timeout_bounds_all_pages_of_an_answer_together(server: Script
     assert len(server.received(admin.ListRouteDigestsRequest)) < 10
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Children take SIGINT even where the suite runs behind a shell that ignores it (a job started with ``&``)."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 async def test_top_as_json_is_one_object_a_refresh_with_rates_until_ctrl_c(server: ScriptedAdminServer) -> None:
     process = await started("--namesrv", server.addr, "-o", "json", "top")

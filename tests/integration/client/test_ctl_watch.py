@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -23,6 +23,8 @@ from tests.fakes.scripted_route_server import (
     topic_route,
     with_digest,
 )
+
+pytestmark = pytest.mark.usefixtures("interruptible")
 
 SOON = 30.0
 
@@ -60,14 +62,6 @@ class Watch:
     async def interrupted(self) -> Ended:
         self.process.send_signal(signal.SIGINT)
         return await ended(self.process)
-
-
-@pytest.fixture(autouse=True)
-def interruptible() -> Iterator[None]:
-    """Children take SIGINT even where the suite runs behind a shell that ignores it (a job started with ``&``)."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -6,12 +6,15 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import grpc.aio
 import pytest
 
 from pointsman.v1 import broker_pb2, registration_service_pb2, registration_service_pb2_grpc
 from pointsman_client import NameServerClient, RouteChange, TopicNotFoundError
+from tests.fakes.condition import eventually
 from tests.fakes.name_server import running_name_server
 from tests.fakes.wire import identity, registration, topic
 
@@ -91,6 +94,7 @@ async def test_a_master_that_leaves_is_heard_of_and_takes_its_publish_queues_alo
 
         generation = await register(addr, master, topic("TopicTest"))
         joined: RouteChange = await anext(changes)
+        assert joined.new is not None
         assert [data.broker_name for data in joined.new.broker_datas] == ["broker-a", "broker-b", "broker-c"]
         assert len(await client.publish_queues("TopicTest")) == 12
 
@@ -98,6 +102,87 @@ async def test_a_master_that_leaves_is_heard_of_and_takes_its_publish_queues_alo
         left = await anext(changes)
         assert left.old == joined.new
         assert len(await client.publish_queues("TopicTest")) == 8
+
+
+async def test_the_watch_brings_a_change_within_a_tenth_of_a_second(addr: str) -> None:
+    master = identity("broker-c", 0, "192.168.1.30:10911", "DefaultCluster")
+    arrivals: asyncio.Queue[float] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    async with NameServerClient([addr]) as client:
+        await client.topic_route("TopicTest")
+        await eventually(lambda: client.describe("TopicTest")["watched"])
+        client.on_route_change(lambda _: arrivals.put_nowait(loop.time()))
+        delays = []
+        for _ in range(3):
+            generation = await register(addr, master, topic("TopicTest"))
+            done_at = loop.time()
+            delays.append(await asyncio.wait_for(arrivals.get(), 10.0) - done_at)
+            await unregister(addr, master, generation)
+            await asyncio.wait_for(arrivals.get(), 10.0)
+
+    # The best of three: the machine may be busy with something else.
+    assert min(delays) < 0.1
+
+
+async def test_when_a_name_server_drains_watch_and_look_ups_go_on_at_the_other_and_changes_arrive(addr: str) -> None:
+    master = identity("broker-c", 0, "192.168.1.30:10911", "DefaultCluster")
+    heard: list[RouteChange] = []
+    async with AsyncExitStack() as drained:
+        draining = await drained.enter_async_context(running_name_server())
+        for name, broker_id, broker_addr in W1_BROKERS:
+            await register(draining.addr, identity(name, broker_id, broker_addr, "DefaultCluster"), topic("TopicTest"))
+        servers = [draining.addr, addr]
+        async with NameServerClient(servers, shuffle_name_servers=False) as client:
+            client.on_route_change(heard.append)
+            await client.topic_route("TopicTest")
+            await eventually(lambda: client.describe("TopicTest")["watched"])
+            await drained.aclose()
+            await eventually(lambda: client.name_server_in_use == addr)
+            await eventually(lambda: client.describe("TopicTest")["watched"])
+            await register(addr, master, topic("TopicTest"))
+            await eventually(lambda: len(heard) == 2)
+
+            assert len(await client.publish_queues("TopicTest")) == 12
+
+
+async def test_a_broker_that_one_name_server_lost_stays_and_one_that_both_lost_leaves(addr: str) -> None:
+    master = identity("broker-c", 0, "192.168.1.30:10911", "DefaultCluster")
+    async with running_name_server() as other:
+        for name, broker_id, broker_addr in W1_BROKERS:
+            await register(other.addr, identity(name, broker_id, broker_addr, "DefaultCluster"), topic("TopicTest"))
+        generations = [await register(at, master, topic("TopicTest")) for at in (addr, other.addr)]
+        async with NameServerClient([addr, other.addr], shuffle_name_servers=False) as client:
+            assert len(await client.publish_queues("TopicTest")) == 12
+            await eventually(lambda: client.describe("TopicTest")["watched"])
+            await unregister(addr, master, generations[0])
+            await eventually(lambda: client.describe("TopicTest")["stale"])
+            assert len(await client.publish_queues("TopicTest")) == 12
+
+            await unregister(other.addr, master, generations[1])
+            await eventually(lambda: not client.describe("TopicTest")["stale"])
+            assert len(await client.publish_queues("TopicTest")) == 8
+
+
+async def test_a_clients_view_is_compared_with_each_server(addr: str, tmp_path: Path) -> None:
+    async with running_name_server() as other, NameServerClient([addr]) as client:
+        await client.topic_route("TopicTest")
+        view = tmp_path / "view.json"
+        view.write_text(json.dumps(client.describe("TopicTest")))
+        equal = await ctl("--namesrv", addr, "diff", "--client", str(view))
+        await register(addr, identity("broker-c", 0, "192.168.1.30:10911", "DefaultCluster"), topic("TopicTest"))
+        servers = ("--namesrv", f"{addr},{other.addr}")
+        differs = await ctl(*servers, "diff", "--client", str(view))
+        as_json = await ctl(*servers, "-o", "json", "diff", "--client", str(view))
+
+    assert (equal[0], equal[2]) == (0, "")
+    assert equal[1].splitlines()[1:] == [f"node {addr}", "equal"]
+    assert (differs[0], differs[2]) == (1, "")
+    assert "+ broker DefaultCluster/broker-c 0: addr 192.168.1.30:10911, state UP" in differs[1]
+    assert "- the node has no route of it" in differs[1]
+    found = json.loads(as_json[1])
+    assert (as_json[0], found["equal"], found["topic"]) == (1, False, "TopicTest")
+    assert [(node["addr"], node["equal"]) for node in found["nodes"]] == [(addr, False), (other.addr, False)]
+    assert found["client"]["sourceNode"] == addr
 
 
 async def test_the_same_route_from_two_name_servers_is_no_change(addr: str) -> None:

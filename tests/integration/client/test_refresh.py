@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
-from pointsman_client import NameServerClient, NameServersUnavailableError, RouteChange
+from pointsman_client import NameServerClient, NameServersUnavailableError, RouteChange, TopicNotFoundError
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_route_server import (
     ScriptedRouteServer,
@@ -33,7 +33,9 @@ async def server() -> AsyncIterator[ScriptedRouteServer]:
 
 @pytest.fixture
 async def client(server: ScriptedRouteServer, clock: ManualClock) -> AsyncIterator[NameServerClient]:
-    async with NameServerClient([server.addr], poll_jitter=0.0, lookup_timeout_seconds=10.0, clock=clock) as client:
+    async with NameServerClient(
+        [server.addr], poll_jitter=0.0, lookup_timeout_seconds=10.0, watch_routes=False, clock=clock
+    ) as client:
         yield client
 
 
@@ -136,20 +138,24 @@ async def test_a_poll_asks_for_a_few_topics_at_a_time(
     assert server.busiest == 8
 
 
-async def test_a_topic_not_found_any_more_keeps_its_route_marked_stale(
+async def test_with_one_name_server_a_topic_not_found_any_more_is_gone_until_it_comes_back(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
+    heard: list[RouteChange] = []
     known = await client.topic_route("orders")
+    client.on_route_change(heard.append)
     del server.routes["orders"]
     await poll(client, clock, server)
 
-    stale = await client.topic_route("orders")
-    assert (stale.stale, stale.broker_datas) == (True, known.broker_datas)
-    assert (await client.refresh("orders")).stale
-    assert client.route_age_seconds("orders") == 30.0
+    assert heard == [RouteChange("orders", known, None)]
+    assert client.route_age_seconds("orders") is None
+    with pytest.raises(TopicNotFoundError):
+        await client.topic_route("orders")
 
     server.routes["orders"] = TWO_BROKERS
-    assert not (await client.refresh("orders")).stale
+    await poll(client, clock, server)
+    assert client.route_age_seconds("orders") == 0.0
+    assert heard[1:] == [RouteChange("orders", None, known)]
 
 
 async def test_a_callback_hears_each_change_once_and_nothing_when_all_is_as_before(
@@ -166,7 +172,7 @@ async def test_a_callback_hears_each_change_once_and_nothing_when_all_is_as_befo
     server.routes["orders"] = TWO_BROKERS
     await client.refresh("orders")
 
-    sizes = [(change.old and len(change.old.broker_datas), len(change.new.broker_datas)) for change in heard]
+    sizes = [tuple(side and len(side.broker_datas) for side in (change.old, change.new)) for change in heard]
     assert sizes == [(None, 2), (2, 1)]
 
 
@@ -194,7 +200,9 @@ async def test_changes_begin_with_the_route_as_it_is_and_a_slow_reader_sees_the_
 ) -> None:
     changes = client.route_changes("orders")
     first = await anext(changes)
-    assert (first.old, len(first.new.broker_datas)) == (None, 2)
+    assert first.old is None
+    assert first.new is not None
+    assert len(first.new.broker_datas) == 2
 
     server.routes["orders"] = ONE_BROKER
     await client.refresh("orders")
@@ -202,6 +210,7 @@ async def test_changes_begin_with_the_route_as_it_is_and_a_slow_reader_sees_the_
     await client.refresh("orders")
     second = await anext(changes)
     assert second.old == first.new
+    assert second.new is not None
     assert second.new.broker_datas == ()
 
 
@@ -216,7 +225,8 @@ async def test_changes_of_a_topic_that_is_not_there_yet_wait_for_it(
 
     server.routes["later"] = topic_route("later")
     await poll(client, clock, server)
-    assert (await reading).new.topic == "later"
+    assert (change := await reading).topic == "later"
+    assert change.new is not None
 
 
 async def test_changes_end_when_the_client_closes(client: NameServerClient) -> None:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from pointsman_client import InvalidAddressError, InvalidNameError, InvalidOptionError, NameServerClient, PointsmanError
+from pointsman_client import (
+    Fallback,
+    InvalidAddressError,
+    InvalidNameError,
+    InvalidOptionError,
+    NameServerClient,
+    Park,
+    PointsmanError,
+    Producer,
+)
 from pointsman_client.address import check_name, to_name_servers
+from pointsman_client.transports.memory import MemoryTransport
 
 
 @pytest.mark.parametrize(
@@ -33,10 +44,13 @@ def test_name_servers_are_read_from_a_list_or_a_text(given: str | list[str], add
         pytest.param("localhost", "'localhost' must be host:port", id="no-port"),
         pytest.param("a:0", "'a:0' has a port outside 1 to 65535", id="port-0"),
         pytest.param(["::1:9876"], "an IPv6 host in brackets", id="bare-ipv6"),
+        pytest.param(None, "name_servers = None must be a text, or a list of texts, host:port", id="none"),
+        pytest.param(b"a:1", "name_servers = b'a:1' must be a text", id="bytes"),
+        pytest.param(["a:1", 9876], "name server address 9876 must be a text", id="number"),
         pytest.param(["x", "y:70000"], "'x' must be host:port; 'y:70000' has a port outside", id="each-fault"),
     ],
 )
-def test_an_address_list_that_cannot_be_used_names_every_fault(given: str | list[str], problem: str) -> None:
+def test_an_address_list_that_cannot_be_used_names_every_fault(given: Any, problem: str) -> None:
     with pytest.raises(InvalidAddressError) as caught:
         NameServerClient(given)
 
@@ -67,7 +81,35 @@ def test_an_option_out_of_bounds_is_named_with_its_value(make: Callable[[], Name
     assert caught.value.option == option
 
 
-@pytest.mark.parametrize("name", ["", "a b", "x" * 128, "orders\n", "\u0431"])
-def test_a_name_outside_the_grammar_says_what_is_wrong(name: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("send_msg_timeout_seconds", "3"),
+        ("send_msg_timeout_seconds", None),
+        ("retry_times_when_send_failed", "2"),
+        ("retry_times_when_send_failed", 1.5),
+        ("max_message_size", None),
+        ("fault_rules", "older"),
+        ("sharding", "ring"),
+        ("on_unavailable", "park"),
+        ("transport", None),
+    ],
+)
+def test_a_setting_of_a_wrong_type_is_named_with_its_value(option: str, value: Any) -> None:
+    settings = {"transport": MemoryTransport, option: value}
+    with pytest.raises(InvalidOptionError, match=f"^{option} = {value!r} ") as caught:
+        Producer("a:1", **settings)
+
+    assert (caught.value.option, caught.value.value) == (option, value)
+
+
+@pytest.mark.parametrize(("kind", "wrong"), [(Park, "orders.outbox"), (Fallback, 5), (Fallback, None)])
+def test_what_is_to_be_done_instead_must_be_something_that_can(kind: Any, wrong: object) -> None:
+    with pytest.raises(InvalidOptionError, match=rf"^(outbox|queue) = {wrong!r} "):
+        kind(wrong)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 128, "orders\n", "\u0431", None, 7])
+def test_a_name_outside_the_grammar_says_what_is_wrong(name: Any) -> None:
     with pytest.raises(InvalidNameError, match=r"^topic "):
         check_name("topic", name)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pointsman.v1 import broker_pb2
-from pointsman_client.codec import to_topic_route
 from pointsman_client.ctl.digest_difference import digest_difference
 from pointsman_client.ctl.question import NodeDigests
 from pointsman_client.ctl.route_difference import route_difference
+from pointsman_client.routes.codec import to_topic_route
 from tests.fakes.scripted_route_server import broker_data, topic_route
 
 A = broker_data("broker-a", {0: "10.0.0.1:1", 1: "10.0.0.2:1"}, cluster="c1")

@@ -17,12 +17,11 @@ from pointsman.v1 import offset_service_pb2 as offsets_wire
 from pointsman.wire.errors import ErrorDetails
 from pointsman.wire.violation import FieldViolation
 from pointsman_client.ctl import agent_failure, drain_view, group_table, layout
-from pointsman_client.ctl.agent_link import AgentFailedError
 from pointsman_client.ctl.agent_question import AgentGroup, AgentGroups, AgentOffsets
 from pointsman_client.ctl.agents import Agent, agents_in
 from pointsman_client.ctl.group_view import group_rows, group_view, shared_groups
 from pointsman_client.ctl.offset_view import group_totals, offset_rows
-from pointsman_client.errors import RequestRejectedError
+from pointsman_client.errors import AgentFailedError, RequestRejectedError
 from pointsman_client.route import BrokerData, BrokerReplica, BrokerState, ClusterData
 
 WARMING, READY = wire.GROUP_STATE_WARMING, wire.GROUP_STATE_READY

@@ -16,13 +16,14 @@ from rich.console import RenderableType
 from namesrv.core.flapping import FlapRules
 from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2
 from pointsman_client import NameServerFailedError
-from pointsman_client.codec import to_cluster_data, to_topic_route
 from pointsman_client.ctl import document, layout, node_table, table
 from pointsman_client.ctl.condition import FLAPPING_ABOVE, is_flapping
 from pointsman_client.ctl.digest_difference import digest_difference
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.question import NodeBrokers, NodeDigests, gone_of
 from pointsman_client.route import TopicRoute
+from pointsman_client.routes.codec import to_cluster_data, to_topic_route
+from pointsman_client.routes.route_document import to_route_document
 from tests.fakes.scripted_route_server import broker_data, topic_route
 
 W1 = to_topic_route(
@@ -80,7 +81,7 @@ def columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_w1_the_route_has_rocketmqs_keys_and_text_as_broker_ids() -> None:
-    printed = json.loads(json.dumps(document.to_route_document(W1)))
+    printed = json.loads(json.dumps(to_route_document(W1)))
 
     queue = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0, "cluster": "DefaultCluster"}
     assert printed["queueDatas"] == [{"brokerName": "broker-a", **queue}, {"brokerName": "broker-b", **queue}]

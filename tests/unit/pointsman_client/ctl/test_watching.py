@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pointsman.v1 import route_service_pb2
-from pointsman_client.ctl.watching import REMEMBERED_BOOTS, RouteNews, WatchedRoutes
+from pointsman_client.ctl.watching import RouteNews, WatchedRoutes
+from pointsman_client.routes.revision_order import REMEMBERED_BOOTS
 from tests.fakes.scripted_route_server import broker_data, topic_route, with_digest
 
 
@@ -90,4 +91,4 @@ def test_what_is_remembered_of_restarts_is_bounded() -> None:
         assert watched.accept(route(boot, boot=boot, counter=9)) is not None
 
     assert watched.accept(route(999, boot=REMEMBERED_BOOTS * 3 - 1, counter=8)) is None
-    assert len(watched._counters["orders"]) == REMEMBERED_BOOTS
+    assert len(watched._order._counters["orders"]) == REMEMBERED_BOOTS

@@ -10,8 +10,8 @@ from google.protobuf.message import Message
 
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman_client import Revision, RouteChange, TopicRoute
-from pointsman_client.codec import to_topic_route
-from pointsman_client.route_table import RouteTable
+from pointsman_client.routes.codec import to_topic_route
+from pointsman_client.routes.route_table import RouteTable
 from tests.fakes import scripted_route_server as fake
 
 
@@ -103,13 +103,14 @@ def test_queues_are_made_once_as_long_as_the_route_stays_the_same() -> None:
     assert len(changed.publish_queues) == 1
 
 
-def test_a_route_not_found_any_more_stays_marked_stale_with_its_age_until_it_is_found_again() -> None:
+def test_a_disputed_route_stays_marked_stale_with_its_age_until_it_is_found_again() -> None:
     table = RouteTable(10)
     known = route()
     table.accept(known, now=5.0)
 
     change = table.mark_stale("orders")
     assert change is not None
+    assert change.new is not None
     assert (change.old, change.new.stale, change.new.queue_datas) == (known, True, known.queue_datas)
     assert (cached := table.find("orders")) is not None
     assert cached.confirmed_at == 5.0

@@ -5,8 +5,14 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from pointsman_client import NameServerFailedError, NameServersUnavailableError, TopicNotFoundError
-from pointsman_client.failover import SHORTEST_TRY_SECONDS, Failover, NameServerChoice
+from pointsman.wire.errors import ErrorDetails
+from pointsman_client import (
+    NameServerFailedError,
+    NameServersUnavailableError,
+    RequestRejectedError,
+    TopicNotFoundError,
+)
+from pointsman_client.routes.failover import SHORTEST_TRY_SECONDS, Failover, NameServerChoice
 from tests.fakes.manual_clock import ManualClock
 
 
@@ -103,3 +109,42 @@ def test_of_many_lookups_that_fail_together_only_the_first_moves_on() -> None:
     choice.move_on_from("a")
 
     assert choice.order() == ("b", "c", "a")
+
+
+def test_who_follows_the_choice_hears_of_each_move_and_of_none_that_is_none() -> None:
+    moves: list[str] = []
+    choice, alone = NameServerChoice("ab"), NameServerChoice("a")
+    choice.on_move(lambda: moves.append(choice.in_use))
+    alone.on_move(lambda: moves.append("?"))
+
+    choice.move_on_from("b")
+    choice.move_on_from("a")
+    alone.move_on_from("a")
+
+    assert moves == ["b"]
+
+
+async def test_servers_are_asked_until_their_answers_are_enough(clock: ManualClock) -> None:
+    script = Script(clock, {"a": "a", "c": "c", "d": "d"}, {"b": 0.0})
+    failed: list[str] = []
+    failover = Failover(NameServerChoice("abcd"), clock, on_failure=failed.append)
+
+    answers = await failover.ask_until(lambda said: len(said) == 2, script.attempt, timeout_seconds=4.0)
+
+    assert answers == ["a", "c"]
+    assert failed == ["b"]
+    assert [addr for addr, _ in script.shares] == ["a", "b", "c"]
+
+
+async def test_a_refusal_counts_as_silence_once_there_is_an_answer(clock: ManualClock) -> None:
+    async def attempt(addr: str, _seconds: float) -> str:
+        if addr == "b":
+            raise RequestRejectedError(addr, grpc.StatusCode.PERMISSION_DENIED, "no", ErrorDetails())
+        return addr
+
+    answers = await Failover(NameServerChoice("abc"), clock).ask_until(
+        lambda said: len(said) == 3, attempt, timeout_seconds=3.0
+    )
+    assert answers == ["a", "c"]
+    with pytest.raises(RequestRejectedError):
+        await Failover(NameServerChoice("ba"), clock).ask(attempt, timeout_seconds=3.0)

@@ -1,0 +1,294 @@
+"""The client's examples, each run by the command in its own docstring against real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import signal
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from pointsman_client.client import NameServerClient
+from pointsman_client.message import Message
+from pointsman_client.producer.producer import Producer
+from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from tests.fakes.real_name_server import real_name_server
+from tests.fakes.redis_broker import BrokerPlan, redis_broker
+from tests.fakes.redis_process import free_port
+
+pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(180)]
+
+EXAMPLES = Path(__file__).parents[2] / "client" / "examples"
+TOPICS = {"orders": 4, "invoices": 4}
+PATIENCE_SECONDS = 60.0
+POLL_SECONDS = 0.05
+INTERRUPTED = {0, 130, -signal.SIGINT}
+"""How a program may end after Ctrl-C."""
+
+
+class Example:
+    """A command of an example, as a process. Redirected output is not to be held back."""
+
+    def __init__(self, log: Path, process: asyncio.subprocess.Process) -> None:
+        self._log = log
+        self.process = process
+
+    def said(self) -> str:
+        return self._log.read_text(encoding="utf-8")
+
+    def lines(self) -> list[str]:
+        return self.said().splitlines()
+
+    async def says(self, condition: Callable[[list[str]], object]) -> None:
+        """Wait until what it printed is so."""
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + PATIENCE_SECONDS
+        while not condition(self.lines()):
+            assert self.process.returncode is None, f"it ended: {self.said()}"
+            assert loop.time() < ends_at, f"what was waited for did not come: {self.said()}"
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def ends(self) -> int:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await self.process.wait()
+
+    async def is_interrupted(self) -> None:
+        """Ctrl-C: it ends, and without a traceback."""
+        self.process.send_signal(signal.SIGINT)
+        assert await self.ends() in INTERRUPTED, self.said()
+        assert "Traceback" not in self.said()
+
+
+class Examples:
+    """Runs commands of docstrings; the addresses in them are exchanged for the real ones."""
+
+    def __init__(self, folder: Path, name_server: str) -> None:
+        self.name_server = name_server
+        self._folder = folder
+        self._exchanged = {"127.0.0.1:9876": name_server, "8000": str(free_port())}
+        self._running: list[Example] = []
+
+    def commands(self, example: str) -> list[str]:
+        """The indented lines of its docstring, without the remarks behind them."""
+        docstring = re.match(r'"""(.*?)"""', (EXAMPLES / example).read_text(encoding="utf-8"), re.DOTALL)
+        assert docstring is not None
+        lines = [line.partition("  # ")[0].strip() for line in docstring[1].splitlines() if line.startswith("    ")]
+        for documented, real in self._exchanged.items():
+            lines = [line.replace(documented, real) for line in lines]
+        return lines
+
+    async def start(self, command: str) -> Example:
+        words = shlex.split(command)
+        environment = {"PYTHONUNBUFFERED": "1", "POINTSMAN_NAMESRV": self.name_server}
+        while "=" in words[0]:
+            name, _, value = words.pop(0).partition("=")
+            environment[name] = value
+        log = self._folder / f"{len(self._running)}.log"
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                _program(words[0]),
+                *words[1:],
+                cwd=EXAMPLES,
+                env=os.environ | environment,
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+        self._running.append(Example(log, process))
+        return self._running[-1]
+
+    async def run(self, command: str) -> list[str]:
+        """Run to the end, which must be a good one; return what it printed."""
+        example = await self.start(command)
+        assert await example.ends() == 0, example.said()
+        return example.lines()
+
+    async def kill(self) -> None:
+        for example in self._running:
+            if example.process.returncode is None:
+                example.process.kill()
+                await example.process.wait()
+
+
+def _program(name: str) -> str:
+    """A program of this Python's environment before any other of its name."""
+    if name == "python":
+        return sys.executable
+    found = shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    assert found is not None, f"{name} is not installed"
+    return found
+
+
+@asynccontextmanager
+async def examples(folder: Path) -> AsyncIterator[Examples]:
+    """A name server and two brokers that hold the examples' topics."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(
+            real_name_server(folder / "namesrv", settings={"server.warm_up_seconds": 0})
+        )
+        for name in ("broker-a", "broker-b"):
+            await stack.enter_async_context(redis_broker(folder / name, BrokerPlan(name, TOPICS), [server.addr]))
+        async with NameServerClient([server.addr]) as client, asyncio.timeout(PATIENCE_SECONDS):
+            for topic in TOPICS:
+                async for change in client.route_changes(topic):
+                    if change.new is not None and len(change.new.broker_datas) == 2:
+                        break
+        found = Examples(folder, server.addr)
+        stack.push_async_callback(found.kill)
+        yield found
+
+
+async def send(name_server: str, *messages: tuple[str, str], seconds_between: float = 0.0) -> None:
+    """Send bodies with their tags to ``orders``."""
+    async with Producer([name_server], transport=RedisStreamsTransport) as producer:
+        for body, tags in messages:
+            await producer.send(Message("orders", body.encode(), tags=tags))
+            await asyncio.sleep(seconds_between)
+
+
+async def bodies_of(topic: str, name_server: str) -> Mapping[str, str]:
+    """What stands in a topic: body to tag."""
+    found: dict[str, str] = {}
+    async with NameServerClient([name_server]) as client:
+        transport = RedisStreamsTransport()
+        for queue in await client.subscribe_queues(topic):
+            broker = client.broker(queue.cluster, queue.broker_name)
+            assert broker is not None
+            assert broker.master is not None
+            pulled = await transport.pull(
+                broker.master.addr, queue, 0, max_messages=1_000, wait_seconds=0.0, timeout_seconds=5.0
+            )
+            found |= {message.body.decode(): message.tags for message in pulled.messages}
+        await transport.close()
+    return found
+
+
+async def test_produce_sends_ten_messages_over_both_brokers(tmp_path: Path) -> None:
+    async with examples(tmp_path) as fleet:
+        (command,) = fleet.commands("produce.py")
+
+        said = await fleet.run(command)
+
+        assert len(said) == 10
+        places = [re.fullmatch(r"SEND_OK: (broker-[ab]) queue [0-3]", line) for line in said]
+        assert all(places), said
+        assert {place[1] for place in places if place is not None} == {"broker-a", "broker-b"}
+        assert await bodies_of("orders", fleet.name_server) == {f"order {n}": "paid" for n in range(10)}
+
+
+async def test_produce_says_what_was_not_sent_and_why(tmp_path: Path) -> None:
+    async with examples(tmp_path) as fleet:
+        (command,) = fleet.commands("produce.py")
+
+        example = await fleet.start(command.replace("orders", "nothing-of-this-name"))
+
+        assert await example.ends() == 1
+        assert example.lines()[-1].endswith("TopicNotFoundError: topic nothing-of-this-name has no route")
+
+
+async def test_consume_gets_the_tags_that_it_wants_and_leaves_at_ctrl_c(tmp_path: Path) -> None:
+    async with examples(tmp_path) as fleet:
+        (command,) = fleet.commands("consume.py")
+        await send(fleet.name_server, ("one", "paid"), ("two", "created"), ("three", "refunded"), ("four", ""))
+
+        first = await fleet.start(command)
+        await first.says(lambda lines: len(lines) >= 2)
+        second = await fleet.start(command)
+        await first.is_interrupted()
+        await send(fleet.name_server, *((f"later {number}", "paid") for number in range(16)))
+
+        await second.says(lambda lines: len(lines) >= 16)
+        await second.is_interrupted()
+        said = [line.partition(": ")[2] for line in (*first.lines(), *second.lines())]
+        assert sorted(said) == sorted(["b'one'", "b'three'", *(f"b'later {number}'" for number in range(16))])
+
+
+async def test_ordered_by_key_prints_each_customers_steps_in_order_and_ends_by_itself(tmp_path: Path) -> None:
+    async with examples(tmp_path) as fleet:
+        (command,) = fleet.commands("ordered_by_key.py")
+
+        said = await fleet.run(command)
+
+        assert said == [f"{customer} created paid packed shipped" for customer in ("ann", "bob", "cleo")]
+
+
+async def test_pinned_tells_of_a_pin_that_came_and_went(tmp_path: Path) -> None:
+    async with examples(tmp_path) as fleet:
+        command, pin = fleet.commands("pinned.py")
+        consumer = await fleet.start(command)
+        await consumer.says(lambda lines: "pinned to nobody; this member holds 8 queues" in lines)
+        other = await fleet.start(command.replace("trial-host@1", "other-host@1"))
+        await consumer.says(lambda lines: "pinned to nobody; this member holds 4 queues" in lines)
+
+        await fleet.run(pin)
+        await consumer.says(lambda lines: lines[-1] == "pinned to trial-host@1; this member holds 8 queues")
+        await other.says(lambda lines: lines[-1] == "pinned to trial-host@1; this member holds 0 queues")
+        # What is sent before a group without offsets has begun a queue is not its own: some of these are after that.
+        numbered = [(f"pinned {number}", "") for number in range(40)]
+        await send(fleet.name_server, *numbered, seconds_between=POLL_SECONDS)
+        await consumer.says(lambda lines: "b'pinned 39'" in lines)
+        assert not any("b'pinned" in line for line in other.lines())
+        await fleet.run(pin.replace("pin billing --to trial-host --for 1h", "unpin billing"))
+        await consumer.says(lambda lines: lines[-1] == "pinned to nobody; this member holds 4 queues")
+
+        await consumer.is_interrupted()
+        await other.is_interrupted()
+
+
+async def test_watch_routes_prints_the_route_and_each_change(tmp_path: Path) -> None:
+    async with examples(tmp_path) as fleet:
+        (command,) = fleet.commands("watch_routes.py")
+        example = await fleet.start(command)
+        await example.says(lambda lines: len(lines) == 3)
+        assert re.fullmatch(r"c1/broker-a \{0: 127\.0\.0\.1:\d+ UP\}", example.lines()[0])
+        assert re.fullmatch(r"c1/broker-b \{0: 127\.0\.0\.1:\d+ UP\}", example.lines()[1])
+        assert example.lines()[2] == "--"
+
+        more = tmp_path / "broker-c"
+        async with redis_broker(more, BrokerPlan("broker-c", TOPICS), [fleet.name_server]):
+            await example.says(lambda lines: any(line.startswith("c1/broker-c {0: ") for line in lines[3:]))
+
+        await example.is_interrupted()
+
+
+async def test_the_fastapi_service_takes_an_order_by_http(tmp_path: Path) -> None:
+    async with examples(tmp_path) as fleet:
+        _, command, curl = fleet.commands("fastapi_service.py")
+        service = await fleet.start(command)
+        await service.says(lambda lines: any("Uvicorn running on" in line for line in lines))
+        program, _, method, url = shlex.split(curl)
+        assert program == "curl"
+
+        request = urllib.request.Request(url, method=method)  # the service is another process
+        status, answer = await asyncio.to_thread(_ask, request)
+
+        assert status == 202
+        assert re.fullmatch(r'\{"message_id":"[0-9a-f]{32}","queue":"broker-[ab]:[0-3]"\}', answer)
+        assert await bodies_of("orders", fleet.name_server) == {"4711 paid": "paid"}
+        await service.is_interrupted()
+        assert any("Application shutdown complete" in line for line in service.lines())
+
+
+def _ask(request: urllib.request.Request) -> tuple[int, str]:
+    with urllib.request.urlopen(request, timeout=30.0) as answer:
+        return answer.status, answer.read().decode()
+
+
+async def test_the_synchronous_worker_sends_an_invoice_for_each_order_and_ends_at_ctrl_c(tmp_path: Path) -> None:
+    async with examples(tmp_path) as fleet:
+        (command,) = fleet.commands("synchronous_worker.py")
+        await send(fleet.name_server, *((f"order {number}", "") for number in range(8)))
+
+        worker = await fleet.start(command)
+
+        await worker.says(lambda lines: len(lines) >= 8)
+        await worker.is_interrupted()
+        assert sorted(worker.lines()) == [f"order {number}" for number in range(8)]
+        assert sorted(await bodies_of("invoices", fleet.name_server)) == [f"invoice of order {n}" for n in range(8)]

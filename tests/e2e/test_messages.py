@@ -1,0 +1,137 @@
+"""Messages through real brokers: Redis with agents, a name server and consumers, each a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from pointsman_client.client import NameServerClient
+from pointsman_client.message import Message
+from pointsman_client.producer.producer import Producer
+from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from tests.fakes.consumer_processes import Consumed, consumer_processes
+from tests.fakes.real_name_server import RealNameServer, real_name_server
+from tests.fakes.redis_broker import BrokerPlan, RedisBroker, redis_broker
+
+pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
+
+PATIENCE_SECONDS = 90.0
+QUEUES = 4
+BATCH = 32
+"""Messages that a consumer pulls of a queue at once."""
+
+
+@asynccontextmanager
+async def fleet(folder: Path, *names: str) -> AsyncIterator[tuple[RealNameServer, Sequence[RedisBroker]]]:
+    """A name server, and a broker of each name with ``orders`` on it."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(
+            real_name_server(folder / "namesrv", settings={"server.warm_up_seconds": 0})
+        )
+        brokers = [
+            await stack.enter_async_context(redis_broker(folder / name, BrokerPlan(name), [server.addr]))
+            for name in names
+        ]
+        await routed(server, len(names))
+        yield server, brokers
+
+
+async def routed(server: RealNameServer, brokers: int) -> None:
+    """Wait until the route of ``orders`` has so many writable queues' brokers."""
+    async with NameServerClient([server.addr]) as client, asyncio.timeout(PATIENCE_SECONDS):
+        async for change in client.route_changes("orders"):
+            if change.new is not None and len(change.new.broker_datas) == brokers:
+                return
+
+
+async def produce(server: RealNameServer, numbers: Sequence[int], *, seconds_between: float) -> None:
+    """Send numbered messages, eight at a time; each is acknowledged."""
+    left = iter(numbers)
+    async with Producer([server.addr], transport=RedisStreamsTransport) as producer:
+
+        async def send() -> None:
+            for number in left:
+                await producer.send(Message("orders", str(number).encode()))
+                await asyncio.sleep(seconds_between)
+
+        await asyncio.gather(*(send() for _ in range(8)))
+
+
+def moved_queues(consumed: Sequence[Consumed]) -> int:
+    """How often a queue went to another consumer."""
+    by_queue = sorted(consumed, key=lambda each: (each.broker_name, each.queue_id, each.at))
+    moves = 0
+    for _, of_queue in groupby(by_queue, key=lambda each: (each.broker_name, each.queue_id)):
+        workers = [worker for worker, _ in groupby(each.worker for each in of_queue)]
+        moves += len(workers) - 1
+    return moves
+
+
+async def test_ten_thousand_messages_reach_the_group_while_members_join_leave_and_are_killed(tmp_path: Path) -> None:
+    async with (
+        fleet(tmp_path, "broker-a", "broker-b") as (server, _),
+        consumer_processes(tmp_path / "group", [server.addr]) as group,
+    ):
+        first = await group.join()
+        second = await group.join()
+        producing = asyncio.create_task(produce(server, range(10_000), seconds_between=0.01))
+        await group.have_consumed(2_000, seconds=PATIENCE_SECONDS)
+        third = await group.join()
+        await group.have_consumed(4_000, seconds=PATIENCE_SECONDS)
+        await first.leave()
+        await group.have_consumed(6_000, seconds=PATIENCE_SECONDS)
+        await group.join()
+        before_the_kill = sum(group.times_consumed().values())
+        duplicates_of_joins_and_leaves = before_the_kill - len(group.times_consumed())
+        moved = moved_queues(group.consumed())
+        await second.kill()
+        await producing
+        await group.have_consumed(10_000, seconds=PATIENCE_SECONDS)
+        await third.leave()
+
+        times = group.times_consumed()
+        assert sorted(map(int, times)) == list(range(10_000))
+        assert moved >= QUEUES
+        assert duplicates_of_joins_and_leaves <= BATCH * moved
+        # What the killed one had finished since its last commit, at most five seconds of its share, came again.
+        of_the_killed = [each for each in group.consumed() if each.worker == second.log.stem]
+        last_seconds = [each for each in of_the_killed if each.at > of_the_killed[-1].at - 6.0]
+        duplicates = sum(times.values()) - len(times)
+        assert duplicates <= duplicates_of_joins_and_leaves + len(last_seconds) + BATCH * 2 * QUEUES
+        print(f"moved {moved}, duplicates {duplicates_of_joins_and_leaves} before the kill, {duplicates} at the end")
+
+
+async def test_ordered_consumers_see_each_key_in_order_through_joins_and_leaves(tmp_path: Path) -> None:
+    async with (
+        fleet(tmp_path, "broker-a", "broker-b") as (server, _),
+        consumer_processes(tmp_path / "group", [server.addr], "--ordered") as group,
+        Producer([server.addr], transport=RedisStreamsTransport) as producer,
+    ):
+        keys = [f"customer-{number}" for number in range(20)]
+
+        async def produce_in_order(count: int) -> None:
+            for number in range(count):
+                for key in keys:
+                    await producer.send_by_key(Message("orders", f"{key}/{number}".encode(), keys=(key,)), key)
+                await asyncio.sleep(0.01)
+
+        first = await group.join()
+        await group.join()
+        producing = asyncio.create_task(produce_in_order(100))
+        await group.have_consumed(500, seconds=PATIENCE_SECONDS)
+        await group.join()
+        await group.have_consumed(1_000, seconds=PATIENCE_SECONDS)
+        await first.leave()
+        await producing
+        await group.have_consumed(2_000, seconds=PATIENCE_SECONDS)
+
+        consumed = group.consumed()
+        assert moved_queues(consumed) >= QUEUES
+        for key in keys:
+            of_key = [int(each.body.rpartition("/")[2]) for each in consumed if each.key == key]
+            assert of_key == list(range(100)), f"{key} out of order or twice"

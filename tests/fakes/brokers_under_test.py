@@ -1,0 +1,164 @@
+"""Brokers behind a transport, and what a test does to them: one face for real Redis servers and for those in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from pointsman.wire.offsets import entry_id, stream_key
+from pointsman_client.message import Message, OutgoingMessage
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.transports.memory import MemoryTransport
+from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.transports.transport import Transport
+from tests.fakes.redis_process import RedisProcess
+
+BORN_AT = datetime(2026, 1, 1, tzinfo=UTC)
+QUEUE = MessageQueue("orders", "c1", "a", 3)
+
+
+def outgoing(body: str, *, born_at: datetime = BORN_AT, topic: str = "orders", **more: Any) -> OutgoingMessage:
+    """A message on its way; its id is made of its body."""
+    return OutgoingMessage(Message(topic, body.encode()), f"id-{body}", born_at, **more)
+
+
+class BrokersUnderTest(Protocol):
+    """Brokers of one kind, with one transport to them."""
+
+    def open(self, **settings: Any) -> Transport:
+        """The transport; once a test."""
+        ...
+
+    async def add(self) -> str:
+        """Start another broker and return its address."""
+        ...
+
+    async def take_down(self, addr: str) -> None:
+        """Kill its process; what it holds stays on its disk."""
+        ...
+
+    async def hang(self, addr: str) -> None:
+        """Let it answer nothing."""
+        ...
+
+    async def bring_up(self, addr: str) -> None:
+        """Start it again, or let it go on."""
+        ...
+
+    async def lose_messages(self, addr: str) -> None:
+        """Let it forget everything."""
+        ...
+
+    async def replicate(self, master: str, slave: str) -> None:
+        """Make one a replica of the other; returns when it is in step."""
+        ...
+
+    async def promote(self, addr: str) -> None:
+        """Make a replica a master."""
+        ...
+
+    async def trim(self, addr: str, queue: MessageQueue, first: int) -> None:
+        """Remove the messages before ``first``."""
+        ...
+
+    async def close(self) -> None:
+        """End all."""
+        ...
+
+
+class MemoryBrokers:
+    """Implements :class:`BrokersUnderTest`."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self.transport = MemoryTransport()
+
+    def open(self, **settings: Any) -> Transport:
+        self.transport = MemoryTransport(**settings)
+        return self.transport
+
+    async def add(self) -> str:
+        return f"10.0.0.{next(self._numbers)}:6379"
+
+    async def take_down(self, addr: str) -> None:
+        self.transport.take_down(addr)
+
+    async def hang(self, addr: str) -> None:
+        self.transport.hang(addr)
+
+    async def bring_up(self, addr: str) -> None:
+        self.transport.bring_up(addr)
+
+    async def lose_messages(self, addr: str) -> None:
+        self.transport.lose_messages(addr)
+
+    async def replicate(self, master: str, slave: str) -> None:
+        self.transport.replicate(master, slave)
+
+    async def promote(self, addr: str) -> None:
+        self.transport.promote(addr)
+
+    async def trim(self, addr: str, queue: MessageQueue, first: int) -> None:
+        self.transport.trim(addr, queue, first)
+
+    async def close(self) -> None:
+        await self.transport.close()
+
+
+class RedisBrokers:
+    """Implements :class:`BrokersUnderTest`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._servers: dict[str, RedisProcess] = {}
+        self.transport = RedisStreamsTransport()
+
+    def open(self, **settings: Any) -> Transport:
+        self.transport = RedisStreamsTransport(**settings)
+        return self.transport
+
+    def server(self, addr: str) -> RedisProcess:
+        return self._servers[addr]
+
+    async def add(self, *options: str) -> str:
+        # Nodes of ten entries: what is trimmed "about" is then seen with few messages.
+        small = ("--stream-node-max-entries", "10", "--repl-ping-replica-period", "1")
+        server = RedisProcess(self._folder / str(len(self._servers)), options=(*small, *options))
+        await server.start()
+        self._servers[server.addr] = server
+        return server.addr
+
+    async def take_down(self, addr: str) -> None:
+        self._servers[addr].kill()
+
+    async def hang(self, addr: str) -> None:
+        self._servers[addr].pause()
+
+    async def bring_up(self, addr: str) -> None:
+        self._servers[addr].resume()
+        if not self._servers[addr].is_running:
+            await self._servers[addr].start()
+
+    async def lose_messages(self, addr: str) -> None:
+        await self._servers[addr].command("FLUSHALL")
+
+    async def replicate(self, master: str, slave: str) -> None:
+        await self._servers[slave].replica_of(self._servers[master])
+        async with asyncio.timeout(20):
+            while "master_link_status:up" not in await self._servers[slave].bulk("INFO", "replication"):  # noqa: ASYNC110  # another process
+                await asyncio.sleep(0.02)
+
+    async def promote(self, addr: str) -> None:
+        await self._servers[addr].replica_of(None)
+
+    async def trim(self, addr: str, queue: MessageQueue, first: int) -> None:
+        key = stream_key(queue.topic, queue.queue_id)
+        await self._servers[addr].command("XTRIM", key, "MINID", entry_id(first))
+
+    async def close(self) -> None:
+        await self.transport.close()
+        for server in self._servers.values():
+            server.kill()

@@ -1,0 +1,19 @@
+"""Wait in the event loop for what other tasks bring about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tests.fakes.manual_clock import ManualClock
+
+
+async def eventually(
+    condition: Callable[[], object], *, clock: ManualClock | None = None, step: float = 0.05, seconds: float = 10.0
+) -> None:
+    """Return when the condition holds; TimeoutError when it does not in time. Each look, ``clock`` goes on a step."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            if clock is not None:
+                await clock.advance(step)
+            await asyncio.sleep(0.005)

@@ -1,0 +1,146 @@
+"""Agents of brokers with the services that consumers use, on their own servers; and routes that name them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+
+from prometheus_client import CollectorRegistry
+
+from broker_agent.core.group_rules import GroupRules
+from broker_agent.core.offsets import Offsets
+from broker_agent.core.queue_locks import QueueLocks
+from broker_agent.core.topic_set import TopicSet
+from broker_agent.groups.servicer import ConsumerGroups
+from broker_agent.offsets.flusher import Flusher, OffsetMetrics
+from broker_agent.offsets.servicer import OffsetServicer
+from broker_agent.queue_locks.servicer import QueueLockServicer
+from broker_agent.rpc.server import AgentServer
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.route import BrokerData, BrokerReplica, BrokerState
+from tests.fakes.agent_services import topic_set
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.memory_store import MemoryStore
+from tests.fakes.table_of_ends import TableOfEnds
+
+CLUSTER = "c1"
+PATIENCE_SECONDS = 10.0
+STEP_SECONDS = 0.05
+
+
+class ConsumerAgent:
+    """The agent of one broker; its locks, offsets and members are new with each start, its store and address stay."""
+
+    def __init__(self, broker_name: str, *, clock: ManualClock, rules: GroupRules | None = None) -> None:
+        self.broker_name = broker_name
+        self.topics: TopicSet = topic_set(orders=2_000)
+        self.store = MemoryStore()
+        self.ends = TableOfEnds()
+        self.addr = ""
+        self._clock = clock
+        self._rules = rules or GroupRules(warm_up=0.0)
+        self._boots = 0
+        self._running: asyncio.Task[None] | None = None
+
+    async def start(self, *, is_loaded: bool = True) -> None:
+        """Serve, the first time on a free port, then on the same."""
+        self._boots += 1
+        self.groups = ConsumerGroups(self._rules, clock=self._clock, boot=self._boots, max_watchers=1_000)
+        self.locks, self.offsets = QueueLocks(), Offsets()
+        metrics = OffsetMetrics(CollectorRegistry())
+        self.flusher = Flusher(self.offsets, self.store, interval=1.0, clock=self._clock, metrics=metrics)
+        if is_loaded:
+            await self.flusher.refresh()
+        self.server = AgentServer(longest_silence=120.0)
+        self.addr = self.addr or f"127.0.0.1:{self.server.bind('127.0.0.1:0')}"
+        if self._boots > 1:
+            self.server.bind(self.addr)
+        topics = lambda: self.topics  # noqa: E731  # read at each call
+        await self.server.start(
+            [
+                self.groups.service(),
+                QueueLockServicer(self.locks, topics=topics, clock=self._clock).service(),
+                OffsetServicer(self.offsets, flusher=self.flusher, topics=topics, ends=self.ends).service(),
+            ]
+        )
+        self._running = asyncio.create_task(self.server.watch_over())
+
+    async def stop(self) -> None:
+        """As the agent stops; a second call does nothing."""
+        running, self._running = self._running, None
+        if running is not None:
+            await self.server.stop(1.0)
+            await running
+            self.groups.core.check_invariants()
+            self.locks.check_invariants()
+
+    async def restart(self) -> None:
+        """Stop, and start with what the store has."""
+        await self.stop()
+        await self.start()
+
+    def members(self, group: str = "g") -> list[str]:
+        """Client ids of who is in a group here."""
+        return [each.client_id for each in self.groups.core.members(group)]
+
+    def replica(self, broker_id: int = 0) -> BrokerReplica:
+        """The broker as a route names it."""
+        return BrokerReplica(broker_id, f"10.0.0.1:{10_000 + broker_id}", "", self.addr, BrokerState.UP)
+
+    def data(self) -> BrokerData:
+        """The broker alone as a replica group."""
+        return broker_data(self.broker_name, self.replica())
+
+
+def broker_data(broker_name: str, *replicas: BrokerReplica) -> BrokerData:
+    """A replica group of the cluster."""
+    return BrokerData(CLUSTER, broker_name, replicas, "", acting_master=False)
+
+
+class Routes:
+    """Implements ``RoutedBrokers`` of ``broker_agents.py``: every topic is on all of ``brokers``."""
+
+    def __init__(self, *brokers: BrokerData) -> None:
+        self.brokers = brokers
+
+    def broker(self, cluster: str, broker_name: str, /) -> BrokerData | None:
+        return next((b for b in self.brokers if (b.cluster, b.broker_name) == (cluster, broker_name)), None)
+
+    def brokers_of(self, topics: Iterable[str], /) -> tuple[BrokerData, ...]:
+        return self.brokers if topics else ()
+
+
+def queues_of(broker_name: str, *ids: int, topic: str = "orders") -> list[MessageQueue]:
+    """Queues of one broker."""
+    return [MessageQueue(topic, CLUSTER, broker_name, queue_id) for queue_id in ids]
+
+
+@asynccontextmanager
+async def consumer_agents(
+    *broker_names: str, clock: ManualClock, rules: GroupRules | None = None
+) -> AsyncIterator[list[ConsumerAgent]]:
+    """Serve an agent for each broker for the length of the block."""
+    agents = [ConsumerAgent(name, clock=clock, rules=rules) for name in broker_names]
+    try:
+        for agent in agents:
+            await agent.start()
+        yield agents
+    finally:
+        for agent in agents:
+            await agent.stop()
+
+
+async def until_true(ask: Callable[[], Awaitable[bool]]) -> None:
+    """Ask again until the answer is yes; fails after the deadline."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await ask():  # noqa: ASYNC110  # what it waits for is another peer's socket
+            await asyncio.sleep(0.05)
+
+
+async def flow(clock: ManualClock, seconds: float) -> None:
+    """Let so much time flow, slowly enough that what is sent meanwhile arrives."""
+    ends_at = clock.monotonic() + seconds
+    while clock.monotonic() < ends_at:
+        await clock.advance(min(1.0, ends_at - clock.monotonic()))
+        await asyncio.sleep(0.02)

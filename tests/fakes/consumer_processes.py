@@ -1,0 +1,121 @@
+"""Consumers as processes, and what they consumed, read from their logs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+START_SECONDS = 20.0
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, order=True)
+class Consumed:
+    """One message that a listener finished."""
+
+    at: float
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    key: str
+    body: str
+    worker: str
+
+
+class ConsumerProcess:
+    """One worker."""
+
+    def __init__(self, log: Path, process: asyncio.subprocess.Process) -> None:
+        self.log = log
+        self.process = process
+
+    def lines(self) -> list[str]:
+        """Whole lines only: the last one may be half written."""
+        text = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
+        return text[: text.rfind("\n") + 1].splitlines()
+
+    async def leave(self) -> None:
+        """SIGTERM, and wait until it closed politely."""
+        self.process.send_signal(signal.SIGTERM)
+        await self.process.wait()
+        assert self.lines()[-1] == "closed", self.log.with_suffix(".err").read_text()
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+
+
+class ConsumerProcesses:
+    """The workers of one group, with one folder of logs."""
+
+    def __init__(self, folder: Path, name_servers: Sequence[str], *options: str) -> None:
+        self._folder = folder
+        self._words = [word for addr in name_servers for word in ("--name-server", addr)] + list(options)
+        self.all: list[ConsumerProcess] = []
+
+    async def join(self) -> ConsumerProcess:
+        """Start one more; returns when it has joined."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        log = self._folder / f"worker-{len(self.all)}.log"
+        with log.with_suffix(".err").open("wb") as errors:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "tests.fakes.consumer_worker",
+                *self._words,
+                "--log",
+                str(log),
+                stderr=errors,
+                cwd=Path(__file__).parents[2],
+            )
+        worker = ConsumerProcess(log, process)
+        self.all.append(worker)
+        async with asyncio.timeout(START_SECONDS):
+            while "started" not in worker.lines():
+                assert process.returncode is None, log.with_suffix(".err").read_text()
+                await asyncio.sleep(POLL_SECONDS)
+        return worker
+
+    def consumed(self) -> list[Consumed]:
+        """Everything that was consumed so far, in the order of time."""
+        found = []
+        for worker in self.all:
+            for line in worker.lines():
+                words = line.split(" ")
+                if len(words) == 6:
+                    at, broker_name, queue_id, offset, key, body = words
+                    found.append(
+                        Consumed(float(at), broker_name, int(queue_id), int(offset), key, body, worker.log.stem)
+                    )
+        return sorted(found)
+
+    def times_consumed(self) -> Counter[str]:
+        """How often each body was consumed."""
+        return Counter(each.body for each in self.consumed())
+
+    async def have_consumed(self, count: int, *, seconds: float) -> None:
+        """Wait until so many different messages were consumed."""
+        async with asyncio.timeout(seconds):
+            while len(self.times_consumed()) < count:  # noqa: ASYNC110  # other processes write
+                await asyncio.sleep(POLL_SECONDS * 4)
+
+
+@asynccontextmanager
+async def consumer_processes(
+    folder: Path, name_servers: Sequence[str], *options: str
+) -> AsyncIterator[ConsumerProcesses]:
+    """Whoever is left at the end of the block is killed."""
+    workers = ConsumerProcesses(folder, name_servers, *options)
+    try:
+        yield workers
+    finally:
+        for worker in workers.all:
+            await worker.kill()

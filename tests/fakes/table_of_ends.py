@@ -1,0 +1,25 @@
+"""Ends of queues as a test sets them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from broker_agent.core.queue import QueueKey
+from broker_agent.core.queue_stats import QueueEnd
+from broker_agent.queue_stats.ends import QueueEndsError
+
+
+class TableOfEnds:
+    """Implements ``broker_agent.queue_stats.ends.QueueEnds``."""
+
+    def __init__(self) -> None:
+        self.table: dict[QueueKey, int] = {}
+        self.problem = ""
+
+    async def ends(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, QueueEnd]:
+        raise NotImplementedError
+
+    async def max_offsets(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, int]:
+        if self.problem:
+            raise QueueEndsError(self.problem)
+        return {queue: self.table[queue] for queue in queues if queue in self.table}

@@ -1,0 +1,469 @@
+"""A consumer's place in its group, at real agents."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pytest
+
+from broker_agent.core.group_rules import GroupRules, NoticeRules
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman_client.consumer.agents.member_stream import MemberState
+from pointsman_client.consumer.agents.membership import AgentMembership
+from pointsman_client.consumer.coordination import GroupMembership, Members
+from pointsman_client.rpc.agent_link import AgentLinks
+from tests.fakes.condition import eventually
+from tests.fakes.consumer_agents import (
+    ConsumerAgent,
+    Routes,
+    broker_data,
+    consumer_agents,
+    flow,
+)
+from tests.fakes.cut_proxy import cut_proxy
+from tests.fakes.group_agent import Consumer, pin, reads
+from tests.fakes.manual_clock import ManualClock
+
+C1, C2, C3 = "10.0.0.1@1", "10.0.0.2@1", "10.0.0.3@1"
+WARM_UP = GroupRules(warm_up=30.0)
+
+
+@dataclass
+class Member:
+    """A consumer's membership, and what it told its consumer."""
+
+    client_id: str
+    membership: AgentMembership
+    links: AgentLinks
+    routes: Routes
+    subscriptions: dict[str, str]
+    changes: list[Members | None] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+
+    def sees(self, *client_ids: str) -> bool:
+        members = self.membership.members
+        return members is not None and members.client_ids == client_ids
+
+    def stands(self, agent: ConsumerAgent) -> str:
+        agents = self.membership.describe()["agents"]
+        assert isinstance(agents, dict)
+        return str(agents[agent.addr]["state"])
+
+    @property
+    def watches(self) -> object:
+        return self.membership.describe()["watchedAgent"]
+
+
+Join = Callable[..., Awaitable[Member]]
+
+
+@pytest.fixture
+async def join(clock: ManualClock) -> AsyncIterator[Join]:
+    """Makes members; all have left at the end."""
+    made: list[Member] = []
+
+    async def one(
+        client_id: str,
+        routes: Routes,
+        *,
+        topics: Mapping[str, str] | None = None,
+        model: wire.MessageModel.ValueType = wire.MESSAGE_MODEL_CLUSTERING,
+    ) -> Member:
+        links, subscriptions = AgentLinks(), dict(topics or {"orders": "*"})
+        changes: list[Members | None] = []
+        broken: list[str] = []
+        membership = AgentMembership(
+            routes,
+            links,
+            group="g",
+            client_id=client_id,
+            consume_type=wire.CONSUME_TYPE_PUSH,
+            message_model=model,
+            subscriptions=lambda: subscriptions,
+            on_change=lambda: changes.append(membership.members),
+            clock=clock,
+            rng=random.Random(7),
+            on_agent_broken=broken.append,
+        )
+        as_agreed: GroupMembership = membership
+        await as_agreed.start()
+        made.append(Member(client_id, membership, links, routes, subscriptions, changes, broken))
+        return made[-1]
+
+    yield one
+    for member in made:
+        await member.membership.leave()
+        await member.links.close(timeout_seconds=1.0)
+
+
+def has_members(agent: ConsumerAgent, *client_ids: str) -> bool:
+    return agent.members() == list(client_ids)
+
+
+def routes_of(*agents: ConsumerAgent) -> Routes:
+    return Routes(*(agent.data() for agent in agents))
+
+
+async def test_members_of_one_group_learn_of_each_other_when_one_joins_and_when_one_leaves(
+    clock: ManualClock, join: Join
+) -> None:
+    async with consumer_agents("a", "b", clock=clock) as agents:
+        first = await join(C1, routes_of(*agents))
+        assert first.membership.members is None
+        await eventually(lambda: first.sees(C1), clock=clock)
+        second = await join(C2, routes_of(*agents))
+        await eventually(lambda: first.sees(C1, C2) and second.sees(C1, C2), clock=clock)
+        assert [agent.members() for agent in agents] == [[C1, C2], [C1, C2]]
+        await second.membership.leave()
+        assert [agent.members() for agent in agents] == [[C1], [C1]]
+        await eventually(lambda: first.sees(C1), clock=clock)
+
+
+async def test_a_member_joins_at_every_replica_and_listens_to_the_first(clock: ManualClock, join: Join) -> None:
+    async with consumer_agents("b", "a", "a", clock=clock) as (b, a_slave, a_master):
+        replicas = broker_data("a", a_slave.replica(1), a_master.replica(0))
+        member = await join(C1, Routes(b.data(), replicas))
+        await eventually(lambda: all(agent.members() == [C1] for agent in (b, a_slave, a_master)), clock=clock)
+        await eventually(lambda: member.watches == a_master.addr, clock=clock)
+        assert [agent.groups.watches.count for agent in (a_master, a_slave, b)] == [1, 0, 0]
+
+
+async def test_five_agents_restarted_one_after_the_other_change_nothing_for_the_group(
+    clock: ManualClock, join: Join
+) -> None:
+    async with consumer_agents("a", "b", "c", "d", "e", clock=clock, rules=WARM_UP) as agents:
+        members = [await join(client_id, routes_of(*agents)) for client_id in (C1, C2, C3)]
+        await eventually(lambda: all(agent.members() == [C1, C2, C3] for agent in agents), clock=clock)
+        await flow(clock, 35.0)
+        await eventually(lambda: all(each.sees(C1, C2, C3) for each in members), clock=clock)
+        for each in members:
+            each.changes.clear()
+        for agent in agents:
+            await agent.restart()
+            await eventually(partial(has_members, agent, C1, C2, C3), clock=clock)
+            # It is READY again 30 s after its start, and looked at each 20 s if it is the first.
+            await flow(clock, 31.0)
+            await eventually(lambda: all(each.watches == agents[0].addr for each in members), clock=clock)
+        assert [each.changes for each in members] == [[], [], []]
+        assert all(set(each.broken) == {agent.addr for agent in agents} for each in members)
+
+
+async def test_nothing_is_said_while_the_only_agent_warms_up(clock: ManualClock, join: Join) -> None:
+    async with consumer_agents("a", clock=clock, rules=WARM_UP) as agents:
+        member = await join(C1, routes_of(*agents))
+        await eventually(lambda: agents[0].members() == [C1] and member.watches == agents[0].addr, clock=clock)
+        await flow(clock, 20.0)
+        assert member.membership.members is None
+        assert member.changes == []
+        await eventually(lambda: member.sees(C1), clock=clock)
+
+
+async def test_the_last_list_stays_while_no_agent_is_there(clock: ManualClock, join: Join) -> None:
+    async with consumer_agents("a", "b", clock=clock) as agents:
+        member = await join(C1, routes_of(*agents))
+        await eventually(lambda: member.sees(C1), clock=clock)
+        for agent in agents:
+            await agent.stop()
+        await flow(clock, 35.0)
+        assert member.sees(C1)
+        assert len(member.changes) == 1
+        assert {member.stands(agent) for agent in agents} == {MemberState.UNREACHABLE}
+
+
+async def test_an_agent_that_drains_is_passed_over_and_listened_to_again_when_it_is_ready(
+    clock: ManualClock, join: Join
+) -> None:
+    async with consumer_agents("a", "b", clock=clock, rules=WARM_UP) as agents:
+        member = await join(C1, routes_of(*agents))
+        await flow(clock, 35.0)
+        await eventually(lambda: member.watches == agents[0].addr, clock=clock)
+        await agents[0].groups.drain()
+        await eventually(lambda: member.watches == agents[1].addr, clock=clock)
+        agents[0].groups.resume()
+        await flow(clock, 20.0)
+        assert member.watches == agents[1].addr
+        await flow(clock, 45.0)
+        assert member.watches == agents[0].addr
+        assert member.changes == [Members((C1,))]
+
+
+async def test_a_member_that_breaks_off_is_back_within_the_grace_of_its_agent(clock: ManualClock, join: Join) -> None:
+    async with consumer_agents("a", clock=clock) as agents:
+        first = await join(C1, routes_of(*agents))
+        second = await join(C2, routes_of(*agents))
+        await eventually(lambda: first.sees(C1, C2) and second.sees(C1, C2), clock=clock)
+        second.changes.clear()
+        await first.links.forget(agents[0].addr, timeout_seconds=1.0)
+        await eventually(lambda: first.broken, clock=clock)
+        await eventually(lambda: first.stands(agents[0]) == MemberState.MEMBER, clock=clock)
+        await flow(clock, 5.0)
+        assert agents[0].members() == [C1, C2]
+        assert second.changes == []
+
+
+async def test_a_list_from_before_this_client_was_heard_is_not_relied_on(clock: ManualClock, join: Join) -> None:
+    rules = GroupRules(warm_up=0.0, notices=NoticeRules(hold_down=5.0))
+    async with consumer_agents("a", clock=clock, rules=rules) as agents:
+        await join(C1, routes_of(*agents))
+        await eventually(lambda: agents[0].members() == [C1], clock=clock)
+        second = await join(C2, routes_of(*agents))
+        await eventually(lambda: agents[0].members() == [C1, C2] and second.watches == agents[0].addr, clock=clock)
+        await eventually(lambda: second.sees(C1, C2), clock=clock)
+        assert second.changes == [Members((C1, C2))]
+
+
+async def test_beats_keep_a_member_alive_and_a_shorter_expiry_makes_them_denser(clock: ManualClock, join: Join) -> None:
+    rules = GroupRules(warm_up=0.0, expiry=12.0, scan_interval=1.0)
+    async with consumer_agents("a", clock=clock, rules=rules) as agents:
+        await join(C1, routes_of(*agents))
+        await eventually(lambda: agents[0].members() == [C1], clock=clock)
+        before = sum(agents[0].groups.tallies.beats.values())
+        await flow(clock, 60.0)
+        assert agents[0].members() == [C1]
+        assert 20 <= sum(agents[0].groups.tallies.beats.values()) - before <= 26
+
+
+async def test_a_changed_subscription_is_told_at_once(clock: ManualClock, join: Join) -> None:
+    async with consumer_agents("a", clock=clock) as agents:
+        member = await join(C1, routes_of(*agents))
+        await eventually(lambda: member.sees(C1), clock=clock)
+        member.subscriptions["orders"] = "a || b"
+        member.membership.subscriptions_changed()
+        started = clock.monotonic()
+
+        def told() -> bool:
+            (facts,) = agents[0].groups.core.members("g")
+            return facts.subscription.subscriptions[0].expression == "a || b"
+
+        await eventually(told, clock=clock)
+        assert clock.monotonic() - started < 2.0
+
+
+async def test_members_that_subscribe_differently_are_warned_once(
+    clock: ManualClock, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with consumer_agents("a", "b", clock=clock) as agents:
+        first = await join(C1, routes_of(*agents))
+        await eventually(lambda: first.sees(C1), clock=clock)
+        second = await join(C2, routes_of(*agents), topics={"orders": "a"})
+        await eventually(lambda: second.membership.is_conflicting, clock=clock)
+        await flow(clock, 31.0)
+        assert first.membership.is_conflicting
+        warned = [r for r in caplog.records if "subscribe to different" in r.getMessage()]
+        assert len(warned) == 2
+        second.subscriptions["orders"] = "*"
+        second.membership.subscriptions_changed()
+        await eventually(lambda: not second.membership.is_conflicting, clock=clock)
+        await flow(clock, 31.0)
+        assert not first.membership.is_conflicting
+
+
+async def test_agents_come_and_go_with_the_routes(clock: ManualClock, join: Join) -> None:
+    async with consumer_agents("a", "b", "c", clock=clock) as (a, b, c):
+        member = await join(C1, routes_of(a, b))
+        await eventually(lambda: a.members() == b.members() == [C1], clock=clock)
+        member.routes.brokers = (b.data(), c.data())
+        await flow(clock, 31.0)
+        assert (a.members(), b.members(), c.members()) == ([], [C1], [C1])
+        member.routes.brokers = (a.data(), b.data(), c.data())
+        member.membership.routes_changed()
+        await eventually(lambda: a.members() == [C1], clock=clock)
+        assert member.changes == [Members((C1,))]
+
+
+async def test_a_link_outlives_its_agents_place_in_the_routes_by_what_is_let_go_of_there(
+    clock: ManualClock, join: Join
+) -> None:
+    async with consumer_agents("a", "b", clock=clock) as (a, b):
+        member = await join(C1, routes_of(a, b))
+        await eventually(lambda: a.members() == b.members() == [C1], clock=clock)
+        link = member.links.to(a.addr)
+        member.routes.brokers = (b.data(),)
+        member.membership.routes_changed()
+        await eventually(lambda: a.members() == [], clock=clock)
+        assert member.links.to(a.addr) is link
+        await flow(clock, 61.0)
+        assert member.links.to(a.addr) is not link
+
+
+async def test_agents_of_routes_that_come_in_after_the_start_are_joined_at_once(clock: ManualClock, join: Join) -> None:
+    async with consumer_agents("a", "b", clock=clock) as (a, b):
+        member = await join(C1, Routes())
+        await flow(clock, 30.0)
+        member.routes.brokers = (b.data(),)
+        await flow(clock, 1.0)
+        await eventually(lambda: b.members() == [C1] and member.sees(C1), clock=clock)
+    async with consumer_agents("a", "b", clock=clock) as (a, b):
+        member = await join(C2, routes_of(b))
+        await flow(clock, 1.0)
+        member.routes.brokers = (a.data(), b.data())
+        await flow(clock, 1.0)
+        await eventually(lambda: a.members() == [C2], clock=clock)
+        member.membership.routes_changed()
+        await eventually(lambda: member.watches == a.addr, clock=clock)
+
+
+async def test_an_agent_that_is_new_to_the_routes_is_not_relied_on_before_all_members_know_it(
+    clock: ManualClock, join: Join
+) -> None:
+    async with consumer_agents("a", "b", clock=clock) as (a, b):
+        early = await join(C1, routes_of(b))
+        late = await join(C2, routes_of(b))
+        await flow(clock, 11.0)
+        await eventually(lambda: early.sees(C1, C2) and late.sees(C1, C2), clock=clock)
+        early.changes.clear()
+        early.routes.brokers = (a.data(), b.data())
+        early.membership.routes_changed()
+        await flow(clock, 30.0)
+        assert a.members() == [C1]
+        late.routes.brokers = (a.data(), b.data())
+        late.membership.routes_changed()
+        await flow(clock, 90.0)
+        assert early.watches == late.watches == a.addr
+        assert early.changes == []
+
+
+async def test_a_client_id_that_another_process_uses_is_given_up_and_said_once(
+    clock: ManualClock, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with consumer_agents("a", "b", clock=clock) as agents:
+        member = await join(C1, routes_of(*agents))
+        await eventually(lambda: member.sees(C1), clock=clock)
+        others = [Consumer(agent.addr, C1, reads("g")) for agent in agents]
+        for other in others:
+            await other.beat()
+        await eventually(lambda: all(member.stands(agent) == MemberState.TAKEN_OVER for agent in agents), clock=clock)
+        assert member.membership.is_taken_over
+        assert member.membership.members == Members(())
+        await flow(clock, 65.0)
+        assert [r.levelno for r in caplog.records if "another process" in r.getMessage()] == [logging.ERROR]
+        assert member.membership.describe()["takenOver"] is True
+        for other in others:
+            assert (await other.beat()).status == wire.MEMBERSHIP_STATUS_OK
+            await other.crash()
+        await flow(clock, 40.0)
+        await eventually(lambda: member.sees(C1), clock=clock)
+        assert not member.membership.is_taken_over
+
+
+async def test_who_was_taken_over_leaves_the_other_process_in_its_place(clock: ManualClock, join: Join) -> None:
+    async with consumer_agents("a", clock=clock) as agents:
+        member = await join(C1, routes_of(*agents))
+        await eventually(lambda: member.sees(C1), clock=clock)
+        other = Consumer(agents[0].addr, C1, reads("g"))
+        await other.beat()
+        await eventually(lambda: member.membership.is_taken_over, clock=clock)
+        await member.membership.leave()
+        await flow(clock, 5.0)
+        assert agents[0].members() == [C1]
+        await other.crash()
+
+
+async def test_an_agent_that_answers_no_beat_is_noticed_though_its_connection_stands(
+    clock: ManualClock, join: Join
+) -> None:
+    async with consumer_agents("a", clock=clock) as (a,), cut_proxy(a.addr) as proxy:
+        routed = replace(a.replica(), agent_addr=proxy.addr)
+        member = await join(C1, Routes(broker_data("a", routed)))
+        await eventually(lambda: member.sees(C1), clock=clock)
+        proxy.cut()
+        await flow(clock, 65.0)
+        assert member.broken[:1] == [proxy.addr]
+        agents = member.membership.describe()["agents"]
+        assert isinstance(agents, dict)
+        assert "a beat was not answered" in agents[proxy.addr]["error"]
+
+
+async def test_a_pin_is_part_of_the_list(clock: ManualClock, join: Join) -> None:
+    async with consumer_agents("a", clock=clock) as agents:
+        member = await join(C1, routes_of(*agents))
+        operator = Consumer(agents[0].addr, C2, reads("g"))
+        await operator.beat()
+        await eventually(lambda: member.sees(C1, C2), clock=clock)
+        await operator.stub.PinGroup(pin("g", ["10.0.0.2"], seconds=60))
+        await eventually(lambda: member.membership.members == Members((C1, C2), pinned=(C2,)), clock=clock)
+        await flow(clock, 60.0)
+        await eventually(lambda: member.membership.members == Members((C1, C2)), clock=clock)
+        await operator.crash()
+
+
+async def test_a_broadcasting_group_is_joined_and_not_watched(clock: ManualClock, join: Join) -> None:
+    async with consumer_agents("a", clock=clock) as agents:
+        member = await join(C1, routes_of(*agents), model=wire.MESSAGE_MODEL_BROADCASTING)
+        await eventually(lambda: agents[0].members() == [C1], clock=clock)
+        await flow(clock, 31.0)
+        assert agents[0].groups.watches.count == 0
+        assert member.membership.members is None
+
+
+async def test_an_agent_that_refuses_is_told_apart_and_asked_again_seldom(
+    clock: ManualClock, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with consumer_agents("a", clock=clock) as agents:
+        member = await join("no-address", routes_of(*agents))
+        await eventually(lambda: member.stands(agents[0]) == MemberState.REFUSED, clock=clock)
+        calls = agents[0].server.calls._counts
+        await flow(clock, 60.0)
+        refused = sum(
+            n for (method, code), n in calls.items() if (method, code) == ("KeepMembership", "INVALID_ARGUMENT")
+        )
+        assert 1 <= refused <= 3
+        said = [r for r in caplog.records if "refused" in r.getMessage() and r.levelno == logging.WARNING]
+        assert said
+        assert "client_id must be address@instance" in said[0].getMessage()
+
+
+async def test_an_agent_that_hangs_is_passed_over(clock: ManualClock, join: Join) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with consumer_agents("b", clock=clock) as (b,):
+            hanging = ConsumerAgent("a", clock=clock)
+            hanging.addr = f"127.0.0.1:{silent.getsockname()[1]}"
+            member = await join(C1, routes_of(hanging, b))
+            await eventually(lambda: member.sees(C1), clock=clock)
+            assert member.watches == b.addr
+
+
+async def test_what_ends_a_task_in_the_background_is_said_and_it_goes_on(
+    clock: ManualClock, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with consumer_agents("a", clock=clock) as (a,):
+        member = await join(C1, routes_of(a))
+        await eventually(lambda: member.sees(C1), clock=clock)
+        right = member.subscriptions.pop("orders")
+        member.subscriptions["orders"] = 7  # type: ignore[assignment]  # a fault of ours
+        member.membership.subscriptions_changed()
+        await eventually(lambda: "pointsman-beat-g" in caplog.text and "died" in caplog.text, clock=clock)
+        member.subscriptions["orders"] = right
+        await eventually(lambda: member.stands(a) == MemberState.MEMBER, clock=clock)
+
+
+async def test_a_leave_ends_in_two_seconds_though_an_agent_does_not_answer(clock: ManualClock, join: Join) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with consumer_agents("a", "b", clock=clock) as (a, b):
+            hanging = ConsumerAgent("c", clock=clock)
+            hanging.addr = f"127.0.0.1:{silent.getsockname()[1]}"
+            member = await join(C1, routes_of(a, b, hanging))
+            await eventually(lambda: a.members() == b.members() == [C1], clock=clock)
+            async with asyncio.timeout(2.5):
+                await member.membership.leave()
+            assert a.members() == b.members() == []
+
+
+async def test_a_membership_that_has_left_says_nothing_more(clock: ManualClock, join: Join) -> None:
+    async with consumer_agents("a", clock=clock) as agents:
+        member = await join(C1, routes_of(*agents))
+        await eventually(lambda: member.sees(C1), clock=clock)
+        await member.membership.leave()
+        member.membership.subscriptions_changed()
+        member.membership.routes_changed()
+        await member.membership.start()
+        await flow(clock, 31.0)
+        assert agents[0].members() == []
+        assert len(member.changes) == 1
+        assert agents[0].groups.watches.count == 0

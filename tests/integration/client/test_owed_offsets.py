@@ -1,0 +1,84 @@
+"""Offsets of queues that were let go of while their broker's agent was away."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import grpc
+
+from pointsman.wire.errors import ErrorDetails
+from pointsman_client.consumer.agents.owed_offsets import OwedOffsets
+from pointsman_client.consumer.coordination import LoadedOffsets
+from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError
+from pointsman_client.message_queue import MessageQueue
+
+Q0, Q1 = (MessageQueue("orders", "c1", "a", number) for number in range(2))
+AWAY = AgentFailedError("a:1", grpc.StatusCode.UNAVAILABLE, "refused")
+REFUSED = RequestRejectedError("a:1", grpc.StatusCode.OUT_OF_RANGE, "beyond the end", ErrorDetails())
+
+
+class Agent:
+    """A store as an agent is one: never backwards unless reset."""
+
+    def __init__(self) -> None:
+        self.error: PointsmanError | None = None
+        self.offsets: dict[MessageQueue, int] = {}
+
+    async def load(self, queues: Collection[MessageQueue]) -> LoadedOffsets:
+        if self.error is not None:
+            return LoadedOffsets({}, dict.fromkeys(queues, self.error))
+        return LoadedOffsets({queue: self.offsets[queue] for queue in queues if queue in self.offsets}, {})
+
+    async def commit(
+        self, offsets: Mapping[MessageQueue, int], *, reset: bool = False
+    ) -> Mapping[MessageQueue, PointsmanError]:
+        if self.error is not None:
+            return dict.fromkeys(offsets, self.error)
+        for queue, offset in offsets.items():
+            self.offsets[queue] = offset if reset else max(offset, self.offsets.get(queue, 0))
+        return {}
+
+
+async def test_what_could_not_be_committed_is_committed_before_the_queue_is_begun_again() -> None:
+    agent = Agent()
+    store = OwedOffsets(agent)
+    await store.commit({Q0: 5})
+    agent.error = AWAY
+    assert await store.commit({Q0: 9}) == {Q0: AWAY}
+    assert (await store.load([Q0])).unknown == {Q0: AWAY}
+    agent.error = None
+    assert (await store.load([Q0, Q1])).offsets == {Q0: 9}
+    assert store.owed == {}
+
+
+async def test_what_is_owed_goes_with_the_next_commit_and_never_takes_back_what_another_member_read() -> None:
+    agent = Agent()
+    store = OwedOffsets(agent)
+    agent.error = AWAY
+    await store.commit({Q0: 9})
+    agent.error = None
+    agent.offsets[Q0] = 12
+    assert await store.commit({Q1: 1}) == {}
+    assert agent.offsets == {Q0: 12, Q1: 1}
+    assert store.owed == {}
+
+
+async def test_a_failure_of_what_is_owed_is_no_failure_of_another_commit() -> None:
+    agent = Agent()
+    store = OwedOffsets(agent)
+    agent.error = AWAY
+    await store.commit({Q0: 9})
+    assert await store.commit({Q1: 1}) == {Q1: AWAY}
+    assert store.owed == {Q0: 9, Q1: 1}
+
+
+async def test_an_offset_that_is_refused_or_reset_is_owed_no_more() -> None:
+    agent = Agent()
+    store = OwedOffsets(agent)
+    agent.error = AWAY
+    await store.commit({Q0: 9, Q1: 9})
+    await store.commit({Q1: 2}, reset=True)
+    assert store.owed == {Q0: 9}
+    agent.error = REFUSED
+    await store.load([Q0])
+    assert store.owed == {}

@@ -1,0 +1,211 @@
+"""What a producer stands on: parts that it owns or shares, its bounded questions for routes, and a fork."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+
+from pointsman_client.background import finish_tasks
+from pointsman_client.client import NameServerClient
+from pointsman_client.errors import (
+    ClientClosedError,
+    ClientNotStartedError,
+    InvalidOptionError,
+    NameServersUnavailableError,
+    WrongEventLoopError,
+)
+from pointsman_client.message import Message
+from pointsman_client.ownership import OwnedParts
+from pointsman_client.producer.producer import Producer
+from pointsman_client.producer.route_refresher import MOST_AT_ONCE, RouteRefresher
+from tests.fakes.condition import eventually
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.scripted_route_server import ScriptedRouteServer, broker_data, scripted_route_server, topic_route
+from tests.fakes.scripted_transport import ScriptedTransport
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedRouteServer]:
+    async with scripted_route_server() as server:
+        server.routes["orders"] = topic_route(groups=[broker_data("a", {0: "10.0.0.1:1"}, cluster="c1")])
+        yield server
+
+
+def our_tasks() -> list[asyncio.Task[object]]:
+    return [task for task in asyncio.all_tasks() if task.get_name().startswith("pointsman-")]
+
+
+async def test_parts_that_were_made_are_closed_and_the_transport_hears_of_gone_brokers(
+    server: ScriptedRouteServer,
+) -> None:
+    parts = OwnedParts([server.addr], ScriptedTransport)
+    await parts.start()
+    transport = parts.transport
+    assert isinstance(transport, ScriptedTransport)
+    await parts.client.topic_route("orders")
+    server.routes["orders"] = topic_route(groups=[broker_data("b", {0: "10.0.0.2:1"}, cluster="c1")])
+    await parts.client.refresh("orders")
+    await eventually(lambda: transport.forgotten == ["10.0.0.1:1"])
+
+    await parts.close(timeout_seconds=2.0)
+    await parts.close(timeout_seconds=2.0)
+
+    assert transport.closed == 1
+    with pytest.raises(ClientClosedError):
+        parts.check_usable()
+    with pytest.raises(ClientClosedError):
+        await parts.client.topic_route("orders")
+
+
+async def test_parts_that_are_shared_stay_open(server: ScriptedRouteServer) -> None:
+    transport = ScriptedTransport()
+    async with NameServerClient([server.addr]) as client:
+        parts = OwnedParts(client, transport)
+        await parts.start()
+        await parts.close(timeout_seconds=2.0)
+        assert (await client.topic_route("orders")).topic == "orders"
+    assert transport.closed == 0
+
+
+async def test_nothing_is_made_before_the_start() -> None:
+    parts = OwnedParts(["ns:9876"], ScriptedTransport)
+
+    with pytest.raises(ClientNotStartedError):
+        parts.check_usable()
+    with pytest.raises(ClientNotStartedError):
+        _ = parts.transport
+    await parts.close(timeout_seconds=1.0)
+
+
+def test_what_is_no_transport_is_refused() -> None:
+    with pytest.raises(InvalidOptionError, match="transport"):
+        OwnedParts(["ns:9876"], None)  # type: ignore[arg-type]
+
+
+async def test_a_transport_that_does_not_close_holds_nobody_up(server: ScriptedRouteServer) -> None:
+    class Stuck(ScriptedTransport):
+        async def close(self) -> None:
+            await asyncio.Event().wait()
+
+    parts = OwnedParts([server.addr], Stuck)
+    await parts.start()
+    began_at = time.monotonic()
+    await parts.close(timeout_seconds=0.2)
+
+    assert time.monotonic() - began_at < 1.5
+
+
+async def test_another_event_loop_is_refused(server: ScriptedRouteServer) -> None:
+    parts = OwnedParts([server.addr], ScriptedTransport)
+    await parts.start()
+
+    async def use() -> None:
+        parts.check_usable()
+
+    def in_another_loop() -> None:
+        asyncio.run(use())
+
+    with pytest.raises(WrongEventLoopError):
+        await asyncio.to_thread(in_another_loop)
+    await parts.close(timeout_seconds=1.0)
+
+
+async def test_a_forked_process_is_told_to_make_its_own(
+    server: ScriptedRouteServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = OwnedParts([server.addr], ScriptedTransport)
+    await parts.start()
+    pid = os.getpid()
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: pid + 1)
+        with pytest.raises(Exception, match="the process was forked"):
+            parts.check_usable()
+    await parts.close(timeout_seconds=1.0)
+
+
+async def test_a_task_that_does_not_end_is_left_after_its_time(caplog: pytest.LogCaptureFixture) -> None:
+    let_go = asyncio.Event()
+
+    async def stubborn() -> None:
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+
+    task = asyncio.create_task(stubborn(), name="stubborn")
+    await asyncio.sleep(0)
+    await finish_tasks([task], timeout_seconds=0.01)
+    assert "stubborn does not end" in caplog.text
+    let_go.set()
+    await task
+
+
+async def test_lookups_after_failures_are_one_a_topic_and_bounded() -> None:
+    clock, asked, open_gate = ManualClock(), list[str](), asyncio.Event()
+
+    async def refresh(topic: str) -> None:
+        asked.append(topic)
+        await open_gate.wait()
+        raise NameServersUnavailableError(())
+
+    refresher = RouteRefresher(refresh, clock=clock)
+    for _ in range(2):
+        for number in range(MOST_AT_ONCE):
+            refresher.ask_for(f"topic-{number}")
+    refresher.ask_for("one-too-many")
+    await clock.advance(0.0)
+    assert len(asked) == MOST_AT_ONCE
+    assert refresher.left_out == 1
+
+    open_gate.set()
+    await clock.advance(0.0)
+    refresher.ask_for("topic-0")
+    refresher.ask_for("new")
+    await clock.advance(0.9)
+    assert asked[MOST_AT_ONCE:] == ["new"]
+    await clock.advance(0.1)
+    assert asked[MOST_AT_ONCE:] == ["new", "topic-0"]
+    await refresher.close(timeout_seconds=1.0)
+
+
+async def test_a_maker_that_makes_no_transport_is_said_before_anything_is_started(server: ScriptedRouteServer) -> None:
+    for made in (None, 5):
+        producer = Producer([server.addr], transport=cast("Any", lambda made=made: made))
+        with pytest.raises(InvalidOptionError, match=f"^transport = {made} was made"):
+            await producer.start()
+        assert not our_tasks()
+        await producer.close()
+
+
+async def test_a_close_that_was_cancelled_goes_on_and_another_one_waits_for_its_end(
+    server: ScriptedRouteServer,
+) -> None:
+    transport = ScriptedTransport()
+    producer = await Producer([server.addr], transport=lambda: transport, close_timeout_seconds=1.0).start()
+    transport.hang("10.0.0.1:1")
+    sending = asyncio.create_task(producer.send(Message("orders", b"1")))
+    await transport.called(1)
+
+    closing = asyncio.create_task(producer.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await producer.close()
+
+    assert transport.closed
+    sending.cancel()
+    await asyncio.wait([sending])
+    await eventually(lambda: not our_tasks())
+
+
+async def test_a_thread_without_an_event_loop_is_told_where_to_look(server: ScriptedRouteServer) -> None:
+    async with NameServerClient([server.addr]) as client:
+        with pytest.raises(WrongEventLoopError, match=r"pointsman_client\.sync"):
+            await asyncio.to_thread(client.route_changes, "orders")

@@ -1,0 +1,66 @@
+"""A producer by a real name server: brokers go and come back, and the watch says so."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import grpc.aio
+
+from pointsman.v1 import registration_service_pb2
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman_client.message import Message
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.producer.outbox import Outbox
+from pointsman_client.producer.producer import Producer
+from pointsman_client.producer.unavailable import Park
+from tests.fakes import wire
+from tests.fakes.condition import eventually
+from tests.fakes.name_server import running_name_server
+from tests.fakes.producing import A, B
+from tests.fakes.scripted_transport import ScriptedTransport
+
+HELLO = Message("orders", b"hello")
+A0 = MessageQueue("orders", "c1", "a", 0)
+
+
+async def test_a_broker_that_leaves_the_routes_gets_nothing_and_what_was_parked_when_it_is_back(tmp_path: Path) -> None:
+    a, b = wire.identity("a", addr=A), wire.identity("b", addr=B)
+    transport = ScriptedTransport()
+    async with (
+        running_name_server() as server,
+        grpc.aio.insecure_channel(server.addr) as channel,
+        Producer(
+            [server.addr],
+            transport=transport,
+            on_unavailable=Park(Outbox(tmp_path / "outbox")),
+            rng=random.Random(3),
+        ) as producer,
+    ):
+        stub = RegistrationServiceStub(channel)
+        generations = {
+            who.broker_name: (await stub.RegisterBroker(wire.registration(wire.topic("orders"), who=who))).generation
+            for who in (a, b)
+        }
+        for _ in range(8):
+            await producer.send(HELLO)
+        assert {call.addr for call in transport.calls} == {A, B}
+
+        await stub.UnregisterBroker(
+            registration_service_pb2.UnregisterBrokerRequest(
+                identity=a,
+                generation=generations["a"],
+                reason=registration_service_pb2.UNREGISTER_REASON_SHUTDOWN,
+            )
+        )
+        await eventually(lambda: producer.client.broker("c1", "a") is None)
+        transport.calls.clear()
+        for _ in range(8):
+            await producer.send(HELLO)
+        assert {call.addr for call in transport.calls} == {B}
+        assert (await producer.send_to(A0, HELLO)).is_parked
+        before = len(transport.written[A0])
+
+        await stub.RegisterBroker(wire.registration(wire.topic("orders"), who=a, version=(0, 0, 2)))
+        await eventually(lambda: not producer.parked)
+        assert len(transport.written[A0]) == before + 1

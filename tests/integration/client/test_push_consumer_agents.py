@@ -1,0 +1,84 @@
+"""Consumers that coordinate by real agents over real gRPC; messages in memory, and a clock that moves by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from broker_agent.core.queue import QueueKey
+from pointsman_client.consumer.agents.agent_coordination import agent_coordination
+from pointsman_client.consumer.push_consumer import PushConsumer
+from pointsman_client.route import TopicRoute
+from tests.fakes.condition import eventually
+from tests.fakes.consumer_agents import ConsumerAgent, consumer_agents, flow
+from tests.fakes.consumer_setup import consumer_setup, numbers
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.memory_group import queue_of, route_of
+from tests.fakes.seen import Seen
+
+Q0, Q1 = queue_of(0), queue_of(1)
+
+
+def route_with(agent: ConsumerAgent) -> TopicRoute:
+    """``orders`` on broker a, with the agent's address."""
+    route = route_of("orders", {"a": 2})
+    data = route.broker_datas[0]
+    replicas = tuple(replace(replica, agent_addr=agent.addr) for replica in data.replicas)
+    return replace(route, broker_datas=(replace(data, replicas=replicas),))
+
+
+def held(*consumers: PushConsumer) -> list[list[int]]:
+    """Queues of orders that each consumer holds and reads."""
+    return [
+        [each["queueId"] for each in consumer.describe()["queues"] if each["topic"] == "orders" and "position" in each]
+        for consumer in consumers
+    ]
+
+
+async def test_members_share_the_queues_by_the_word_of_the_agent_and_a_leave_is_seen_at_once(
+    clock: ManualClock,
+) -> None:
+    async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
+        setup.routes.set(route_with(agent))
+        agent.ends.table |= {QueueKey("orders", 0): 100, QueueKey("orders", 1): 100}
+        await setup.brokers.put(Q0, numbers(20))
+        seen_x, seen_y = Seen(), Seen()
+        x = await setup.join("x", seen_x, make_coordination=agent_coordination)
+        await eventually(lambda: held(x) == [[0, 1]] and len(seen_x.bodies) == 20, clock=clock)
+        y = await setup.join("y", seen_y, make_coordination=agent_coordination)
+        await eventually(lambda: held(x, y) == [[0], [1]], clock=clock)
+        await setup.brokers.put(Q1, numbers(20))
+        await eventually(lambda: len(seen_y.bodies) == 20, clock=clock)
+        began = clock.monotonic()
+        await y.close()
+        await eventually(lambda: held(x) == [[0, 1]], clock=clock)
+        assert clock.monotonic() - began < 5
+        # Nothing was consumed twice: the new owner went on where the old one had committed.
+        await flow(clock, 3)
+        assert len(seen_x.bodies) == 20
+
+
+async def test_an_ordered_consumer_holds_the_locks_at_the_agent(clock: ManualClock) -> None:
+    async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
+        setup.routes.set(route_with(agent))
+        agent.ends.table |= {QueueKey("orders", 0): 100, QueueKey("orders", 1): 100}
+        await setup.brokers.put(Q0, numbers(5))
+        seen = Seen()
+        x = await setup.join("x", seen, ordered=True, make_coordination=agent_coordination)
+        await eventually(lambda: seen.bodies == numbers(5), clock=clock)
+        await flow(clock, 90)
+        await setup.brokers.put(Q0, ["last"])
+        await eventually(lambda: seen.bodies == [*numbers(5), "last"], clock=clock)
+        assert [each["locked"] for each in x.describe()["queues"]] == [True, True]
+
+
+async def test_the_locks_are_taken_again_as_soon_as_an_agent_is_back_that_lost_its_memory(clock: ManualClock) -> None:
+    async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
+        setup.routes.set(route_with(agent))
+        agent.ends.table |= {QueueKey("orders", 0): 100, QueueKey("orders", 1): 100}
+        x = await setup.join("x", Seen(), ordered=True, make_coordination=agent_coordination)
+        await eventually(lambda: held(x) == [[0, 1]], clock=clock)
+        await agent.restart()
+        await eventually(lambda: agent.members("billing") == ["x@1"], clock=clock)
+        began = clock.monotonic()
+        await eventually(lambda: len(agent.locks.page(now=clock.monotonic(), limit=10)) == 2, clock=clock)
+        assert clock.monotonic() - began < 1

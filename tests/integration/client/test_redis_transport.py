@@ -1,0 +1,352 @@
+"""What the Redis transport does beyond the contract of all: refusals, entries of others, connections, age."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pointsman_client.errors import (
+    BrokerError,
+    BrokerRefusedError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    ResponseCode,
+)
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.transports.transport import SendStatus, Transport
+from tests.fakes.brokers_under_test import BORN_AT, QUEUE, RedisBrokers, outgoing
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.redis_process import free_port
+from tests.fakes.scripted_redis import scripted_redis
+from tests.fakes.silent_proxy import silent_proxy
+
+pytestmark = pytest.mark.redis
+
+KEY = "orders:queue:3"
+
+
+@pytest.fixture
+async def brokers(tmp_path: Path) -> AsyncIterator[RedisBrokers]:
+    found = RedisBrokers(tmp_path)
+    yield found
+    await found.close()
+
+
+async def send(transport: Transport, addr: str, *bodies: str, timeout_seconds: float = 5.0) -> Any:
+    return await transport.send(addr, QUEUE, [outgoing(body) for body in bodies], timeout_seconds=timeout_seconds)
+
+
+async def pull(
+    transport: Transport, addr: str, offset: int, *, wait_seconds: float = 0.0, timeout_seconds: float = 5.0
+) -> Any:
+    return await transport.pull(
+        addr, QUEUE, offset, max_messages=32, wait_seconds=wait_seconds, timeout_seconds=timeout_seconds
+    )
+
+
+async def refusal(call: Any) -> ResponseCode:
+    with pytest.raises(BrokerRefusedError) as raised:
+        await call
+    return ResponseCode(raised.value.response_code)
+
+
+@pytest.mark.parametrize("password", [None, "wrong"])
+async def test_a_wrong_or_missing_password_is_no_permission(brokers: RedisBrokers, password: str | None) -> None:
+    addr = await brokers.add("--requirepass", "right")
+    transport = brokers.open(password=password)
+    assert await refusal(send(transport, addr, "a")) is ResponseCode.NO_PERMISSION
+    assert await refusal(pull(transport, addr, 0)) is ResponseCode.NO_PERMISSION
+    await transport.close()
+    assert (await send(brokers.open(password="right"), addr, "a")).queue_offsets == (0,)
+
+
+@pytest.mark.parametrize("client", ["+client|id", ""])
+async def test_a_user_without_scripts_and_unblock_is_served_all_the_same(brokers: RedisBrokers, client: str) -> None:
+    addr = await brokers.add()
+    rules = (
+        f"on >pw ~orders:* +@read +@write +@transaction +@connection +xinfo -@scripting -client {client} +multi +exec"
+    )
+    await brokers.server(addr).command("ACL", "SETUSER", "app", *rules.split())
+    transport = brokers.open(username="app", password="pw")
+    await send(transport, addr, "a", "b")
+    assert await transport.max_offset(addr, QUEUE, timeout_seconds=5) == 2
+    assert await transport.min_offset(addr, QUEUE, timeout_seconds=5) == 0
+    other = asyncio.create_task(
+        transport.pull(
+            addr, MessageQueue("orders", "c1", "a", 9), 0, max_messages=1, wait_seconds=20, timeout_seconds=5
+        )
+    )
+    await asyncio.sleep(0.1)
+    for offset in (2, 3):
+        newcomer = asyncio.create_task(pull(transport, addr, offset, wait_seconds=20))
+        await asyncio.sleep(0.1)
+        await send(transport, addr, "c")
+        async with asyncio.timeout(3):
+            assert [message.body for message in (await newcomer).messages] == [b"c"]
+    other.cancel()
+
+
+async def test_a_key_that_is_no_stream_is_a_system_error(brokers: RedisBrokers) -> None:
+    transport, addr = brokers.open(), await brokers.add()
+    await brokers.server(addr).command("SET", KEY, "text")
+    for call in (
+        send(transport, addr, "a"),
+        send(transport, addr, "a", "b"),
+        pull(transport, addr, 0),
+        pull(transport, addr, 1, wait_seconds=1),
+        transport.max_offset(addr, QUEUE, timeout_seconds=5),
+    ):
+        assert await refusal(call) is ResponseCode.SYSTEM_ERROR
+
+
+async def test_an_entry_whose_id_is_no_offset_is_a_clear_error_once_it_is_reached(brokers: RedisBrokers) -> None:
+    transport, addr = brokers.open(), await brokers.add()
+    await send(transport, addr, "a")
+    await brokers.server(addr).command("XADD", KEY, "1700000000000-0", "body", "b")
+    pulled = await pull(transport, addr, 0)
+    assert ([message.body for message in pulled.messages], pulled.next_offset, pulled.trimmed) == ([b"a"], 1, 0)
+    with pytest.raises(BrokerRefusedError, match="1700000000000-0, whose id is no offset"):
+        await pull(transport, addr, 1)
+    with pytest.raises(BrokerRefusedError, match="ids are no offsets"):
+        await send(transport, addr, "c")
+
+
+async def test_entries_of_others_are_messages(brokers: RedisBrokers) -> None:
+    transport, addr = brokers.open(), await brokers.add()
+    await brokers.server(addr).command("XADD", KEY, "0-*", "user", "7")
+    await brokers.server(addr).command("XADD", KEY, "0-*", "body", "b", "born_at", "soon", "properties", "[")
+    first, second = (await pull(transport, addr, 0)).messages
+    assert (first.body, first.properties, first.message_id, first.born_at) == (b"", {"user": "7"}, f"{KEY}@0", None)
+    assert (second.body, second.properties, second.born_at) == (b"b", {}, None)
+    assert await transport.offset_at(addr, QUEUE, BORN_AT, timeout_seconds=5) == 0
+
+
+async def test_deleted_entries_count_as_trimmed(brokers: RedisBrokers) -> None:
+    transport, addr = brokers.open(), await brokers.add()
+    await send(transport, addr, *"abcde")
+    await brokers.server(addr).command("XDEL", KEY, "0-2", "0-3")
+    pulled = await pull(transport, addr, 0)
+    assert [message.queue_offset for message in pulled.messages] == [0, 3, 4]
+    assert (pulled.next_offset, pulled.trimmed) == (5, 2)
+
+
+async def test_a_server_without_waitaof_is_refused_before_anything_is_written(brokers: RedisBrokers) -> None:
+    transport, addr = brokers.open(wait_fsync=True), await brokers.add()
+    with pytest.raises(BrokerRefusedError, match=r"wait_fsync needs Redis 7\.2 or later"):
+        await send(transport, addr, "a")
+    assert await transport.max_offset(addr, QUEUE, timeout_seconds=5) == 0
+
+
+@pytest.mark.parametrize(
+    ("synced", "replicas", "status"),
+    [
+        (1, 1, SendStatus.SEND_OK),
+        (0, 1, SendStatus.FLUSH_DISK_TIMEOUT),
+        (1, 0, SendStatus.FLUSH_SLAVE_TIMEOUT),
+        (0, 0, SendStatus.FLUSH_SLAVE_TIMEOUT),
+    ],
+)
+async def test_the_status_tells_of_the_disk_and_before_it_of_the_replicas(
+    synced: int, replicas: int, status: SendStatus
+) -> None:
+    def answer(words: Sequence[bytes]) -> bytes:
+        match words[0]:
+            case b"XADD":
+                return b"$3\r\n0-1\r\n"
+            case b"WAITAOF":
+                return b"*2\r\n:%d\r\n:0\r\n" % synced
+            case b"WAIT":
+                return b":%d\r\n" % replicas
+            case b"INFO":
+                return b"$18\r\nconnected_slaves:1\r\n"
+        return b"+OK\r\n"
+
+    async with scripted_redis(answer) as addr:
+        transport = RedisStreamsTransport(wait_fsync=True, wait_replicas=1)
+        assert (await send(transport, addr, "a")).status is status
+        await transport.close()
+
+
+async def test_a_replica_that_lags_is_a_flush_slave_timeout(brokers: RedisBrokers) -> None:
+    transport = brokers.open(wait_replicas=1, wait_timeout_seconds=0.2)
+    master, slave = await brokers.add(), await brokers.add()
+    await brokers.replicate(master, slave)
+    async with asyncio.timeout(10):
+        while (await send(transport, master, "a")).status is not SendStatus.SEND_OK:  # noqa: ASYNC110  # another process
+            await asyncio.sleep(0.05)
+    await brokers.hang(slave)
+    began = asyncio.get_running_loop().time()
+    receipts = await asyncio.gather(*(send(transport, master, "b") for _ in range(30)))
+    assert {receipt.status for receipt in receipts} == {SendStatus.FLUSH_SLAVE_TIMEOUT}
+    assert len({receipt.queue_offsets for receipt in receipts}) == 30
+    # Those that come together wait together.
+    assert asyncio.get_running_loop().time() - began < 1.5
+
+
+async def test_a_full_memory_is_system_busy(brokers: RedisBrokers) -> None:
+    transport, addr = brokers.open(), await brokers.add()
+    await send(transport, addr, "a")
+    await brokers.server(addr).command("CONFIG", "SET", "maxmemory", "1")
+    assert await refusal(send(transport, addr, "b")) is ResponseCode.SYSTEM_BUSY
+    assert await refusal(send(transport, addr, "b", "c")) is ResponseCode.SYSTEM_BUSY
+    assert await transport.max_offset(addr, QUEUE, timeout_seconds=5) == 1
+
+
+async def test_a_master_without_its_replicas_and_a_replica_without_its_master_are_not_available(
+    brokers: RedisBrokers,
+) -> None:
+    transport, addr = brokers.open(), await brokers.add("--min-replicas-to-write", "1")
+    orphan = await brokers.add("--replica-serve-stale-data", "no")
+    assert await refusal(send(transport, addr, "a")) is ResponseCode.SERVICE_NOT_AVAILABLE
+    await brokers.server(orphan).command("REPLICAOF", "127.0.0.1", str(free_port()))
+    assert await refusal(pull(transport, orphan, 0)) is ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_nobody_listening_a_name_without_address_and_another_protocol_are_unreachable() -> None:
+    transport = RedisStreamsTransport()
+    async with scripted_redis(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n") as http:
+        for addr in (f"127.0.0.1:{free_port()}", "no-such-host.invalid:6379", http):
+            for call in (send(transport, addr, "a"), pull(transport, addr, 0)):
+                with pytest.raises(BrokerUnreachableError, match=addr):
+                    await call
+    await transport.close()
+
+
+async def test_a_connection_that_breaks_before_the_answer_leaves_a_send_open(brokers: RedisBrokers) -> None:
+    transport, addr = brokers.open(), await brokers.add()
+    await send(transport, addr, "a")
+    await pull(transport, addr, 0)
+    await brokers.hang(addr)
+    sending, pulling = asyncio.create_task(send(transport, addr, "b")), asyncio.create_task(pull(transport, addr, 0))
+    await asyncio.sleep(0.2)
+    await brokers.take_down(addr)
+    with pytest.raises(BrokerTimeoutError, match="connection broke"):
+        await sending
+    with pytest.raises(BrokerUnreachableError):
+        await pulling
+
+
+async def test_after_a_timeout_the_next_call_has_a_new_connection(brokers: RedisBrokers) -> None:
+    addr = await brokers.add()
+    transport = brokers.open()
+    async with silent_proxy(brokers.server(addr).port) as proxy:
+        await send(transport, proxy.addr, "a")
+        await pull(transport, proxy.addr, 0)
+        proxy.swallow_what_is_open()
+        with pytest.raises(BrokerTimeoutError):
+            await send(transport, proxy.addr, "b", timeout_seconds=0.2)
+        with pytest.raises(BrokerTimeoutError):
+            await pull(transport, proxy.addr, 0, timeout_seconds=0.2)
+        assert (await send(transport, proxy.addr, "c")).queue_offsets == (1,)
+        assert len((await pull(transport, proxy.addr, 0)).messages) == 2
+        assert proxy.connections == 4
+        await transport.close()
+
+
+async def test_a_caller_whose_own_deadline_comes_first_does_not_keep_a_silent_connection(brokers: RedisBrokers) -> None:
+    addr = await brokers.add()
+    transport = brokers.open()
+    async with silent_proxy(brokers.server(addr).port) as proxy:
+        await send(transport, proxy.addr, "a")
+        proxy.swallow_what_is_open()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await send(transport, proxy.addr, "b", timeout_seconds=0.2)
+        await asyncio.sleep(0.05)
+        assert (await send(transport, proxy.addr, "c")).queue_offsets == (1,)
+        await transport.close()
+
+
+async def test_a_broker_has_three_connections_whatever_the_number_of_calls(brokers: RedisBrokers) -> None:
+    transport, addr = brokers.open(), await brokers.add()
+    queues = [MessageQueue("orders", "c1", "a", number) for number in range(100)]
+    waiting = [
+        asyncio.create_task(transport.pull(addr, queue, 0, max_messages=1, wait_seconds=20, timeout_seconds=5))
+        for queue in queues
+    ]
+    await asyncio.gather(*(send(transport, addr, "a") for _ in range(100)))
+    counted = await brokers.server(addr).bulk("INFO", "clients")
+    assert "connected_clients:4\r\n" in counted  # with the one that asks
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_a_forgotten_broker_is_disconnected(brokers: RedisBrokers) -> None:
+    transport, addr = brokers.open(), await brokers.add()
+    await send(transport, addr, "a")
+    await pull(transport, addr, 0)
+    transport.forget(addr)
+    async with asyncio.timeout(5):
+        while "connected_clients:1\r\n" not in await brokers.server(addr).bulk("INFO", "clients"):  # noqa: ASYNC110  # another process
+            await asyncio.sleep(0.01)
+
+
+async def test_what_was_acknowledged_is_there_after_a_kill(brokers: RedisBrokers) -> None:
+    transport, addr = brokers.open(), await brokers.add("--appendfsync", "everysec")
+    taken: dict[int, str] = {}
+
+    async def produce(name: str) -> None:
+        for number in range(10_000):
+            body = f"{name}-{number}"
+            receipt = await send(transport, addr, body)
+            taken[receipt.queue_offsets[0]] = body
+
+    tasks = [asyncio.create_task(produce(str(name))) for name in range(8)]
+    await asyncio.sleep(0.5)
+    await brokers.take_down(addr)
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(end, BrokerTimeoutError | BrokerUnreachableError) for end in ends), ends
+    await brokers.bring_up(addr)
+    assert len(taken) > 100
+    found: dict[int, str] = {}
+    while pulled := (await pull(transport, addr, len(found))).messages:
+        found |= {message.queue_offset: message.body.decode() for message in pulled}
+    assert {offset: found.get(offset) for offset in taken} == taken
+
+
+async def test_messages_beyond_their_age_are_removed_after_a_send(brokers: RedisBrokers) -> None:
+    clock = ManualClock(utc=BORN_AT)
+    addr = await brokers.add()
+    transport = RedisStreamsTransport(max_age_seconds=3600, clock=clock)
+    brokers.transport = transport
+    old = [outgoing(str(number), born_at=BORN_AT + timedelta(minutes=number)) for number in range(100)]
+    await transport.send(addr, QUEUE, old, timeout_seconds=5)
+    await clock.advance(7200)
+    await send(transport, addr, "new")
+    async with asyncio.timeout(5):
+        while transport.trimmed_by_age == 0:  # noqa: ASYNC110  # it counts, and tells nobody
+            await asyncio.sleep(0.01)
+    first = await transport.min_offset(addr, QUEUE, timeout_seconds=5)
+    # Whole nodes of ten are removed: those born more than an hour ago, but for the last of them.
+    assert first == transport.trimmed_by_age
+    assert 50 <= first <= 60
+
+
+async def test_a_hanging_broker_does_not_delay_another(brokers: RedisBrokers) -> None:
+    transport, hanging, well = brokers.open(), await brokers.add(), await brokers.add()
+    await send(transport, hanging, "a")
+    await brokers.hang(hanging)
+    stuck = asyncio.create_task(send(transport, hanging, "b", timeout_seconds=3))
+    async with asyncio.timeout(1):
+        await send(transport, well, "a")
+    with pytest.raises(BrokerError):
+        await stuck
+
+
+def test_without_redis_py_one_line_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['redis'] = None; import pointsman_client; import pointsman_client.transports.memory\n"
+    )
+    program += "import pointsman_client.transports.redis_streams"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    last = ran.stderr.strip().splitlines()[-1]
+    assert last == "ImportError: RedisStreamsTransport needs the redis package: pip install 'pointsman[redis]'"

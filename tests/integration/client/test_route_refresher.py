@@ -1,0 +1,22 @@
+"""Lookups that failed sends ask for: at once, and then at most one a second."""
+
+from __future__ import annotations
+
+from pointsman_client.producer.route_refresher import RouteRefresher
+from tests.fakes.manual_clock import ManualClock
+
+
+async def test_failures_of_one_second_ask_for_the_route_once_at_once_and_once_behind_it() -> None:
+    clock, asked = ManualClock(), list[tuple[str, float]]()
+
+    async def refresh(topic: str) -> None:
+        asked.append((topic, clock.monotonic() - began_at))
+
+    refresher, began_at = RouteRefresher(refresh, clock=clock), clock.monotonic()
+    for _ in range(10):
+        for _ in range(40):
+            refresher.ask_for("orders")
+        refresher.ask_for("bills")
+        await clock.advance(0.125)
+    assert sorted(asked) == [("bills", 0.0), ("bills", 1.0), ("orders", 0.0), ("orders", 1.0)]
+    await refresher.close(timeout_seconds=1.0)

@@ -1,0 +1,380 @@
+"""The watch: one stream for all topics in use, opened anew when it must be; beside it the poll. Real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+
+from pointsman_client import NameServerClient, RouteChange, TopicNotFoundError
+from pointsman_client.metrics_hook import MetricsHook
+from tests.fakes.condition import eventually
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.scripted_route_server import (
+    ScriptedRouteServer,
+    broker_data,
+    scripted_route_server,
+    topic_route,
+    with_digest,
+)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedRouteServer]:
+    async with scripted_route_server() as server:
+        server.routes["orders"] = with_digest(topic_route(), counter=5)
+        yield server
+
+
+@pytest.fixture
+async def client(server: ScriptedRouteServer, clock: ManualClock) -> AsyncIterator[NameServerClient]:
+    async with NameServerClient([server.addr], poll_jitter=0.0, lookup_timeout_seconds=10.0, clock=clock) as client:
+        yield client
+
+
+def is_watched(client: NameServerClient, *topics: str) -> bool:
+    return all(client.describe(topic)["watched"] for topic in topics)
+
+
+async def write_queues(client: NameServerClient) -> int:
+    return (await client.topic_route("orders")).queue_datas[0].write_queue_nums
+
+
+async def test_a_change_arrives_without_a_look_up(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    heard: list[RouteChange] = []
+    client.on_route_change(heard.append)
+    await client.topic_route("orders")
+    await eventually(lambda: is_watched(client, "orders"), clock=clock)
+    server.routes["orders"] = with_digest(topic_route(write=2), counter=6)
+    server.tell("orders")
+
+    await eventually(lambda: len(heard) == 2)
+    assert await write_queues(client) == 2
+    assert server.calls["GetTopicRoute"] == 1
+    assert client.route_age_seconds("orders") == 0.0
+
+
+async def test_topics_that_come_into_use_together_are_watched_by_one_new_stream(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    for topic in "abc":
+        server.routes[topic] = topic_route(topic)
+    await client.topic_route("orders")
+    await eventually(lambda: is_watched(client, "orders"), clock=clock)
+    for topic in "abc":
+        await client.topic_route(topic)
+    await eventually(lambda: is_watched(client, "orders", "a", "b", "c"), clock=clock)
+
+    assert [set(topics) for topics in server.watched] == [{"orders"}, {"orders", "a", "b", "c"}]
+    await eventually(lambda: len(server.open_watches) == 1)
+
+
+async def test_a_broken_watch_is_resumed_by_the_known_revisions_and_what_changed_meanwhile_arrives(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    known = await client.topic_route("orders")
+    await eventually(lambda: is_watched(client, "orders"), clock=clock)
+    server.routes["orders"] = with_digest(topic_route(write=1), counter=9)
+    server.end_watches(grpc.StatusCode.CANCELLED)
+    await eventually(lambda: len(server.watched) == 2 and is_watched(client, "orders"), clock=clock)
+
+    assert server.watched[1] == {"orders": known.revision.digest}
+    assert await write_queues(client) == 1
+    assert server.calls["GetTopicRoute"] == 1
+
+
+@pytest.mark.parametrize("status", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED])
+async def test_a_server_that_drains_or_breaks_off_is_left_by_watch_and_look_ups_alike(
+    server: ScriptedRouteServer, clock: ManualClock, status: grpc.StatusCode
+) -> None:
+    async with scripted_route_server() as other:
+        other.routes["orders"] = with_digest(topic_route(), boot=8, counter=1)
+        servers = [server.addr, other.addr]
+        async with NameServerClient(servers, shuffle_name_servers=False, clock=clock) as client:
+            await client.topic_route("orders")
+            await eventually(lambda: is_watched(client, "orders"), clock=clock)
+            server.end_watches(status)
+            await eventually(lambda: other.open_watches == [{"orders"}], clock=clock)
+
+            assert client.name_server_in_use == other.addr
+            await client.refresh("orders")
+            assert other.calls["GetTopicRoute"] == 1
+
+
+async def test_a_watch_moves_along_when_a_look_up_leaves_its_server(
+    server: ScriptedRouteServer, clock: ManualClock
+) -> None:
+    async with scripted_route_server() as other:
+        other.routes["orders"] = topic_route()
+        servers = [server.addr, other.addr]
+        async with NameServerClient(servers, shuffle_name_servers=False, clock=clock) as client:
+            await client.topic_route("orders")
+            await eventually(lambda: is_watched(client, "orders"), clock=clock)
+            server.fail_with(grpc.StatusCode.UNAVAILABLE)
+            await client.refresh("orders")
+
+            await eventually(lambda: other.open_watches == [{"orders"}], clock=clock)
+            await eventually(lambda: server.open_watches == [], clock=clock)
+
+
+async def test_a_server_that_hangs_behind_an_open_watch_is_found_out_by_the_poll_and_left(
+    server: ScriptedRouteServer, clock: ManualClock
+) -> None:
+    async with scripted_route_server() as other:
+        other.routes["orders"] = topic_route()
+        servers = [server.addr, other.addr]
+        async with NameServerClient(
+            servers, shuffle_name_servers=False, lookup_timeout_seconds=0.4, clock=clock
+        ) as client:
+            await client.topic_route("orders")
+            await eventually(lambda: is_watched(client, "orders"), clock=clock)
+            server.hang()
+            await clock.advance(30.0)
+
+            await eventually(lambda: other.open_watches == [{"orders"}], clock=clock)
+            assert client.name_server_in_use == other.addr
+
+
+async def test_an_older_server_that_cannot_be_watched_is_polled_alone_and_that_is_said_once(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.watchable = False
+    await client.topic_route("orders")
+    await eventually(lambda: any("cannot be watched" in record.message for record in caplog.records), clock=clock)
+    server.routes["orders"] = with_digest(topic_route(write=3), counter=6)
+    await eventually(lambda: server.calls["GetTopicRoute"] >= 3, clock=clock, step=1.0)
+    await client.refresh("orders")
+
+    assert await write_queues(client) == 3
+    assert client.name_server_in_use == server.addr
+    assert [record.levelno for record in caplog.records if "watched" in record.message] == [logging.WARNING]
+
+
+async def test_an_outage_is_told_once_however_often_a_watch_is_tried_and_the_next_one_again(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="pointsman_client.routes.route_stream")
+    await client.topic_route("orders")
+    await eventually(lambda: is_watched(client, "orders"), clock=clock)
+    for outages in (1, 2):
+        tries = server.calls["WatchTopicRoutes"]
+        server.fail_with(grpc.StatusCode.UNAVAILABLE)
+        server.end_watches(grpc.StatusCode.UNAVAILABLE)
+        await eventually(lambda tries=tries: server.calls["WatchTopicRoutes"] >= tries + 4, clock=clock, step=1.0)  # type: ignore[misc]
+        told = [record.message for record in caplog.records if "not watched" in record.message]
+        assert len(told) == outages
+        assert server.addr in told[-1]
+        server.recover()
+        await eventually(lambda: is_watched(client, "orders"), clock=clock, step=1.0)
+
+
+async def test_a_server_that_bounds_the_topics_of_a_watch_gets_several(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    server.most_topics_per_watch = 2
+    topics = [f"t{number}" for number in range(5)]
+    for topic in topics:
+        server.routes[topic] = topic_route(topic)
+        await client.topic_route(topic)
+    await eventually(lambda: is_watched(client, *topics), clock=clock)
+
+    assert sorted(len(watch) for watch in server.open_watches) == [1, 2, 2]
+    assert set.union(*server.open_watches) == set(topics)
+    assert client.name_server_in_use == server.addr
+
+
+async def test_without_the_setting_nothing_is_watched(server: ScriptedRouteServer, clock: ManualClock) -> None:
+    async with NameServerClient([server.addr], watch_routes=False, clock=clock) as client:
+        await client.topic_route("orders")
+        await clock.advance(20.0)
+        assert server.calls["WatchTopicRoutes"] == 0
+        assert not is_watched(client, "orders")
+
+
+async def test_the_poll_goes_on_and_an_unchanged_route_confirms_what_is_known(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    await client.topic_route("orders")
+    await eventually(lambda: is_watched(client, "orders"), clock=clock)
+    await clock.advance(30.0)
+    await server.called(2)
+    await eventually(lambda: (client.route_age_seconds("orders") or 0.0) < 1.0)
+
+    assert server.unchanged == 1
+
+
+async def test_an_answer_that_is_older_than_what_the_watch_brought_changes_nothing(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    heard: list[RouteChange] = []
+    await client.topic_route("orders")
+    await eventually(lambda: is_watched(client, "orders"), clock=clock)
+    client.on_route_change(heard.append)
+    server.hang()
+    looking = asyncio.create_task(client.refresh("orders"))
+    await server.called(2)
+    server.routes["orders"] = with_digest(topic_route(write=2), counter=9)
+    server.tell("orders")
+    await eventually(lambda: len(heard) == 1)
+    server.routes["orders"] = with_digest(topic_route(write=1), counter=8)
+    server.recover()
+
+    assert (await looking).queue_datas[0].write_queue_nums == 2
+    assert len(heard) == 1
+
+
+async def test_news_that_are_older_than_an_answer_change_nothing(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    server.routes["bills"] = topic_route("bills")
+    await client.topic_route("orders")
+    await client.topic_route("bills")
+    await eventually(lambda: is_watched(client, "orders", "bills"), clock=clock)
+    server.routes["orders"] = with_digest(topic_route(write=2), counter=9)
+    await client.refresh("orders")
+    server.routes["orders"] = with_digest(topic_route(write=1), counter=8)
+    server.tell("orders")
+    # What follows on the same stream has come, so the older news has, too.
+    server.routes["bills"] = with_digest(topic_route("bills", write=1), counter=9)
+    server.tell("bills")
+    await eventually(lambda: len(client._table.find("bills").publish_queues) == 1)  # type: ignore[union-attr]
+
+    assert await write_queues(client) == 2
+
+
+async def test_a_topic_not_found_before_the_watch_brought_it_is_there(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    await client.topic_route("orders")
+    await eventually(lambda: is_watched(client, "orders"), clock=clock)
+    changes = client.route_changes("later")
+    await eventually(lambda: is_watched(client, "orders", "later"), clock=clock)
+    server.hang()
+    looking = asyncio.create_task(client.topic_route("later"))
+    await server.called(2)
+    # The look-up answers as of before, the watch as of now.
+    route = with_digest(topic_route("later"), counter=9)
+    server.routes["later"] = route
+    server.tell("later")
+    await eventually(lambda: client.route_age_seconds("later") is not None)
+    del server.routes["later"]
+    server.recover()
+
+    assert (await looking).topic == "later"
+    assert (await anext(changes)).new is not None
+
+
+async def test_a_topic_that_is_gone_is_told_to_all_and_comes_back_by_itself(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    heard: list[RouteChange] = []
+    client.on_route_change(heard.append)
+    changes = client.route_changes("orders")
+    first = await anext(changes)
+    await eventually(lambda: is_watched(client, "orders"), clock=clock)
+    kept = server.routes.pop("orders")
+    server.gone_counter = 6
+    server.tell("orders")
+
+    gone = await anext(changes)
+    assert (gone.old, gone.new) == (first.new, None)
+    with pytest.raises(TopicNotFoundError):
+        await client.topic_route("orders")
+    server.routes["orders"] = with_digest(kept, counter=7)
+    server.tell("orders")
+    back = await anext(changes)
+    assert back.old is None
+    assert back.new is not None
+    assert [(change.old is None, change.new is None) for change in heard] == [
+        (True, False),
+        (False, True),
+        (True, False),
+    ]
+
+
+async def test_a_topic_that_was_used_is_watched_on_without_a_reader_when_it_is_gone(
+    client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
+) -> None:
+    with pytest.raises(TopicNotFoundError):
+        await client.topic_route("later")
+    await eventually(lambda: server.open_watches == [{"later"}], clock=clock)
+    server.routes["later"] = with_digest(topic_route("later"), counter=9)
+    server.tell("later")
+
+    await eventually(lambda: client.route_age_seconds("later") is not None)
+
+
+async def test_a_server_whose_watch_says_nothing_at_first_is_left_for_the_next(
+    server: ScriptedRouteServer, clock: ManualClock
+) -> None:
+    async with scripted_route_server() as other:
+        other.routes["orders"] = topic_route()
+        servers = [server.addr, other.addr]
+        async with NameServerClient(
+            servers, shuffle_name_servers=False, lookup_timeout_seconds=0.3, clock=clock
+        ) as client:
+            server.silent_watches = True
+            await client.topic_route("orders")
+            await eventually(lambda: other.open_watches == [{"orders"}], clock=clock)
+
+
+async def test_the_hook_is_told_of_failures_confirmations_and_what_is_forgotten(
+    server: ScriptedRouteServer, clock: ManualClock
+) -> None:
+    told: list[tuple[str, str]] = []
+
+    class Telling(MetricsHook):
+        def name_server_failed(self, *, addr: str) -> None:
+            told.append(("failed", addr))
+
+        def route_confirmed(self, *, topic: str, at: float) -> None:
+            assert at == clock.now
+            told.append(("confirmed", topic))
+
+        def route_forgotten(self, *, topic: str) -> None:
+            told.append(("forgotten", topic))
+
+    server.routes["a"] = topic_route("a")
+    async with NameServerClient([server.addr], max_topics=1, metrics_hook=Telling(), clock=clock) as client:
+        await client.topic_route("orders")
+        await client.topic_route("a")
+        assert told == [("confirmed", "orders"), ("confirmed", "a"), ("forgotten", "orders")]
+        await eventually(lambda: is_watched(client, "a"), clock=clock)
+        told.clear()
+        server.end_watches(grpc.StatusCode.UNAVAILABLE)
+        await eventually(lambda: told == [("failed", server.addr)])
+        assert client.metrics_hook.__class__ is Telling
+        assert client.clock is clock
+
+
+async def test_addresses_that_no_route_has_any_more_are_told_and_brokers_are_found_by_name(
+    client: NameServerClient, server: ScriptedRouteServer
+) -> None:
+    gone: list[tuple[str, ...]] = []
+    remove = client.on_addrs_gone(gone.append)
+    both = [broker_data("broker-a", {0: "10.0.0.1:1", 1: "10.0.0.2:1"}), broker_data("broker-b", {0: "10.0.0.3:1"})]
+    server.routes["orders"] = topic_route(groups=both)
+    server.routes["bills"] = topic_route("bills", groups=both[:1])
+    await client.topic_route("orders")
+    await client.topic_route("bills")
+    assert [data.broker_name for data in client.brokers_of(["orders", "bills"])] == ["broker-a", "broker-b"]
+    assert [data.broker_name for data in client.brokers_of(["bills", "unknown"])] == ["broker-a"]
+
+    server.routes["orders"] = topic_route(groups=[broker_data("broker-a", {0: "10.0.0.9:1"})])
+    await client.refresh("orders")
+    await asyncio.sleep(0)
+    assert gone == [("10.0.0.3:1",)]
+    assert client.broker("DefaultCluster", "broker-b") is None
+    assert (found := client.broker("DefaultCluster", "broker-a")) is not None
+    assert [replica.addr for replica in found.replicas] == ["10.0.0.9:1"]
+
+    remove()
+    server.routes["bills"] = topic_route("bills", groups=[])
+    await client.refresh("bills")
+    await asyncio.sleep(0)
+    assert len(gone) == 1

@@ -1,0 +1,235 @@
+"""The blocking producer and consumers, through a real name server and real agents, in the time of the fleet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc.aio
+import pytest
+
+from pointsman_client import client as async_client
+from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.errors import (
+    BlockingCallError,
+    ClientClosedError,
+    InvalidMessageError,
+    InvalidOptionError,
+    MessageTooLargeError,
+    SendFailedError,
+    TooManyInFlightError,
+)
+from pointsman_client.message import Message, ReceivedMessage
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.producer.send_result import SendResult
+from pointsman_client.sync import NameServerClient, Producer, PullConsumer, PushConsumer
+from pointsman_client.testing import TestFleet
+from tests.fakes.deadline import until
+
+FIRST = ConsumeFrom.FIRST_OFFSET
+
+
+@pytest.fixture(autouse=True)
+def _without_grpc_aio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever opens a connection here must do it on gRPC's own threads."""
+
+    def refuse(*_arguments: object, **_settings: object) -> None:
+        raise AssertionError("a channel of grpc.aio was opened")
+
+    monkeypatch.setattr(grpc.aio, "insecure_channel", refuse)
+
+
+@pytest.fixture
+def fleet() -> Iterator[TestFleet]:
+    with TestFleet() as fleet:
+        fleet.add_broker("broker-a", topics={"orders": 2})
+        fleet.add_broker("broker-b", topics={"orders": 2})
+        yield fleet
+
+
+def a_producer(fleet: TestFleet) -> Producer:
+    return Producer(fleet.name_servers, transport=fleet.transport, clock=fleet.clock)
+
+
+def a_pull_consumer(fleet: TestFleet) -> PullConsumer:
+    return PullConsumer(
+        fleet.name_servers,
+        group="billing",
+        subscriptions={"orders": "*"},
+        transport=fleet.transport,
+        consume_from=FIRST,
+        clock=fleet.clock,
+    )
+
+
+def test_messages_are_sent_in_every_way(fleet: TestFleet) -> None:
+    heard: list[SendResult | Exception] = []
+    with a_producer(fleet) as producer:
+        assert producer.send(Message("orders", b"1")).queue.topic == "orders"
+        assert len(producer.send_batch([Message("orders", b"2"), Message("orders", b"3")])) == 2
+        queue = producer.client.publish_queues("orders")[0]
+        assert producer.send_to(queue, Message("orders", b"4")).queue == queue
+        assert producer.send_selected(Message("orders", b"5"), lambda queues, _, at: queues[at], 1).queue.queue_id == 1
+        one, other = (producer.send_by_key(Message("orders", b"6"), "customer-7").queue for _ in range(2))
+        assert one == other
+        producer.send_async(Message("orders", b"7"), heard.append)
+        producer.send_oneway(Message("orders", b"8"))
+        producer.forget_away_brokers("orders")
+        assert producer.parked == 0
+        assert producer.client.describe("orders")["topic"] == "orders"
+        until(lambda: heard)
+        assert isinstance(heard[0], SendResult)
+        with pytest.raises(MessageTooLargeError):
+            producer.send(Message("orders", b"x" * 5_000_000))
+    with pytest.raises(ClientClosedError):
+        producer.send(Message("orders", b"9"))
+
+
+def test_a_producer_goes_on_at_another_broker_and_leaves_the_dead_one_alone(fleet: TestFleet) -> None:
+    with a_producer(fleet) as producer:
+        producer.send(Message("orders", b"-"))
+        fleet.kill_broker("broker-a")
+        assert {producer.send(Message("orders", b"-")).queue.broker_name for _ in range(20)} == {"broker-b"}
+        fleet.advance(130)
+        assert {queue.broker_name for queue in producer.client.publish_queues("orders")} == {"broker-b"}
+        fleet.kill_broker("broker-b")
+        with pytest.raises(SendFailedError):
+            producer.send(Message("orders", b"-"))
+
+
+def test_callbacks_that_do_not_return_hold_up_new_sends_and_none_is_lost(fleet: TestFleet) -> None:
+    goes_on = threading.Event()
+    heard: list[SendResult | Exception] = []
+
+    def callback(ended: SendResult | Exception) -> None:
+        goes_on.wait(10)
+        heard.append(ended)
+
+    with Producer(
+        fleet.name_servers, transport=fleet.transport, clock=fleet.clock, back_pressure_for_async_send_num=3
+    ) as producer:
+        for _ in range(3):
+            producer.send_async(Message("orders", b"12"), callback)
+        for _ in range(5):
+            with pytest.raises(TooManyInFlightError, match=r"^3 messages with 6 bytes"):
+                producer.send_async(Message("orders", b"12"), callback)
+        goes_on.set()
+        until(lambda: len(heard) == 3)
+        with pytest.raises(InvalidMessageError):
+            producer.send_async(Message("orders", b""), callback)
+        for _ in range(3):
+            producer.send_async(Message("orders", b"12"), callback)
+        until(lambda: len(heard) == 6)
+
+
+def test_threads_share_a_producer(fleet: TestFleet) -> None:
+    with a_producer(fleet) as producer, ThreadPoolExecutor(8) as pool:
+        sent = list(pool.map(lambda n: producer.send(Message("orders", str(n).encode())), range(400)))
+    assert len({(result.queue, result.queue_offset) for result in sent}) == 400
+
+
+def test_a_listener_runs_in_threads_and_gets_every_message(fleet: TestFleet) -> None:
+    bodies: set[bytes] = set()
+    threads: set[str] = set()
+
+    def listener(message: ReceivedMessage) -> None:
+        time.sleep(0.002)
+        threads.add(threading.current_thread().name)
+        bodies.add(message.body)
+
+    with a_producer(fleet) as producer:
+        for n in range(100):
+            producer.send(Message("orders", str(n).encode()))
+    consumer = PushConsumer(
+        fleet.name_servers,
+        group="billing",
+        subscriptions={"orders": "*"},
+        listener=listener,
+        transport=fleet.transport,
+        consume_from=FIRST,
+        clock=fleet.clock,
+    )
+    with consumer:
+        fleet.advance_until(lambda: len(bodies) == 100)
+        assert consumer.describe()["started"] is True
+        assert consumer.client_id
+    assert 1 < len(threads) <= 20
+    assert not any("loop" in name for name in threads)
+
+
+def test_a_plain_loop_over_a_consumer_gets_messages_and_ends_when_it_is_closed(fleet: TestFleet) -> None:
+    bodies: list[bytes] = []
+
+    def consume(consumer: PullConsumer) -> str:
+        for message in consumer:
+            bodies.append(message.body)  # noqa: PERF401  what came before the end counts
+        return "ended"
+
+    with a_pull_consumer(fleet) as consumer, a_producer(fleet) as producer, ThreadPoolExecutor(1) as pool:
+        consuming = pool.submit(consume, consumer)
+        for n in range(20):
+            producer.send(Message("orders", str(n).encode()))
+        fleet.advance_until(lambda: len(bodies) == 20)
+        assert len(consumer.assignment) == 4
+        consumer.close()
+        assert consuming.result(5.0) == "ended"
+
+
+def test_queues_are_assigned_sought_and_committed(fleet: TestFleet) -> None:
+    queue = MessageQueue("orders", "DefaultCluster", "broker-a", 0)
+    with a_producer(fleet) as producer:
+        for n in range(5):
+            producer.send_to(queue, Message("orders", str(n).encode()))
+    consumer = PullConsumer(
+        fleet.name_servers, group="audit", transport=fleet.transport, consume_from=FIRST, clock=fleet.clock
+    )
+    with consumer, ThreadPoolExecutor(1) as pool:
+        consumer.assign([queue])
+        fleet.advance_until(lambda: consumer.position(queue) is not None)
+        polled: list[bytes] = []
+
+        def poll() -> None:
+            polled.extend(message.body for message in consumer.poll(timeout_seconds=30.0))
+
+        polling = pool.submit(poll)
+        fleet.advance_until(polling.done)
+        assert polled == [b"0", b"1", b"2", b"3", b"4"]
+        committing = pool.submit(consumer.commit)
+        fleet.advance_until(committing.done)
+        committing.result()
+        assert consumer.committed(queue) == 5
+        consumer.seek(queue, 3)
+        assert consumer.position(queue) == 3
+        consumer.pause([queue])
+        consumer.resume([queue])
+
+
+def test_a_client_is_shared_and_stays_the_callers(fleet: TestFleet) -> None:
+    with NameServerClient(fleet.name_servers, clock=fleet.clock) as client:
+        with Producer(client, transport=fleet.transport) as producer:
+            producer.send(Message("orders", b"-"))
+            assert producer.client is client
+        assert client.list_topics() == ("orders",)
+
+
+def test_what_is_for_event_loops_is_refused(fleet: TestFleet) -> None:
+    async def listener(_message: ReceivedMessage) -> None:
+        raise AssertionError
+
+    with pytest.raises(InvalidOptionError, match="must be a plain function"):
+        PushConsumer(
+            fleet.name_servers,
+            group="billing",
+            subscriptions={"orders": "*"},
+            listener=listener,  # type: ignore[arg-type]  # what is refused
+            transport=fleet.transport,
+        )
+    with pytest.raises(InvalidOptionError, match="belongs to an event loop"):
+        Producer(async_client.NameServerClient("127.0.0.1:1"), transport=fleet.transport)  # type: ignore[arg-type]
+
+
+async def test_in_an_event_loop_the_async_classes_are_named(fleet: TestFleet) -> None:
+    with pytest.raises(BlockingCallError, match="use the class of the same name in pointsman_client"):
+        a_producer(fleet).start()

@@ -1,0 +1,125 @@
+"""The fleet for users' tests: real programs on a clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from pointsman_client import NameServerClient
+from pointsman_client.errors import InvalidOptionError, TopicNotFoundError
+from pointsman_client.testing import FleetProcessError, TestFleet
+
+
+@pytest.fixture
+def fleet() -> Iterator[TestFleet]:
+    with TestFleet() as fleet:
+        yield fleet
+
+
+async def brokers_of_orders(fleet: TestFleet) -> list[str]:
+    async with NameServerClient(fleet.name_servers, clock=fleet.clock, watch_routes=False) as client:
+        try:
+            route = await client.fetch_route("orders")
+        except TopicNotFoundError:
+            return []
+        return [replica.addr for data in route.broker_datas for replica in data.replicas]
+
+
+def test_a_fleet_with_a_broker_starts_within_three_seconds() -> None:
+    began_at = time.monotonic()
+    with TestFleet() as fleet:
+        fleet.add_broker("broker-a", topics={"orders": 4})
+        assert time.monotonic() - began_at < 3.0
+        assert asyncio.run(brokers_of_orders(fleet)) == ["broker-a.test:10911"]
+
+
+def test_a_broker_stays_in_the_routes_while_time_passes_and_leaves_when_it_is_killed(fleet: TestFleet) -> None:
+    fleet.add_broker("broker-a", topics={"orders": 4})
+    fleet.add_broker("broker-b", topics={"orders": 4})
+    fleet.advance(200)
+    assert len(asyncio.run(brokers_of_orders(fleet))) == 2
+    fleet.kill_broker("broker-a")
+    assert len(asyncio.run(brokers_of_orders(fleet))) == 2
+    fleet.advance(130)
+    assert asyncio.run(brokers_of_orders(fleet)) == ["broker-b.test:10911"]
+    fleet.restart_broker("broker-a")
+    assert len(asyncio.run(brokers_of_orders(fleet))) == 2
+
+
+def test_a_replica_stands_beside_its_master(fleet: TestFleet) -> None:
+    fleet.add_broker("broker-a", topics={"orders": 4}, zone="z1")
+    replica = fleet.add_broker("broker-a-1", replica_of="broker-a")
+    assert (replica.broker_name, replica.broker_id, replica.topics) == ("broker-a", 1, {"orders": 4})
+    assert asyncio.run(brokers_of_orders(fleet)) == ["broker-a.test:10911", "broker-a-1.test:10911"]
+
+
+async def test_in_a_test_with_an_event_loop_time_is_awaited_and_its_tasks_see_it_pass(fleet: TestFleet) -> None:
+    fleet.add_broker("broker-a", topics={"orders": 4})
+    woken_at: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            await fleet.clock.sleep(30.4)
+            woken_at.append(fleet.clock.monotonic())
+
+    began_at, ticking = fleet.clock.monotonic(), asyncio.create_task(tick())
+    await fleet.advance(95.0)
+    ticking.cancel()
+    assert [round(at - began_at, 1) for at in woken_at] == [30.4, 60.8, 91.2]
+    assert fleet.clock.monotonic() == pytest.approx(began_at + 95.0)
+
+
+def test_time_passes_until_a_condition_holds_and_no_longer_than_it_may(fleet: TestFleet) -> None:
+    began_at = fleet.clock.monotonic()
+    fleet.advance_until(lambda: fleet.clock.monotonic() >= began_at + 5)
+    assert fleet.clock.monotonic() == pytest.approx(began_at + 5)
+    with pytest.raises(TimeoutError, match="within 3 s of the fleet's time"):
+        fleet.advance_until(lambda: False, at_most_seconds=3)
+
+
+async def test_a_client_on_the_clock_of_the_fleet_hears_that_a_broker_is_gone(fleet: TestFleet) -> None:
+    fleet.add_broker("broker-a", topics={"orders": 4})
+    fleet.add_broker("broker-b", topics={"orders": 4})
+    async with NameServerClient(fleet.name_servers, clock=fleet.clock) as client:
+        assert len(await client.publish_queues("orders")) == 8
+        fleet.kill_broker("broker-a")
+        await fleet.advance(130)
+        assert {queue.broker_name for queue in await client.publish_queues("orders")} == {"broker-b"}
+
+
+def test_what_cannot_be_done_to_a_broker_is_said(fleet: TestFleet) -> None:
+    fleet.add_broker("broker-a", topics={"orders": 4})
+    with pytest.raises(ValueError, match="is there already"):
+        fleet.add_broker("broker-a", topics={"orders": 4})
+    with pytest.raises(ValueError, match="runs: kill_broker"):
+        fleet.restart_broker("broker-a")
+    fleet.kill_broker("broker-a")
+    with pytest.raises(ValueError, match="does not run"):
+        fleet.kill_broker("broker-a")
+
+
+def test_a_broker_that_was_never_added_and_queues_that_no_agent_takes_are_named(fleet: TestFleet) -> None:
+    fleet.add_broker("broker-a", topics={"orders": 2})
+    for use in (
+        fleet.kill_broker,
+        fleet.restart_broker,
+        lambda name: fleet.add_broker("replica", replica_of=name),
+    ):
+        with pytest.raises(ValueError, match=r"broker 'broker-z' was not added: .*there are: broker-a\)"):
+            use("broker-z")
+    for queues in (-1, 1.5, "4"):
+        with pytest.raises(InvalidOptionError, match=rf"^topics\['bills'\] = {queues!r} "):
+            fleet.add_broker("broker-b", topics={"bills": cast("int", queues)})
+    with pytest.raises(ValueError, match="forwards: seconds = -1"):
+        fleet.advance(-1)
+
+
+def test_a_program_that_dies_is_an_error_that_says_what_it_said_last(fleet: TestFleet) -> None:
+    with pytest.raises(FleetProcessError, match=r"(?s)broker-a ended; it said last:.*zone"):
+        fleet.add_broker("broker-a", topics={"orders": 1}, zone="z" * 1_025)
+    assert (fleet.brokers, len(fleet.pids)) == ((), 1)
+    fleet.add_broker("broker-a", topics={"orders": 1})

@@ -1,0 +1,185 @@
+"""Listeners of all kinds, and what their answers and faults count as."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from pointsman_client.consumer.consume_result import ConsumeResult
+from pointsman_client.consumer.listener import ListenerCaller, Outcome
+from pointsman_client.message import Message, ReceivedMessage
+from pointsman_client.message_queue import MessageQueue
+
+MESSAGE = ReceivedMessage(Message("orders", b"1"), MessageQueue("orders", "c1", "a", 0), 0, "id-1", None)
+TRACE: contextvars.ContextVar[str] = contextvars.ContextVar("TRACE", default="")
+
+ANSWERS = [
+    (None, Outcome.SUCCESS),
+    (ConsumeResult.SUCCESS, Outcome.SUCCESS),
+    (ConsumeResult.RECONSUME_LATER, Outcome.LATER),
+    (ConsumeResult.SUSPEND, Outcome.LATER),
+    (True, Outcome.RAISED),
+    ("SUCCESS", Outcome.RAISED),
+]
+
+
+@pytest.fixture
+async def made() -> AsyncIterator[list[ListenerCaller]]:
+    callers: list[ListenerCaller] = []
+    yield callers
+    for caller in callers:
+        caller.close()
+
+
+@pytest.mark.parametrize(("answer", "outcome"), ANSWERS)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_an_answer_counts_as_what_it_says(
+    made: list[ListenerCaller], answer: Any, outcome: Outcome, is_async: bool
+) -> None:
+    async def asynchronous(_: ReceivedMessage) -> Any:
+        return answer
+
+    made.append(ListenerCaller(asynchronous if is_async else lambda _: answer, threads=1))
+    assert made[0].is_plain is not is_async
+    assert await made[0].call(MESSAGE) is outcome
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), StopIteration(), SystemExit(3)])
+async def test_what_a_plain_function_raises_is_a_failure_and_its_thread_lives_on(
+    made: list[ListenerCaller], error: BaseException
+) -> None:
+    threads: list[str] = []
+
+    def listener(_: ReceivedMessage) -> None:
+        threads.append(threading.current_thread().name)
+        raise error
+
+    made.append(ListenerCaller(listener, threads=1))
+    if isinstance(error, SystemExit):
+        with pytest.raises(SystemExit):
+            await made[0].call(MESSAGE)
+    else:
+        assert await made[0].call(MESSAGE) is Outcome.RAISED
+        assert await made[0].call(MESSAGE) is Outcome.RAISED
+        assert len(set(threads)) == 1
+
+
+async def test_an_object_with_an_async_call_and_a_bound_one_are_awaited(made: list[ListenerCaller]) -> None:
+    class Service:
+        async def __call__(self, message: ReceivedMessage) -> ConsumeResult:
+            return await self.handle("x", message)
+
+        async def handle(self, _: str, message: ReceivedMessage) -> ConsumeResult:
+            assert message is MESSAGE
+            return ConsumeResult.RECONSUME_LATER
+
+    service = Service()
+    made += [ListenerCaller(service, threads=1), ListenerCaller(partial(service.handle, "x"), threads=1)]
+    assert [caller.is_plain for caller in made] == [False, False]
+    assert [await caller.call(MESSAGE) for caller in made] == [Outcome.LATER, Outcome.LATER]
+
+
+async def test_a_plain_function_that_returns_a_coroutine_is_awaited_in_the_loop(made: list[ListenerCaller]) -> None:
+    async def work() -> ConsumeResult:
+        assert threading.current_thread() is threading.main_thread()
+        return ConsumeResult.RECONSUME_LATER
+
+    made.append(ListenerCaller(lambda _: work(), threads=1))
+    assert await made[0].call(MESSAGE) is Outcome.LATER
+
+
+async def test_threads_are_bounded_and_see_the_callers_context(made: list[ListenerCaller]) -> None:
+    running, most, lock, seen = 0, 0, threading.Lock(), set()
+    gate = threading.Event()
+
+    def listener(_: ReceivedMessage) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        seen.add(TRACE.get())
+        gate.wait(5)
+        with lock:
+            running -= 1
+
+    made.append(ListenerCaller(listener, threads=3))
+    TRACE.set("t-1")
+    calls = [asyncio.ensure_future(made[0].call(MESSAGE)) for _ in range(10)]
+    async with asyncio.timeout(5):
+        while most < 3:  # noqa: ASYNC110  # threads come in their own time
+            await asyncio.sleep(0.001)
+    gate.set()
+    assert await asyncio.gather(*calls) == [Outcome.SUCCESS] * 10
+    assert most == 3
+    assert seen == {"t-1"}
+
+
+async def test_a_thread_that_does_not_return_is_replaced(made: list[ListenerCaller]) -> None:
+    stuck = threading.Event()
+
+    def listener(_: ReceivedMessage) -> None:
+        stuck.wait(10)
+
+    made.append(ListenerCaller(listener, threads=1))
+    first = asyncio.ensure_future(made[0].call(MESSAGE))
+    await asyncio.sleep(0)
+    first.cancel()
+    made[0].give_up_on_thread()
+    second = asyncio.ensure_future(made[0].call(MESSAGE))
+    await asyncio.sleep(0)
+    alive = [thread for thread in threading.enumerate() if thread.name.startswith("pointsman-listener")]
+    assert len(alive) >= 2
+    assert all(thread.daemon for thread in alive)
+    stuck.set()
+    assert await second is Outcome.SUCCESS
+
+
+async def test_a_thread_takes_the_place_of_one_that_hangs_also_after_many_quick_calls(
+    made: list[ListenerCaller],
+) -> None:
+    stuck, hangs = threading.Event(), False
+
+    def listener(_: ReceivedMessage) -> None:
+        if hangs:
+            stuck.wait(10)
+
+    made.append(ListenerCaller(listener, threads=1))
+    for _ in range(1_000):
+        await made[0].call(MESSAGE)
+    hangs = True
+    hanging = asyncio.ensure_future(made[0].call(MESSAGE))
+    await asyncio.sleep(0.05)
+    hangs = False
+    hanging.cancel()
+    made[0].give_up_on_thread()
+    try:
+        async with asyncio.timeout(5):
+            assert await made[0].call(MESSAGE) is Outcome.SUCCESS
+    finally:
+        stuck.set()
+
+
+async def test_a_call_that_is_given_up_before_a_thread_is_free_is_not_made(made: list[ListenerCaller]) -> None:
+    gate, bodies = threading.Event(), []
+
+    def listener(message: ReceivedMessage) -> None:
+        bodies.append(message.message_id)
+        gate.wait(10)
+
+    made.append(ListenerCaller(listener, threads=1))
+    first, second, third = (
+        asyncio.ensure_future(made[0].call(replace(MESSAGE, message_id=name))) for name in ("a", "b", "c")
+    )
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+    assert [await first, await third] == [Outcome.SUCCESS] * 2
+    assert bodies == ["a", "c"]

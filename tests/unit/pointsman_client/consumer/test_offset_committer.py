@@ -1,0 +1,60 @@
+"""What is said of offsets that are not committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from pointsman_client.consumer.coordination import LoadedOffsets
+from pointsman_client.consumer.offset_committer import OffsetCommitter
+from pointsman_client.errors import BrokerUnreachableError, PointsmanError
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.metrics_hook import MetricsHook
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.queues import queues
+
+
+class Held:
+    """As much of a held queue as a commit looks at."""
+
+    commit_offset = 1
+    committed = 0
+    needs_reset = False
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+
+
+class Store:
+    """Does not take the offsets of some queues; of others it has them already, so nobody is asked."""
+
+    def __init__(self) -> None:
+        self.failing: tuple[MessageQueue, ...] = ()
+
+    async def load(self, _: object) -> LoadedOffsets:
+        return LoadedOffsets({}, {})
+
+    async def commit(
+        self, offsets: Mapping[MessageQueue, int], *, reset: bool = False
+    ) -> Mapping[MessageQueue, PointsmanError]:
+        assert not reset
+        return {queue: BrokerUnreachableError("agent", "it is away") for queue in offsets if queue in self.failing}
+
+
+async def test_a_broker_is_not_well_again_because_one_of_its_queues_has_nothing_to_commit(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, four = Store(), queues(q=4)
+    held: Any = [Held(queue) for queue in four]
+    committer = OffsetCommitter(store, group="billing", clock=clock, hook=MetricsHook())
+    store.failing = (four[1], four[2])
+    for _ in range(3):
+        assert (await committer.commit(held)).keys() == set(store.failing)
+    assert caplog.messages == [
+        "offsets of group billing on broker c1/q are not committed: broker agent: it is away",
+    ]
+    store.failing = ()
+    assert await committer.commit(held) == {}
+    assert caplog.messages[1:] == ["offsets of group billing on broker c1/q are committed again"]

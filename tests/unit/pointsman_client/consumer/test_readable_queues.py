@@ -1,0 +1,42 @@
+"""The queues that a group shares, from the routes."""
+
+from __future__ import annotations
+
+from pointsman_client.consumer.readable_queues import ReadableQueues
+from pointsman_client.message_queue import MessageQueue
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.memory_group import PERM_READ, RoutesInMemory, queue_of, route_of
+
+
+async def test_the_retry_topic_has_a_queue_for_each_delay_on_every_broker_that_is_read(clock: ManualClock) -> None:
+    routes = RoutesInMemory(clock)
+    routes.set(route_of("orders", {"a": 1, "b": 2}))
+    routes.set(route_of("refunds", {"c": 1}, ids=(1,), perm=PERM_READ))
+    found = await ReadableQueues(routes, group="g", with_retry_topic=True).of(["orders", "refunds"])
+    retry = found["%RETRY%g"]
+    assert retry is not None
+    assert list(retry.queues) == [MessageQueue("%RETRY%g", "c1", name, level) for name in "abc" for level in range(16)]
+
+
+async def test_a_topic_that_does_not_exist_has_no_queues_and_one_that_cannot_be_asked_for_is_unknown(
+    clock: ManualClock,
+) -> None:
+    routes = RoutesInMemory(clock)
+    routes.set(route_of("orders", {"a": 1}))
+    readable = ReadableQueues(routes, group="g", with_retry_topic=True)
+    gone = (await readable.of(["orders", "refunds"]))["refunds"]
+    assert gone is not None
+    assert gone.queues == ()
+    routes.is_reachable = False
+    found = await readable.of(["orders", "refunds"])
+    assert found["refunds"] is None
+    assert found["%RETRY%g"] is None
+    orders = found["orders"]
+    assert orders is not None
+    assert orders.queues == (queue_of(0),)
+
+
+async def test_without_a_retry_topic_there_are_only_the_subscribed_ones(clock: ManualClock) -> None:
+    routes = RoutesInMemory(clock)
+    routes.set(route_of("orders", {"a": 1}))
+    assert list(await ReadableQueues(routes, group="g", with_retry_topic=False).of(["orders"])) == ["orders"]

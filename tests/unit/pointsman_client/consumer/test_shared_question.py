@@ -1,0 +1,109 @@
+"""Questions of many queues that go out together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+import pytest
+
+from pointsman_client.consumer.shared_question import SharedQuestion
+from pointsman_client.message_queue import MessageQueue
+
+
+def queue(number: int) -> MessageQueue:
+    return MessageQueue("orders", "c1", "a", number)
+
+
+class Agent:
+    """Answers when it is let go, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+        self.go = asyncio.Event()
+        self.error: Exception | None = None
+        self.was_cancelled = False
+
+    async def ask(self, queues: Collection[MessageQueue]) -> int:
+        self.asked.append([each.queue_id for each in queues])
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.was_cancelled = True
+            raise
+        if self.error is not None:
+            raise self.error
+        return len(self.asked)
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_what_is_asked_in_one_turn_goes_out_together_and_the_next_turn_anew() -> None:
+    agent = Agent()
+    question = SharedQuestion(agent.ask)
+    first = [asyncio.ensure_future(question.about(queue(number))) for number in range(3)]
+    await turns()
+    second = asyncio.ensure_future(question.about(queue(3)))
+    await turns()
+    agent.go.set()
+    assert await asyncio.gather(*first) == [2, 2, 2]
+    assert await second == 2
+    assert agent.asked == [[0, 1, 2], [3]]
+
+
+async def test_one_who_is_cancelled_leaves_the_answer_to_the_others() -> None:
+    agent = Agent()
+    question = SharedQuestion(agent.ask)
+    leaver, stayer = (asyncio.ensure_future(question.about(queue(number))) for number in range(2))
+    await turns()
+    leaver.cancel()
+    await turns()
+    agent.go.set()
+    assert await stayer == 1
+
+
+async def test_when_all_are_cancelled_the_question_is_too() -> None:
+    agent = Agent()
+    asking = asyncio.ensure_future(SharedQuestion(agent.ask).about(queue(0)))
+    await turns()
+    asking.cancel()
+    await turns()
+    assert agent.was_cancelled
+
+
+async def test_everybody_gets_the_error() -> None:
+    agent = Agent()
+    agent.error = ValueError("no")
+    agent.go.set()
+    question = SharedQuestion(agent.ask)
+    answers = await asyncio.gather(question.about(queue(0)), question.about(queue(1)), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [ValueError, ValueError]
+    with pytest.raises(ValueError, match="no"):
+        await question.about(queue(2))
+
+
+async def test_who_asks_when_all_others_were_just_cancelled_gets_an_answer_of_its_own() -> None:
+    agent = Agent()
+    agent.go.set()
+    question = SharedQuestion(agent.ask)
+    leaver = asyncio.ensure_future(question.about(queue(0)))
+    await asyncio.sleep(0)
+    leaver.cancel()
+    comer = asyncio.ensure_future(question.about(queue(1)))
+    assert await comer == 1
+    assert agent.asked == [[1]]
+
+
+async def test_what_is_asked_while_a_question_is_on_its_way_can_wait_and_go_out_together() -> None:
+    agent = Agent()
+    question = SharedQuestion(agent.ask, one_at_a_time=True)
+    asking = []
+    for number in range(4):
+        asking.append(asyncio.ensure_future(question.about(queue(number), queue(number + 10))))
+        await turns()
+    agent.go.set()
+    assert await asyncio.gather(*asking) == [1, 2, 2, 2]
+    assert agent.asked == [[0, 10], [1, 11, 2, 12, 3, 13]]

@@ -1,0 +1,59 @@
+"""The blocking classes have what the async ones have."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import pytest
+
+from pointsman_client import client, sync
+from pointsman_client.consumer import pull_consumer, push_consumer
+from pointsman_client.producer import producer
+
+PAIRS: dict[str, tuple[type, type]] = {
+    "NameServerClient": (client.NameServerClient, sync.NameServerClient),
+    "Producer": (producer.Producer, sync.Producer),
+    "PushConsumer": (push_consumer.PushConsumer, sync.PushConsumer),
+    "PullConsumer": (pull_consumer.PullConsumer, sync.PullConsumer),
+}
+COUNTERPARTS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
+NOT_FOR_BLOCKING = {"open_channel"}
+"""Which channel is used is what a blocking class decides."""
+FOR_BLOCKING_ALONE = {"call_timeout_seconds"}
+
+
+def public_names(of: type) -> Iterator[str]:
+    for name in vars(of):
+        if (not name.startswith("_") and name not in NOT_FOR_BLOCKING) or name in COUNTERPARTS:
+            yield name
+
+
+def parameters(function: object) -> list[tuple[str, object, object]]:
+    assert callable(function)
+    return [
+        (each.name, each.kind, each.default)
+        for each in inspect.signature(function).parameters.values()
+        if each.name not in NOT_FOR_BLOCKING | FOR_BLOCKING_ALONE
+    ]
+
+
+CASES = [(pair, name) for pair, (is_async, _) in PAIRS.items() for name in public_names(is_async)]
+
+
+@pytest.mark.parametrize(("pair", "name"), CASES)
+def test_every_method_has_its_counterpart_with_the_same_parameters(pair: str, name: str) -> None:
+    is_async, blocking = PAIRS[pair]
+    theirs, ours = inspect.getattr_static(is_async, name), getattr(blocking, COUNTERPARTS.get(name, name))
+    if isinstance(theirs, property):
+        assert isinstance(ours, property)
+        return
+    assert parameters(ours) == parameters(theirs)
+    assert not inspect.iscoroutinefunction(ours)
+    assert name in COUNTERPARTS or ours.__doc__
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_every_setting_is_there_with_the_same_default(pair: str) -> None:
+    is_async, blocking = PAIRS[pair]
+    assert parameters(blocking) == parameters(is_async)

@@ -1,0 +1,46 @@
+"""Functions of the application that are told of something."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pointsman_client.callbacks import Callbacks
+
+
+async def test_each_is_told_soon_and_not_by_whoever_tells() -> None:
+    callbacks: Callbacks[str] = Callbacks()
+    heard: list[str] = []
+    callbacks.add(heard.append)
+    callbacks.add(heard.append)
+    callbacks.tell("news")
+    assert heard == []
+    await asyncio.sleep(0)
+    assert heard == ["news", "news"]
+
+
+async def test_one_that_was_removed_hears_nothing_and_removing_twice_is_no_fault() -> None:
+    callbacks: Callbacks[str] = Callbacks()
+    heard: list[str] = []
+    remove, _ = callbacks.add(heard.append), callbacks.add(heard.append)
+    remove()
+    remove()
+    callbacks.tell("news")
+    await asyncio.sleep(0)
+    assert heard == ["news"]
+
+
+async def test_one_that_raises_keeps_nothing_from_the_others() -> None:
+    callbacks: Callbacks[str] = Callbacks()
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
+    heard: list[str] = []
+
+    def broken(_news: str) -> None:
+        raise ValueError("mine")
+
+    callbacks.add(broken)
+    callbacks.add(heard.append)
+    callbacks.tell("news")
+    await asyncio.sleep(0)
+    assert heard == ["news"]
+    assert [str(fault) for fault in faults] == ["mine"]

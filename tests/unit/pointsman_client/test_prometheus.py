@@ -1,0 +1,91 @@
+"""The adapter to prometheus-client: every hook method shows in a scrape, under names that Prometheus expects."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.prometheus import PrometheusMetrics
+from tests.fakes.manual_clock import ManualClock
+
+QUEUE = MessageQueue("orders", "c1", "broker-a", 3)
+HOOKS = [name for name, _ in inspect.getmembers(MetricsHook, inspect.isfunction)]
+VALUES: Mapping[str, object] = {
+    "at": 990.0,
+    "messages": 5,
+    "queue": QUEUE,
+    "queues": 6,
+    "seconds": 0.25,
+    "count": 7,
+    "is_idle": True,
+    "tries": 2,
+    "waiting": 8,
+}
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+def call(metrics: PrometheusMetrics, hook: str) -> None:
+    method = getattr(metrics, hook)
+    method(**{name: VALUES.get(name, name) for name in inspect.signature(method).parameters})
+
+
+def samples(registry: CollectorRegistry) -> dict[str, float]:
+    lines = generate_latest(registry).decode().splitlines()
+    pairs = (line.rpartition(" ") for line in lines if not line.startswith("#") and "_created" not in line)
+    return {name: float(value) for name, _, value in pairs}
+
+
+@pytest.mark.parametrize("hook", [hook for hook in HOOKS if hook != "route_forgotten"])
+def test_every_hook_is_overridden_and_changes_a_sample(hook: str, registry: CollectorRegistry) -> None:
+    metrics = PrometheusMetrics(registry, clock=ManualClock())
+    assert hook in vars(PrometheusMetrics)
+    assert inspect.signature(getattr(metrics, hook)) == inspect.signature(getattr(MetricsHook(), hook))
+    before = samples(registry)
+    call(metrics, hook)
+    assert any(value for name, value in samples(registry).items() if before.get(name) != value)
+
+
+def test_the_age_of_a_route_is_that_of_the_moment_of_the_scrape(registry: CollectorRegistry) -> None:
+    clock = ManualClock()
+    metrics = PrometheusMetrics(registry, clock=clock)
+    metrics.route_confirmed(topic="orders", at=clock.monotonic())
+    clock.now += 42.0
+    assert samples(registry)['pointsman_client_route_age_seconds{topic="orders"}'] == 42.0
+    metrics.route_confirmed(topic="orders", at=clock.monotonic())
+    assert samples(registry)['pointsman_client_route_age_seconds{topic="orders"}'] == 0.0
+    metrics.route_forgotten(topic="orders")
+    assert not [name for name in samples(registry) if "route_age" in name]
+
+
+def test_what_the_hook_is_told_stands_under_its_name(registry: CollectorRegistry) -> None:
+    metrics = PrometheusMetrics(registry, clock=ManualClock())
+    for hook in HOOKS:
+        call(metrics, hook)
+    seen = samples(registry)
+    place = 'broker_name="broker-a",cluster="c1",group="group",queue_id="3",topic="orders"'
+    assert seen['pointsman_client_sends_total{outcome="outcome",topic="topic"}'] == 1
+    assert seen['pointsman_client_tries_per_send_sum{topic="topic"}'] == 2
+    assert seen[f"pointsman_client_consume_duration_seconds_sum{{{place}}}"] == 0.25
+    assert seen['pointsman_client_queues_held{group="group",topic="topic"}'] == 7
+    assert seen['pointsman_client_parked_messages{topic="topic"}'] == 8
+    assert seen['pointsman_client_committed_queues_total{group="group",result="result"}'] == 6
+
+
+def test_every_metric_has_the_prefix_a_base_unit_and_a_meaning(registry: CollectorRegistry) -> None:
+    PrometheusMetrics(registry)
+    families = list(registry.collect())
+    assert len(families) > 20
+    for family in families:
+        assert family.name.startswith("pointsman_client_")
+        assert family.documentation
+        assert not family.name.endswith(("_ms", "_millis", "_total"))
+        assert ("duration" in family.name or "_age_" in family.name) <= family.name.endswith("_seconds")

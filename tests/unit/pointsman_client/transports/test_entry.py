@@ -1,0 +1,92 @@
+"""Messages as entries: what was sent comes back, and whatever somebody else wrote is a message."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman_client.message import Message, OutgoingMessage
+from pointsman_client.message_queue import MessageQueue
+from pointsman_client.transports.entry import born_at, to_fields, to_received
+
+QUEUE = MessageQueue("orders", "c1", "a", 3)
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+TIME = st.integers(0, 4_000_000_000_000).map(lambda ms: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms))
+MESSAGE = st.builds(
+    Message,
+    st.sampled_from(["orders", "payments"]),
+    st.binary(),
+    TEXT,
+    st.lists(st.from_regex(r"\A[!-~]+\Z")).map(tuple),
+    st.dictionaries(TEXT, TEXT),
+)
+OUTGOING = st.builds(OutgoingMessage, MESSAGE, TEXT.filter(bool), TIME, st.integers(0, 20), st.none() | TIME)
+
+
+@given(OUTGOING)
+def test_what_was_sent_comes_back(sent: OutgoingMessage) -> None:
+    received = to_received(to_fields(sent, QUEUE.topic), QUEUE, 17)
+    assert received.message == sent.message
+    assert (received.queue, received.queue_offset) == (QUEUE, 17)
+    assert (received.message_id, received.born_at) == (sent.message_id, sent.born_at)
+    assert (received.reconsume_times, received.due_at) == (sent.reconsume_times, sent.due_at)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"body", b"id", b"born_at", b"keys", b"properties", b"due_at"]) | st.binary(), st.binary()
+        )
+    )
+)
+def test_whatever_somebody_wrote_is_a_message(pairs: list[tuple[bytes, bytes]]) -> None:
+    received = to_received([part for pair in pairs for part in pair], QUEUE, 4)
+    assert received.queue_offset == 4
+    assert received.message_id
+    assert all(isinstance(text, str) for item in received.properties.items() for text in item)
+
+
+def test_an_entry_is_readable_for_others() -> None:
+    message = Message("orders", b"{}", "paid", ("k1", "k2"), {"trace": "7"})
+    assert to_fields(OutgoingMessage(message, "id-1", AT, 2, AT), "%RETRY%g") == [
+        b"body", b"{}",
+        b"id", b"id-1",
+        b"born_at", b"1767225600000",
+        b"tags", b"paid",
+        b"keys", b"k1 k2",
+        b"properties", b'{"trace":"7"}',
+        b"reconsume", b"2",
+        b"due_at", b"1767225600000",
+        b"topic", b"orders",
+    ]  # fmt: skip
+
+
+def test_what_is_empty_is_left_out() -> None:
+    assert to_fields(OutgoingMessage(Message("orders", b""), "i", AT), "orders")[::2] == [b"body", b"id", b"born_at"]
+
+
+def test_a_foreign_field_is_a_property_and_the_place_stands_for_the_id() -> None:
+    received = to_received([b"user", b"7", b"properties", b'{"a":"b"}', b"name", b"\xff"], QUEUE, 4)
+    assert received.properties == {"user": "7", "a": "b", "name": "\N{REPLACEMENT CHARACTER}"}
+    assert received.message_id == "orders:queue:3@4"
+    assert (received.body, received.topic, received.born_at) == (b"", "orders", None)
+
+
+@pytest.mark.parametrize("value", [b"", b"x", b"-5", b"1e3", b"9" * 16, b"9" * 15, b" 7"])
+def test_a_time_that_cannot_be_read_counts_as_left_out(value: bytes) -> None:
+    assert born_at([b"body", b"", b"born_at", value]) is None
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b"7", b'{"a":1}', b"{", b"[" * 100_000, b"\xff"])
+def test_properties_that_cannot_be_read_count_as_left_out(value: bytes) -> None:
+    assert to_received([b"properties", value], QUEUE, 0).properties == {}
+
+
+def test_the_time_of_birth_is_found_without_the_rest() -> None:
+    assert born_at(to_fields(OutgoingMessage(Message("orders", b"x"), "i", AT), "orders")) == AT
+    assert born_at([b"body", b"x"]) is None
