@@ -192,6 +192,11 @@ class NameServerMachine(RuleBasedStateMachine):
     def restart_a_broker(self, known: Any, incarnation: str) -> Any:
         return self.claim(**{**known, "incarnation": incarnation})
 
+    @rule(target=held, known=held, incarnation=st.sampled_from(["i1", "i2", "i3"]))
+    def wipe_and_restart_a_broker(self, known: Any, incarnation: str) -> Any:
+        self.set_writable(known["who"][:2], False)
+        return self.restart_a_broker(known, incarnation)
+
     @rule(target=held, names=st.permutations(NAMES), pace=PACE, probe=PROBE)
     def register_a_fleet(self, names: Any, pace: Any, probe: str) -> Any:
         """Enough brokers of one cluster for the guard to mean something."""
@@ -331,6 +336,26 @@ class NameServerMachine(RuleBasedStateMachine):
             self.beat(known, version=None, probe="FAILING", stream=None, hand_over=False)
             self.pass_time(seconds)
 
+    @rule(data=st.data(), announced=st.booleans())
+    def fall_silent(self, data: st.DataObject, announced: bool) -> None:
+        """A broker is silent for exactly its expiry, which keeps it, and then for longer; sweeps look on."""
+        known = self.living(data)
+        if known is not None:
+            expiry = known["expiry"]
+            if announced:
+                self.open_window(known["who"][0], known["who"][1], expiry + 10.0)
+            self.beat(known, version=None, probe="PASSING", stream=None, hand_over=False)
+            for seconds in (expiry, 0.5, 0.5):
+                self.pass_time(seconds)
+
+    @rule(data=st.data(), seconds=st.sampled_from([4.5, 60.0, 60.5]))
+    def hand_over_and_stay_away(self, data: st.DataObject, seconds: float) -> None:
+        """An agent hands over, and no next one beats."""
+        known = self.living(data)
+        if known is not None:
+            self.beat(known, version=None, probe="PASSING", stream=None, hand_over=True)
+            self.pass_time(seconds)
+
     @rule(share=st.sampled_from([1, 2, 3, 9]), probe=st.sampled_from(["PASSING", "PASSING", "FAILING"]))
     def beats_of_many(self, share: int, probe: str) -> None:
         """Each second, third ... of all that live: the rest is cut off."""
@@ -346,7 +371,12 @@ class NameServerMachine(RuleBasedStateMachine):
 
     def all_living(self) -> list[Any]:
         return [
-            {"who": tuple(r.identity), "generation": r.generation, "version": tuple(r.registration.data_version)}
+            {
+                "who": tuple(r.identity),
+                "generation": r.generation,
+                "version": tuple(r.registration.data_version),
+                "expiry": r.registration.expiry,
+            }
             for _, r in self.core.replicas()
         ]
 
