@@ -339,11 +339,13 @@ class NameServerMachine(RuleBasedStateMachine):
         if known is not None:
             self.beat(known, version=None, probe=probe, stream=None, hand_over=hand_over)
 
-    @rule(data=st.data(), announced=TIMES, seconds=TIMES)
-    def fail_in_a_window(self, data: st.DataObject, announced: float, seconds: float) -> None:
-        """The last that is heard of a broker is that it fails, and that was announced."""
+    @rule(data=st.data(), announced=TIMES, seconds=TIMES, expires=st.booleans())
+    def fail_in_a_window(self, data: st.DataObject, announced: float, seconds: float, expires: bool) -> None:
+        """The last that is heard of a broker is that it fails, and that was announced, maybe for all of its expiry."""
         known = self.living(data)
         if known is not None:
+            if expires:
+                announced, seconds = known["expiry"], known["expiry"] + 0.5
             self.open_window(known["who"][0], known["who"][1], announced)
             self.beat(known, version=None, probe="FAILING", stream=None, hand_over=False)
             self.pass_time(seconds)
@@ -388,6 +390,7 @@ class NameServerMachine(RuleBasedStateMachine):
                 "generation": r.generation,
                 "version": tuple(r.registration.data_version),
                 "expiry": r.registration.expiry,
+                "topics": sorted(r.registration.topics),
             }
             for _, r in self.core.replicas()
         ]
@@ -419,6 +422,16 @@ class NameServerMachine(RuleBasedStateMachine):
         if living and held:
             names = [name for name in names if name in held.topics]
         removed = data.draw(st.lists(st.sampled_from(names), unique=True, max_size=2)) if names else []
+        self.send_delta(known, changed, removed, version)
+
+    @rule(data=st.data(), version=VERSION)
+    def remove_a_topic(self, data: st.DataObject, version: Any) -> None:
+        """A delta of a living broker that only takes away."""
+        known = self.living(data)
+        if known is not None:
+            self.send_delta(known, {}, known["topics"][:1], version)
+
+    def send_delta(self, known: Any, changed: Any, removed: list[str], version: Any) -> None:
         facts = {"who": known["who"], "generation": known["generation"], "version": version, "removed": removed}
         try:
             updated = self.core.update_topics(
