@@ -199,6 +199,12 @@ class NameServerMachine(RuleBasedStateMachine):
         self.set_writable(("c1", "a"), False)
         self.claim(**{**master, "incarnation": incarnation})
 
+    @rule(version=VERSION)
+    def claim_a_held_place(self, version: Any) -> None:
+        """Another address claims what a master holds that is UP, with a lower state version or the same."""
+        self.claim(**ONE_TOPIC, who=("c1", "a", 0, "h1:1"), version=(2, 0, 2))
+        self.claim(**ONE_TOPIC, who=("c1", "a", 0, "h3:1"), version=version)
+
     @rule(target=held, names=st.permutations(NAMES), pace=PACE, probe=PROBE)
     def register_a_fleet(self, names: Any, pace: Any, probe: str) -> Any:
         """Enough brokers of one cluster for the guard to mean something."""
