@@ -14,8 +14,8 @@ class MetricsHook:
     def sent(self, *, topic: str, outcome: str, seconds: float, tries: int) -> None:
         """A send ended. ``outcome``: a SendStatus, the code of the error raised, PARKED (in an outbox), CANCELLED."""
 
-    def send_tried(self, *, cluster: str, broker_name: str, outcome: str, seconds: float) -> None:
-        """One try of a send ended at a broker. ``outcome``: a SendStatus, or the code of the error."""
+    def send_tried(self, *, queue: MessageQueue, outcome: str, seconds: float) -> None:
+        """One try of a send to a queue ended. ``outcome``: a SendStatus, or the code of the error."""
 
     def isolated(self, *, cluster: str, broker_name: str, seconds: float) -> None:
         """A broker was isolated for so long."""

@@ -26,7 +26,7 @@ TRIES_BUCKETS = (1, 2, 3, 5, 10)
 
 GROUP_AND_TOPIC = ("group", "topic")
 BROKER = ("cluster", "broker_name")
-QUEUE = ("group", "topic", "cluster", "broker_name", "queue_id")
+QUEUE = ("topic", "cluster", "broker_name", "queue_id")
 
 
 class PrometheusMetrics(MetricsHook):
@@ -44,6 +44,9 @@ class PrometheusMetrics(MetricsHook):
         self._try_seconds = self._histogram(
             "send_try_duration_seconds", "Time of one try at a broker", SEND_BUCKETS, *BROKER
         )
+        self._queue_try_seconds = Summary(
+            PREFIX + "send_queue_duration_seconds", "Time of one try, by queue", QUEUE, registry=registry
+        )
         self._isolations = self._counter("isolations", "Times a broker was isolated", *BROKER)
         self._isolation_seconds = self._counter(
             "isolation_seconds", "Time for which a broker was isolated, overlaps counted twice", *BROKER
@@ -56,7 +59,7 @@ class PrometheusMetrics(MetricsHook):
             "consumed", "Listener calls that ended: success, later, raised, timeout", *GROUP_AND_TOPIC, "result"
         )
         self._consume_seconds = Summary(
-            PREFIX + "consume_duration_seconds", "Time in the listener, by queue", QUEUE, registry=registry
+            PREFIX + "consume_duration_seconds", "Time in the listener, by queue", ("group", *QUEUE), registry=registry
         )
         self._pulled = self._counter("pulled_messages", "Messages that pulls brought", *GROUP_AND_TOPIC)
         self._pull_seconds = self._histogram(
@@ -94,10 +97,12 @@ class PrometheusMetrics(MetricsHook):
         self._send_seconds.labels(topic).observe(seconds)
         self._tries_per_send.labels(topic).observe(tries)
 
-    def send_tried(self, *, cluster: str, broker_name: str, outcome: str, seconds: float) -> None:
+    def send_tried(self, *, queue: MessageQueue, outcome: str, seconds: float) -> None:
         """See :class:`MetricsHook`."""
-        self._tries.labels(cluster, broker_name, outcome).inc()
-        self._try_seconds.labels(cluster, broker_name).observe(seconds)
+        self._tries.labels(queue.cluster, queue.broker_name, outcome).inc()
+        self._try_seconds.labels(queue.cluster, queue.broker_name).observe(seconds)
+        place = (queue.topic, queue.cluster, queue.broker_name, queue.queue_id)
+        self._queue_try_seconds.labels(*place).observe(seconds)
 
     def isolated(self, *, cluster: str, broker_name: str, seconds: float) -> None:
         """See :class:`MetricsHook`."""

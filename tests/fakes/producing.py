@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pointsman_client.errors import PointsmanError
+from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.send_result import SendResult
@@ -32,8 +33,8 @@ class Heard(MetricsHook):
     def sent(self, *, topic: str, outcome: str, seconds: float, tries: int) -> None:  # noqa: ARG002
         self.sends.append((outcome, tries))
 
-    def send_tried(self, *, cluster: str, broker_name: str, outcome: str, seconds: float) -> None:  # noqa: ARG002
-        self.tries.append((broker_name, outcome))
+    def send_tried(self, *, queue: MessageQueue, outcome: str, seconds: float) -> None:  # noqa: ARG002
+        self.tries.append((queue.broker_name, outcome))
 
     def isolated(self, *, cluster: str, broker_name: str, seconds: float) -> None:  # noqa: ARG002
         self.isolations.append((broker_name, seconds))

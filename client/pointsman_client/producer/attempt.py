@@ -92,7 +92,7 @@ class Attempts:
         self, queue: MessageQueue, outcome: Outcome, word: str, seconds: float, error: PointsmanError | None = None
     ) -> None:
         cluster, broker_name = broker = queue.broker_key
-        self._metrics_hook.send_tried(cluster=cluster, broker_name=broker_name, outcome=word, seconds=seconds)
+        self._metrics_hook.send_tried(queue=queue, outcome=word, seconds=seconds)
         if self._faults is None:
             return
         was_available = self._faults.is_available(broker, now=self._clock.monotonic())
