@@ -27,13 +27,12 @@ from broker_agent.rpc.fields import (
     client_id_violations,
     name_violations,
     refuse_if_any,
-    shown,
 )
 from pointsman.service.clock import Clock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.client_id import pin_target_problem
 from pointsman.wire.tag_expression import canonical, expression_problem
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.violation import FieldViolation, shown
 
 MAX_GROUPS = 64
 """Of one client."""

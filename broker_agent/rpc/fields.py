@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from broker_agent.rpc.refusals import InvalidRequest
 from pointsman.wire.client_id import client_id_problem
 from pointsman.wire.names import name_problem, text_problem
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.violation import FieldViolation, bounded, shown
 
 MAX_BY_LENGTH = 128
 MOST_VIOLATION_BYTES = 2_000
@@ -16,24 +16,9 @@ MOST_VIOLATION_BYTES = 2_000
 
 def refuse_if_any(violations: Iterable[FieldViolation]) -> None:
     """Raise InvalidRequest with the violations, if there are any; of very many the first, and how many more."""
-    found: list[FieldViolation] = []
-    room, left_out = MOST_VIOLATION_BYTES, 0
-    for violation in violations:
-        room -= len(violation.field) + len(violation.description)
-        if room >= 0:
-            found.append(violation)
-        else:
-            left_out += 1
-    if left_out:
-        found.append(FieldViolation("...", f"and {left_out} more faults"))
+    found = bounded(violations, most_bytes=MOST_VIOLATION_BYTES)
     if found:
         raise InvalidRequest(found)
-
-
-def shown(value: object) -> str:
-    """A value as an error shows it: quoted, in ASCII without control characters, at most 80 of them."""
-    text = ascii(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def name_violations(field: str, name: str) -> Iterator[FieldViolation]:

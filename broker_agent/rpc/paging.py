@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from broker_agent.rpc.fields import refuse_if_any, shown
+from broker_agent.rpc.fields import refuse_if_any
 from pointsman.wire.names import name_problem
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.violation import FieldViolation, shown
 
 DEFAULT_PAGE_SIZE = 500
 MAX_PAGE_SIZE = 1_000

@@ -7,10 +7,10 @@ from typing import Protocol, TypeVar
 
 from broker_agent.core.queue import BrokerQueues, QueueKey
 from broker_agent.core.topic_set import TopicSet
-from broker_agent.rpc.fields import name_violations, refuse_if_any, shown
+from broker_agent.rpc.fields import name_violations, refuse_if_any
 from broker_agent.rpc.paging import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, MAX_TOKEN_LENGTH
 from pointsman.wire.names import MAX_QUEUES, name_problem
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.violation import FieldViolation, shown
 
 MAX_QUEUES_A_CALL = 1_000
 

@@ -13,23 +13,10 @@ from grpc_reflection.v1alpha import reflection
 
 from broker_agent.rpc.calls import CallCounter
 from pointsman.service.monitoring import CannotListen
+from pointsman.wire.channel import SERVER_OPTIONS
 
 LAST_WORDS_SECONDS = 0.2
 """How long statuses that were sent may take to leave."""
-
-SERVER_OPTIONS = (
-    # All clients of a broker come back at once after the agent's restart. With the defaults, 517 of 3,000 clients that
-    # reconnect at once are refused; with these none (design, section 9).
-    ("grpc.server.max_pending_requests", 20_000),
-    ("grpc.server.max_pending_requests_hard_limit", 30_000),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    # Finds half-open connections, together with the time that a ping may take (below).
-    ("grpc.keepalive_time_ms", 120_000),
-    ("grpc.max_concurrent_streams", 1_000),
-    # Two daemons must not share a port unnoticed.
-    ("grpc.so_reuseport", 0),
-)
 
 
 def server_options(longest_silence: float) -> list[tuple[str, int]]:

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from namesrv.core.errors import InvalidRequest, KvNotFound, LimitExceeded
-from namesrv.core.validation import shown
 from pointsman.wire.names import MAX_QUEUES, name_problem, text_problem
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.violation import FieldViolation, shown
 
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 MAX_VALUE_LENGTH = 4_096

@@ -46,8 +46,8 @@ from namesrv.core.punctuality import Punctuality
 from namesrv.core.queue_stats import QueueStats
 from namesrv.core.route_table import RouteTable
 from namesrv.core.staging import StagedTopics, staged
-from namesrv.core.validation import bounded, shown
-from pointsman.wire.violation import FieldViolation
+from namesrv.core.validation import MOST_VIOLATION_BYTES
+from pointsman.wire.violation import FieldViolation, bounded, shown
 
 GENERATIONS = 2**64
 TOLD_A_SWEEP = 500
@@ -275,7 +275,7 @@ class NameServer:
             if topic not in held.topics
         ]
         if unknown:
-            raise InvalidRequest(bounded(unknown))
+            raise InvalidRequest(bounded(unknown, most_bytes=MOST_VIOLATION_BYTES))
         topics = {**held.topics, **changed}
         for topic in gone:
             del topics[topic]

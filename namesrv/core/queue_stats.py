@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from namesrv.core.validation import name_violations, shown
+from namesrv.core.validation import name_violations
 from pointsman.wire.names import MAX_QUEUES
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.violation import FieldViolation, shown
 
 TOP = 20
 """Entries of each list (design, section 3)."""

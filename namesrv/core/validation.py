@@ -5,7 +5,7 @@ Checks return violations instead of raising, so that a request is answered with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from namesrv.core.model import BrokerIdentity, QueueConfig, Registration
@@ -22,7 +22,7 @@ from pointsman.wire.names import (
     name_problem,
     text_problem,
 )
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.violation import FieldViolation, shown
 
 MAX_INCARNATION_LENGTH = 128
 MOST_VIOLATION_BYTES = 3_000
@@ -126,30 +126,9 @@ def _label_violations(registration: Registration) -> Iterator[FieldViolation]:
             yield from _violations(f"broker.labels[{shown(key)}]", text, text_problem(text, longest=MAX_LABEL_LENGTH))
 
 
-def shown(value: object) -> str:
-    """A value as an error shows it: quoted, in ASCII without control characters, at most 80 of them."""
-    text = ascii(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
 def _violation(field: str, value: object, problem: str) -> FieldViolation:
     return FieldViolation(field, f"{problem}, not {shown(value)}")
 
 
 def _violations(field: str, value: str, problem: str | None) -> Sequence[FieldViolation]:
     return () if problem is None else (FieldViolation(field, f"{problem}: {shown(value)}"),)
-
-
-def bounded(violations: Iterable[FieldViolation]) -> list[FieldViolation]:
-    """The first violations, as many as an answer can carry, and how many more there are."""
-    found: list[FieldViolation] = []
-    room, left_out = MOST_VIOLATION_BYTES, 0
-    for violation in violations:
-        room -= len(violation.field) + len(violation.description)
-        if room >= 0:
-            found.append(violation)
-        else:
-            left_out += 1
-    if left_out:
-        found.append(FieldViolation("...", f"and {left_out} more faults"))
-    return found

@@ -16,7 +16,7 @@ from namesrv.core.guard import GuardMode, GuardStatus
 from namesrv.core.kv import KvEntry
 from namesrv.core.maintenance import MaintenanceWindow
 from namesrv.core.name_server import NameServer
-from namesrv.core.validation import name_violations, shown
+from namesrv.core.validation import name_violations
 from namesrv.history.row import Record
 from namesrv.rpc import codec
 from namesrv.rpc.watch_hub import WatcherFacts
@@ -24,7 +24,7 @@ from pointsman.service.config import to_toml
 from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.v1 import broker_pb2
 from pointsman.wire.names import MAX_BROKER_ID, text_problem
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.violation import FieldViolation, shown
 
 MAX_BY_LENGTH = 128
 

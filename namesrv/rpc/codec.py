@@ -30,8 +30,8 @@ from namesrv.core.model import (
 )
 from namesrv.core.queue_stats import TOP, GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
 from namesrv.core.validation import (
+    MOST_VIOLATION_BYTES,
     IntervalBounds,
-    bounded,
     duplicate_topic,
     identity_violations,
     name_violations,
@@ -41,7 +41,7 @@ from namesrv.core.validation import (
 )
 from pointsman.v1 import admin_service_pb2, broker_pb2, registration_service_pb2
 from pointsman.wire.names import name_problem
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.violation import FieldViolation, bounded
 
 DEFAULT_HEARTBEAT_INTERVAL = 30.0
 DEFAULT_EXPIRY = 120.0
@@ -93,7 +93,7 @@ _LEAVE_REASONS = {
 
 def refuse_if_any(violations: Iterable[FieldViolation]) -> None:
     """Raise InvalidRequest with the violations, if there are any."""
-    found = bounded(violations)
+    found = bounded(violations, most_bytes=MOST_VIOLATION_BYTES)
     if found:
         raise InvalidRequest(found)
 

@@ -11,14 +11,14 @@ from namesrv.config import NameServerConfig
 from namesrv.core.errors import ClusterNotFound, InvalidRequest
 from namesrv.core.model import BrokerIdentity, NodeState
 from namesrv.core.name_server import NameServer
-from namesrv.core.validation import name_violations, shown
+from namesrv.core.validation import name_violations
 from namesrv.history.recent import RecentEvents
 from namesrv.rpc import admin_codec, codec
 from namesrv.rpc.route_codec import route_answer
 from namesrv.rpc.watch_hub import WatchHub
 from pointsman.service.clock import Clock
 from pointsman.v1 import admin_service_pb2 as wire
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.violation import FieldViolation, shown
 
 DEFAULT_BROKERS = 500
 MAX_BROKERS = 1_000

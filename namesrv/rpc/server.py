@@ -19,6 +19,7 @@ from namesrv.rpc.registration import RegistrationServicer
 from namesrv.rpc.routes import RAW_METHODS, RouteServicer
 from pointsman.service.monitoring import CannotListen
 from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
+from pointsman.wire.channel import SERVER_OPTIONS
 
 REGISTRATION = registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"]
 ROUTE = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"]
@@ -28,20 +29,6 @@ LIVE = "live"
 """Health of the process: SERVING until it stops, whatever its state. For a probe that would restart it."""
 LAST_WORDS_SECONDS = 0.2
 """How long statuses that were sent may take to leave."""
-
-SERVER_OPTIONS = (
-    # With the defaults, 517 of 3,000 clients that reconnect at once are refused; with these none (design, section 9).
-    # Calls that are accepted do not wait there, so these bound a herd and not the open watches.
-    ("grpc.server.max_pending_requests", 20_000),
-    ("grpc.server.max_pending_requests_hard_limit", 30_000),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    # Finds half-open connections, together with the time that a ping may take (below).
-    ("grpc.keepalive_time_ms", 120_000),
-    ("grpc.max_concurrent_streams", 1_000),
-    # Two daemons must not share a port unnoticed.
-    ("grpc.so_reuseport", 0),
-)
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,9 @@ from namesrv.config import (
     ServerConfig,
     SnapshotConfig,
 )
-from namesrv.rpc.server import REGISTRATION, ROUTE, SERVER_OPTIONS
+from namesrv.rpc.server import REGISTRATION, ROUTE
 from pointsman.service import logs
+from pointsman.wire.channel import SERVER_OPTIONS
 from tests.bench.worker import Commands, obey
 
 PROBE_SECONDS = 0.001

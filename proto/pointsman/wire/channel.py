@@ -1,4 +1,4 @@
-"""Options of the channels that agents and clients open to a name server."""
+"""Options of the channels that agents and clients open, and of the servers that they open them to."""
 
 from __future__ import annotations
 
@@ -26,3 +26,18 @@ KEEPALIVE_OPTIONS: Final[ChannelOptions] = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 """In addition, for clients."""
+
+SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
+    # With the defaults, 517 of 3,000 clients that reconnect at once are refused; with these none (design, section 9).
+    # Calls that are accepted do not wait there, so these bound a herd and not the open watches.
+    ("grpc.server.max_pending_requests", 20_000),
+    ("grpc.server.max_pending_requests_hard_limit", 30_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Finds half-open connections, together with the time that a ping may take (below).
+    ("grpc.keepalive_time_ms", 120_000),
+    ("grpc.max_concurrent_streams", 1_000),
+    # Two daemons must not share a port unnoticed.
+    ("grpc.so_reuseport", 0),
+)
+"""For every server; how long a ping may take is its own affair."""

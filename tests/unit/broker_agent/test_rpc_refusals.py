@@ -9,10 +9,10 @@ import pytest
 from google.rpc import code_pb2
 
 from broker_agent.rpc import refusals, status
-from broker_agent.rpc.fields import refuse_if_any, shown
+from broker_agent.rpc.fields import refuse_if_any
 from broker_agent.rpc.paging import page
 from pointsman.wire.errors import read_status
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.violation import FieldViolation, shown
 
 
 def all_refusals(base: type[refusals.Refusal] = refusals.Refusal) -> Iterator[type[refusals.Refusal]]:
