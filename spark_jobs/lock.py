@@ -7,9 +7,13 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
+
 from spark_jobs.errors import ReportError
+from spark_jobs.files import Files
 
 
 @contextmanager
@@ -38,14 +42,45 @@ def held(lock: Path) -> Iterator[None]:
         mine.unlink(missing_ok=True)
 
 
+@contextmanager
+def held_far_away(files: Files, lock: str) -> Iterator[None]:
+    """Hold a lock on a file system where no process can be asked: one that is left is never taken over.
+
+    Raises:
+        ReportError: another run holds the lock, or held it when it was killed.
+    """
+    try:
+        files.create(lock, f"{os.getpid()} {socket.gethostname()}\n")
+    except Py4JJavaError:
+        text = files.text(lock)
+        if text is None:
+            raise
+        raise _refusal(text, lock, since=files.modified_at(lock)) from None
+    try:
+        yield
+    finally:
+        files.delete(lock)
+
+
 def _refuse_if_alive(lock: Path) -> None:
-    text = lock.read_text(encoding="utf-8", errors="replace").strip()
-    owner = re.fullmatch(r"(\d+) (\S+)", text)
+    text = lock.read_text(encoding="utf-8", errors="replace")
+    owner = _owner(text)
     # A process of another machine cannot be asked.
     if owner and owner[2] == socket.gethostname() and not _alive(int(owner[1])):
         return
+    raise _refusal(text, str(lock), since=datetime.fromtimestamp(lock.stat().st_mtime, tz=UTC))
+
+
+def _owner(text: str) -> re.Match[str] | None:
+    return re.fullmatch(r"(\d+) (\S+)", text.strip())
+
+
+def _refusal(text: str, lock: str, *, since: datetime) -> ReportError:
+    owner = _owner(text)
     who = f"process {owner[1]} on {owner[2]}" if owner else "somebody"
-    raise ReportError(f"another run is at work in this warehouse ({who}); if that is not so, remove {lock}")
+    minutes = max(0, round((datetime.now(tz=UTC) - since).total_seconds() / 60))
+    age = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
+    return ReportError(f"another run is at work in this warehouse ({who}, for {age}); if that is not so, remove {lock}")
 
 
 def _alive(pid: int) -> bool:

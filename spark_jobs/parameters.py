@@ -1,6 +1,6 @@
-"""The numbers of the flap score, in one place: defaults, or a TOML file's ``[flapping]`` table.
+"""The numbers of the job, in one place: defaults, or the tables of a TOML file over them.
 
-The score is BGP's route flap damping (RFC 2439): each event adds points, the sum decays by half every half-life, a
+The flap score is BGP's route flap damping (RFC 2439): each event adds points, the sum decays by half every half-life, a
 broker is flagged when it rises above one threshold and cleared when it falls below a lower one.
 """
 
@@ -8,16 +8,38 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
 
 
 class ParametersError(ValueError):
     """A parameters file that cannot be used; the text names every fault."""
 
 
+class _Section:
+    """A table of the file. Raises `ParametersError` naming every value that makes no sense."""
+
+    def __post_init__(self) -> None:
+        values = [(f.name, getattr(self, f.name)) for f in fields(self)]  # type: ignore[arg-type]
+        numbers = [(name, value) for name, value in values if name not in self.not_numbers()]
+        faults = [f"{name} = {value!r} is not a number of at least 0" for name, value in numbers if not is_count(value)]
+        if not faults:
+            faults = [fault for holds, fault in self._rules() if not holds]
+        if faults:
+            raise ParametersError("; ".join(faults))
+
+    @classmethod
+    def not_numbers(cls) -> tuple[str, ...]:
+        return ()
+
+    def _rules(self) -> tuple[tuple[bool, str], ...]:
+        return ()
+
+
 @dataclass(frozen=True, slots=True)
-class FlapParameters:
+class FlapParameters(_Section):
     """Points, thresholds and times of the flap score."""
 
     half_life_minutes: float = 60.0
@@ -42,7 +64,7 @@ class FlapParameters:
     shutdown_return_seconds: float = 300.0
     same_sign_seconds: float = 600.0
     """Suspicions and late beats that several observers saw within such a slot of time are charged as the observer that
-    saw most of them saw them."""
+    saw most of them saw them. A slot begins with a sign after as long a rest."""
     degraded_points: float = 300.0
     """A broker charged with this much in a day, and not flapping, is degraded."""
     chronic_days: int = 3
@@ -50,20 +72,8 @@ class FlapParameters:
     dead_after_hours: float = 24.0
     """A broker down for longer, and not back at the day's end, is dead."""
 
-    def __post_init__(self) -> None:
-        """Raise `ParametersError` naming every value that makes no sense."""
-        faults = [
-            f"{field.name} = {getattr(self, field.name)!r} is not a number of at least 0"
-            for field in fields(self)
-            if not _is_count(getattr(self, field.name))
-        ]
-        if not faults:
-            faults = list(self._relations())
-        if faults:
-            raise ParametersError("; ".join(faults))
-
-    def _relations(self) -> list[str]:
-        rules = (
+    def _rules(self) -> tuple[tuple[bool, str], ...]:
+        return (
             # Below that, a day has so many half-lives that its doublings leave a double's range.
             (self.half_life_minutes >= 5, f"half_life_minutes = {self.half_life_minutes} is below 5"),
             (self.reuse_below < self.suppress_above, "reuse_below is not below suppress_above"),
@@ -71,38 +81,173 @@ class FlapParameters:
             (self.same_sign_seconds >= 1, "same_sign_seconds is below 1"),
             (1 <= self.chronic_days <= 7, f"chronic_days = {self.chronic_days} is not 1 to 7"),
         )
-        return [fault for holds, fault in rules if not holds]
 
-    def as_dict(self) -> dict[str, float | int]:
+
+@dataclass(frozen=True, slots=True)
+class IncidentParameters(_Section):
+    """When outages of several brokers are one incident."""
+
+    brokers: int = 3
+    """So many brokers of one zone, host or cluster at least ..."""
+    within_seconds: float = 60.0
+    """... whose outages begin within this time of the first ..."""
+    sigmas: float = 4.0
+    """... and so many standard deviations more than that zone's or cluster's rate of the day would bring by chance."""
+
+    def _rules(self) -> tuple[tuple[bool, str], ...]:
+        return (
+            (self.brokers >= 2, f"brokers = {self.brokers} is below 2"),
+            (self.within_seconds >= 1, "within_seconds is below 1"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RankingParameters(_Section):
+    """The slow track, and Nagios' percentage beside it."""
+
+    days: int = 7
+    """Outages of so many days are compared with the cluster's."""
+    false_discovery_rate: float = 0.05
+    """Share of the outliers of a cluster and day that may be none (Benjamini and Hochberg)."""
+    grid_seconds: float = 300.0
+    """How often the state is sampled for the percentage."""
+    percent_high: float = 20.0
+    """Nagios calls it flapping from here ..."""
+    percent_low: float = 5.0
+    """... until it is down to this."""
+    count_at_least: int = 4
+    """The plainest rule of all, to compare with: so many outages on a day."""
+
+    def _rules(self) -> tuple[tuple[bool, str], ...]:
+        return (
+            (1 <= self.days <= 30, f"days = {self.days} is not 1 to 30"),
+            (0 < self.false_discovery_rate < 1, "false_discovery_rate is not between 0 and 1"),
+            (self.grid_seconds >= 10, "grid_seconds is below 10"),
+            (self.percent_low < self.percent_high, "percent_low is not below percent_high"),
+            (self.count_at_least >= 1, f"count_at_least = {self.count_at_least} is below 1"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HealthParameters(_Section):
+    """What is good enough."""
+
+    slo: float = 0.999
+    """Availability that a cluster is held to ..."""
+    slo_days: int = 30
+    """... over so many days."""
+    slo_by_cluster: dict[str, float] = field(default_factory=dict)
+    """Clusters that are held to another."""
+    skew_above: float = 3.0
+    """A queue filled so many times as fast as the mean of its topic's queues is hot."""
+    put_rate_above: float = 1.0
+    """Topics filled more slowly (messages a second) are not looked at for skew."""
+    lag_above: float = 1_000.0
+    """Messages behind from which a group's queues are worth a line."""
+    clock_offset_above_seconds: float = 5.0
+    """Name servers whose clocks differ by more are told of."""
+
+    @classmethod
+    def not_numbers(cls) -> tuple[str, ...]:
+        return ("slo_by_cluster",)
+
+    def _rules(self) -> tuple[tuple[bool, str], ...]:
+        by_cluster: object = self.slo_by_cluster
+        own = by_cluster if isinstance(by_cluster, dict) else {"": by_cluster}
+        return (
+            (0 < self.slo < 1, f"slo = {self.slo} is not between 0 and 1"),
+            (1 <= self.slo_days <= 90, f"slo_days = {self.slo_days} is not 1 to 90"),
+            *(
+                (isinstance(slo, float) and 0 < slo < 1, f"slo_by_cluster.{cluster} = {slo!r} is not between 0 and 1")
+                for cluster, slo in own.items()
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReportParameters(_Section):
+    """How the report is told."""
+
+    timezone: str = "UTC"
+    """An IANA name, for the day that a person reads; tables stay in UTC days."""
+
+    @classmethod
+    def not_numbers(cls) -> tuple[str, ...]:
+        return ("timezone",)
+
+    def _rules(self) -> tuple[tuple[bool, str], ...]:
+        name: object = self.timezone
+        known = isinstance(name, str) and name in available_timezones()
+        return ((known, f"timezone = {self.timezone!r} is no IANA time zone such as Europe/Berlin"),)
+
+    @property
+    def zone(self) -> ZoneInfo:
+        return ZoneInfo(self.timezone)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """All of them; each name is a table of the file."""
+
+    flapping: FlapParameters = field(default_factory=FlapParameters)
+    incidents: IncidentParameters = field(default_factory=IncidentParameters)
+    ranking: RankingParameters = field(default_factory=RankingParameters)
+    health: HealthParameters = field(default_factory=HealthParameters)
+    report: ReportParameters = field(default_factory=ReportParameters)
+
+    def as_dict(self) -> dict[str, dict[str, Any]]:
         return asdict(self)
 
 
-def _is_count(value: object) -> bool:
+SECTIONS: dict[str, type[_Section]] = {
+    "flapping": FlapParameters,
+    "incidents": IncidentParameters,
+    "ranking": RankingParameters,
+    "health": HealthParameters,
+    "report": ReportParameters,
+}
+
+
+def is_count(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
-def load(path: Path | None) -> FlapParameters:
-    """Read the ``[flapping]`` table of a TOML file over the defaults; None gives the defaults.
+def load(path: Path | None) -> Parameters:
+    """Read the tables of a TOML file over the defaults; None gives the defaults.
 
     Raises:
         ParametersError: the file is no TOML, or holds a name or value we do not know.
         OSError: the file cannot be read.
     """
     if path is None:
-        return FlapParameters()
+        return Parameters()
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ParametersError(f"{path}: {error}") from error
-    known = {field.name for field in fields(FlapParameters)}
-    table = content.get("flapping", {})
-    unknown = sorted(set(content) - {"flapping"})
-    if not isinstance(table, dict):
-        raise ParametersError(f"{path}: flapping is not a table")
-    unknown += sorted(f"flapping.{name}" for name in set(table) - known)
+    unknown = sorted(set(content) - set(SECTIONS))
     if unknown:
-        raise ParametersError(f"{path}: unknown: {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+        raise ParametersError(f"{path}: unknown: {', '.join(unknown)}; known: {', '.join(SECTIONS)}")
+    faults: list[str] = []
+    given: dict[str, Any] = {}
+    for name, table in content.items():
+        try:
+            given[name] = _section(name, table)
+        except ParametersError as error:
+            faults.append(str(error))
+    if faults:
+        raise ParametersError(f"{path}: {'; '.join(faults)}")
+    return Parameters(**given)
+
+
+def _section(name: str, table: object) -> _Section:
+    if not isinstance(table, dict):
+        raise ParametersError(f"{name} is not a table")
+    known = {f.name for f in fields(SECTIONS[name])}  # type: ignore[arg-type]
+    unknown = [f"{name}.{key}" for key in sorted(set(table) - known)]
+    if unknown:
+        raise ParametersError(f"unknown: {', '.join(unknown)}; known: {', '.join(sorted(known))}")
     try:
-        return FlapParameters(**table)
+        return SECTIONS[name](**table)
     except ParametersError as error:
-        raise ParametersError(f"{path}: {error}") from error
+        raise ParametersError(f"{name}: {error}") from error

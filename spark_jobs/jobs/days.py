@@ -11,28 +11,36 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from spark_jobs.errors import ReportError
+from spark_jobs.files import Files, absolute
 from spark_jobs.io import History, Warehouse
-from spark_jobs.jobs.pipeline import Progress, compute
-from spark_jobs.parameters import FlapParameters
+from spark_jobs.jobs.pipeline import compute
+from spark_jobs.jobs.work import Progress, Work
+from spark_jobs.parameters import Parameters
 from spark_jobs.report.numbers import Numbers, Span, drawn, report_numbers
+from spark_jobs.report.textfile import write_textfile
 from spark_jobs.report.wording import report_folder
-from spark_jobs.report.write import write_report
+from spark_jobs.report.write import report_files, write_report, write_report_far_away
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a person asked for: a night has the same first and last day."""
+    """What a person asked for: a night has the same first and last day, and the days are those of the report's zone."""
 
     histories: list[str]
     warehouse: str
     first_day: date
     last_day: date
-    parameters: FlapParameters
+    parameters: Parameters
     report: Path | None
+    textfile: Path | None = None
+    looks_back: bool = False
+    """Take late rows of the last days too."""
+    reread: bool = False
+    """Read the raw history of these days alone, not what the warehouse holds of it."""
 
 
-def compute_and_report(spark: SparkSession, request: Request, *, say: Progress) -> tuple[Numbers, Path]:
-    """Publish the tables, write the report, and return its numbers and the page's path.
+def compute_and_report(spark: SparkSession, request: Request, *, say: Progress) -> tuple[Numbers, str]:
+    """Publish the tables, write the report, and return its numbers and where its page is.
 
     Raises:
         ReportError: the warehouse cannot be written or is in use, or there was an interrupt after the publishing.
@@ -49,16 +57,22 @@ def compute_and_report(spark: SparkSession, request: Request, *, say: Progress) 
 
 def _compute_and_report(
     spark: SparkSession, request: Request, warehouse: Warehouse, *, say: Progress
-) -> tuple[Numbers, Path]:
+) -> tuple[Numbers, str]:
     history = History(spark, request.histories)
-    span = Span(request.first_day, request.last_day)
+    zone = request.parameters.report.zone
+    span = Span(request.first_day, request.last_day, zone, now_us=time.time_ns() // 1_000)
+    # A local day touches two UTC days; one that still runs is computed as far as it has come, and anew next night.
     run = compute(
-        history,
-        warehouse,
-        first_day=span.first_day,
-        last_day=span.last_day,
-        parameters=request.parameters,
-        say=say,
+        Work(
+            history,
+            warehouse,
+            span.first_utc_day,
+            span.last_utc_day,
+            request.parameters,
+            say,
+            looks_back=request.looks_back,
+            reread=request.reread,
+        )
     )
     computed_at = time.monotonic()
     numbers = report_numbers(
@@ -68,7 +82,17 @@ def _compute_and_report(
         run=run,
         version=metadata.version("pointsman"),
     )
-    directory = request.report or Path(request.warehouse) / "report" / report_folder(span.first_day, span.last_day)
-    path = write_report(directory, numbers, drawn(warehouse, span, numbers), request.parameters)
+    page = _write(spark, request, report_files(numbers, drawn(warehouse, span, numbers), request.parameters))
+    if request.textfile is not None:
+        write_textfile(request.textfile, numbers, succeeded_at=time.time())
     say(f"{time.monotonic() - computed_at:6.1f} s  report written")
-    return numbers, path
+    return numbers, page
+
+
+def _write(spark: SparkSession, request: Request, texts: dict[str, str]) -> str:
+    if request.report is not None:
+        return write_report(request.report, texts)
+    files = Files(spark)
+    folder = f"{absolute(request.warehouse).rstrip('/')}/report/{report_folder(request.first_day, request.last_day)}"
+    local = files.local(folder)
+    return write_report_far_away(files, folder, texts) if local is None else write_report(local, texts)

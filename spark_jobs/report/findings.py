@@ -1,77 +1,340 @@
-"""What somebody has to look at, in a line each."""
+"""What somebody has to look at: each a plain sentence, and what to do or where to look; the worst first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import date, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from spark_jobs.report.classes import FINDINGS
-from spark_jobs.report.wording import label
+from spark_jobs.report.wording import LocalTime, counted, duration, label, percent, printable, some
 
-MOST_NAMED = 5
+Numbers = dict[str, Any]
+LEAST_WATCHED_SECONDS = 43_200.0
+"""Half a day of each broker: an objective says nothing yet of less."""
 
 
-def findings(brokers: list[dict[str, Any]], completeness: dict[str, Any]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``see`` is the section of the page that has the rest."""
+
+    kind: str
+    text: str
+    do: str
+    see: str
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def findings(numbers: Numbers) -> list[Finding]:
     """Say what somebody has to look at; none means all is well."""
-    return [*_nobody_looked(completeness), *_classes(brokers), *_history(completeness)]
+    parts = (_nobody_looked, _incidents, _topics, _budgets, _classes, _outliers, _name_servers, _history, _groups)
+    return [finding for part in parts for finding in part(numbers)]
 
 
-def _nobody_looked(data: dict[str, Any]) -> Iterable[str]:
+def notices(numbers: Numbers) -> list[str]:
+    """Say what a reader must know and nobody has to mend."""
+    said = []
+    stop = numbers["completeness"]["stopped_before"]
+    if stop and stop["told_before"]:
+        at = _time(numbers).clock(stop["to_at"])
+        said.append(
+            f"NO DATA: no name server has run since {printable(stop['node'])}, the last of all, stopped politely at "
+            f"{at}; this was told on the first day without them"
+        )
+    if numbers["interval"]["timezone"] != "UTC" and numbers["interval"]["hours"] % 24:
+        said.append(f"the clocks changed: these days have {numbers['interval']['hours']:g} hours")
+    return said
+
+
+def _nobody_looked(numbers: Numbers) -> Iterator[Finding]:
+    data = numbers["completeness"]
     if data["warehouse_ends_on"]:
         after = date.fromisoformat(data["warehouse_ends_on"]) + timedelta(days=1)
-        yield (
+        yield Finding(
+            "warehouse_gap",
             f"the warehouse ends on {data['warehouse_ends_on']}: run pointsman-report backfill --from {after} "
-            f"--to {data['last_day']}, or what was down since then is forgotten"
+            f"--to {data['last_day']}, or what was down since then is forgotten",
+            "run that command with the same --history and --warehouse",
+            "basis",
         )
+    stop = data["stopped_before"]
     if data["rows"] == 0:
-        yield "NO DATA: not one row of history for these days; nothing can be said about any broker"
-        return
-    if data["days_without_rows"]:
-        yield f"no rows at all on {_some(data['days_without_rows'], 'more days')}"
+        if not (stop and stop["told_before"]):
+            yield Finding(
+                "no_data",
+                "NO DATA: not one row of history for these days; nothing can be said about any broker",
+                "see whether the name servers run, and whether --history names their directories",
+                "basis",
+            )
+    elif data["days_without_rows"]:
+        yield Finding(
+            "no_rows",
+            f"no rows at all on {some(data['days_without_rows'])}",
+            "see whether the name servers ran on these days and their files were shipped",
+            "basis",
+        )
     for cluster, days in data["unwatched_clusters"].items():
-        yield f"nobody watched cluster {cluster} on {_some(days, 'more days')}"
+        yield Finding(
+            "unwatched",
+            f"nobody watched cluster {printable(cluster)} on {some(days)}",
+            "start its name servers, or add their directories with --history",
+            "basis",
+        )
     if data["fell_silent"]:
         last = data["fell_silent"]
-        yield (
-            f"no name server watched at the end of {data['last_day']}: {last['node']} fell silent at {last['to_at']} "
-            "and did not say that it stopped"
+        yield Finding(
+            "fell_silent",
+            f"no name server watched at the end of {data['last_day']}: {printable(last['node'])} fell silent at "
+            f"{last['to_at']} and did not say that it stopped",
+            "see whether it runs, and whether its newest files were shipped",
+            "nameservers",
         )
 
 
-def _classes(brokers: list[dict[str, Any]]) -> Iterable[str]:
+def _incidents(numbers: Numbers) -> Iterator[Finding]:
+    incidents, time = numbers["incidents"], _time(numbers)
+    if not incidents["in_all"]:
+        return
+    worst = incidents["rows"][0]
+    many = f"{counted(incidents['in_all'], 'incident')} took {counted(incidents['outages'], 'broker')} down"
+    hit = worst["topics_unwritable"] or 0
+    topics = f", {counted(hit, 'topic')} left without a writable queue" if hit else ""
+    yield Finding(
+        "incident",
+        f"{many}: the largest {counted(worst['brokers'], 'broker')} of {scope(worst)} from "
+        f"{time.clock(worst['from_at'])}{topics}",
+        f"look for what the brokers of {scope(worst)} share: power, switch, host, a deploy",
+        "incidents",
+    )
+
+
+def scope(incident: dict[str, Any]) -> str:
+    """Name what an incident's brokers share."""
+    name = printable(str(incident["scope_name"] or incident["cluster"]))
+    return f"{incident['scope'] or 'cluster'} {name}"
+
+
+def _topics(numbers: Numbers) -> Iterator[Finding]:
+    topics = numbers["topics_at_risk"]
+    cut = [row for row in topics["rows"] if row["worst"] == "unwritable"]
+    count = topics["by_worst"].get("unwritable", 0)
+    if not count:
+        return
+    longest = [f"{printable(row['topic'])} ({duration(row['unwritable_seconds'])})" for row in cut]
+    yield Finding(
+        "topics_unwritable",
+        f"{counted(count, 'topic')} had no writable queue for a time: {some(longest, of=count)}",
+        "spread them over more brokers, or give their brokers slaves that take over",
+        "topics",
+    )
+
+
+def _budgets(numbers: Numbers) -> Iterator[Finding]:
+    for cluster in numbers["headline"]["clusters"]:
+        left = cluster["budget_left_seconds"]
+        # A budget of nothing belongs to a cluster that nobody watched.
+        if left is None or left >= 0 or not cluster["budget_seconds"]:
+            continue
+        watched = cluster["budget_seconds"] / (1 - cluster["slo"])
+        if watched < cluster["brokers"] * LEAST_WATCHED_SECONDS:
+            continue
+        yield Finding(
+            "budget_spent",
+            f"cluster {printable(cluster['cluster'])} has spent its error budget "
+            f"of {counted(cluster['slo_days'], 'day')} ({percent(cluster['slo'])}) "
+            f"and is {duration(-left)} of broker time over it",
+            "the brokers with the most down time spent it: they stand in the table of the worst",
+            "clusters",
+        )
+
+
+_ADVICE = {
+    "chronic": "take it out of service until its cause is found",
+    "flapping": "see its likely cause, then its own log around its outages",
+    "dead": "bring it back, or unregister it so that it counts as retired",
+    "unseen": "see whether it still runs: it never took leave and no name server knows it",
+}
+
+
+def _classes(numbers: Numbers) -> Iterator[Finding]:
     for name in FINDINGS:
-        named = [label(broker) for broker in brokers if broker["class"] == name]
-        if named:
-            yield f"{len(named)} {name}: {_some(named, 'more')}"
+        named = [broker for broker in numbers["brokers"] if broker["class"] == name]
+        count = numbers["headline"]["by_class"].get(name, 0)
+        if count:
+            text = f"{count:,} {name}: {some([_with_cause(broker) for broker in named], of=count)}"
+            yield Finding(name, text, _ADVICE.get(name, "see the table of the worst"), "brokers")
 
 
-def _history(data: dict[str, Any]) -> Iterable[str]:
-    if data["rows_missing"]:
-        yield f"{data['rows_missing']} rows of history were lost (numbers missing)"
-    if data["rows_ahead"]:
-        yield f"{data['rows_ahead']} rows of history are dated in the future: a clock is or was wrong"
-    files = data["unreadable_files"]
-    if files:
-        yield f"{len(files)} files of history cannot be read to their end: {_some(files, 'more')}"
-    lines = data["quarantined_lines"] - len(files)
-    if lines:
-        yield f"{lines} lines of history could not be read and are in quarantine"
+def _with_cause(broker: dict[str, Any]) -> str:
+    cause = str(broker["cause"] or "").replace("_", " ")
+    return f"{label(broker)} ({cause})" if cause else label(broker)
 
 
-def fell_silent(
-    observers: list[dict[str, Any]], stopped: set[tuple[str, str]], *, last_day: date
-) -> dict[str, Any] | None:
-    """Return the last observer to watch if nobody watched at the last day's end and that one did not stop politely."""
-    watched = [observer for observer in observers if observer["from_at"] is not None]
-    # A day that is not over yet has no end that anybody could have watched.
-    over = datetime.now(tz=UTC).date() > last_day
-    if not over or not watched or any(observer["open"] for observer in watched):
-        return None
-    last = max(watched, key=lambda observer: observer["to_at"])
-    return None if (last["node"], last["boot_id"]) in stopped else last
+def _outliers(numbers: Numbers) -> Iterator[Finding]:
+    slow = [
+        broker
+        for broker in numbers["brokers"]
+        if broker["ranking"] and broker["ranking"]["outlier"] and broker["class"] not in FINDINGS
+    ]
+    if slow:
+        told = [f"{label(b)} ({counted(b['ranking']['outages'], 'outage')})" for b in slow]
+        days = max(broker["ranking"]["days"] for broker in slow)
+        more = "fail" if len(slow) > 1 else "fails"
+        yield Finding(
+            "outlier",
+            f"{counted(len(slow), 'broker')} {more} more often than the rest of the cluster "
+            f"(last {counted(days, 'day')}), too slowly to be flapping: {some(told)}",
+            "compare host, version and load with the neighbours'",
+            "brokers",
+        )
 
 
-def _some(names: list[str], more: str) -> str:
-    rest = f" and {len(names) - MOST_NAMED} {more}" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + rest
+def _name_servers(numbers: Numbers) -> Iterator[Finding]:
+    servers, limit = numbers["name_servers"], numbers["parameters"]["health"]["clock_offset_above_seconds"]
+    apart = [row for row in servers["clocks"] if abs(row["offset_seconds"] or 0.0) > limit]
+    if apart:
+        told = [f"{printable(row['node'])} by {duration(row['offset_seconds'])}" for row in apart]
+        yield Finding(
+            "clocks_apart",
+            f"clocks of name servers differ from the median: {some(told)}",
+            "see that NTP runs there: outages are dated by these clocks",
+            "nameservers",
+        )
+    twice = [printable(row["node"]) for row in servers["nodes"]["rows"] if row.get("overlapping_lives")]
+    if twice:
+        yield Finding(
+            "node_used_twice",
+            f"{counted(len(twice), 'node name')} used by two name servers at once: {some(twice)}",
+            "give each name server a node name of its own, or what one saw is taken for the other's",
+            "nameservers",
+        )
+    gone = [row for row in servers["nodes"]["rows"] if row["vanished"]]
+    if gone:
+        told = [f"{printable(row['node'])} ({counted(row['vanished'], 'time')})" for row in gone]
+        yield Finding(
+            "name_server_vanished",
+            f"{counted(len(gone), 'name server')} ended without saying so: {some(told)}",
+            "see its log and the kernel's: it was killed, or its machine went down",
+            "nameservers",
+        )
+    views = servers["partial_views"]
+    if views["in_all"]:
+        longest = views["rows"][0]
+        yield Finding(
+            "partial_views",
+            f"name servers disagreed on {counted(views['brokers'], 'broker')} for more than a minute "
+            f"({counted(views['in_all'], 'time')}); longest on {label(longest)}, {duration(longest['seconds'])}",
+            f"see the network between {_nodes(longest['seen_down_by'])} and that broker",
+            "nameservers",
+        )
+
+
+def _nodes(names: list[str] | None) -> str:
+    return some([printable(name) for name in names or []]) or "some name servers"
+
+
+def _history(numbers: Numbers) -> Iterator[Finding]:
+    data, computed = numbers["completeness"], numbers["computed"]
+    for kind, count, says, do in _faults_of_history(data):
+        if count:
+            yield Finding(kind, says, do, "basis")
+    late = data["rows_too_late"]
+    if late:
+        yield Finding(
+            "rows_too_late",
+            f"{counted(late, 'row')} of history came too late for {_its(late)} day to be computed anew",
+            "run pointsman-report backfill from that day if it matters; the table registration_events has them",
+            "basis",
+        )
+    if data["stale_after"]:
+        after = date.fromisoformat(data["stale_after"]) + timedelta(days=1)
+        yield Finding(
+            "stale_state",
+            f"the days after {data['stale_after']} continue from a state that has changed since",
+            f"run pointsman-report backfill --from {after} to the last day that was computed",
+            "basis",
+        )
+    days = computed["stale"]
+    if days:
+        yield Finding(
+            "stale_days",
+            f"{counted(len(days), 'day')} {_has(days)} other rows now than when computed: {some(days)}",
+            f"run pointsman-report backfill --from {days[0]} --to {numbers['to']}",
+            "basis",
+        )
+    days = computed["older_warehouse"]
+    if days:
+        yield Finding(
+            "older_warehouse",
+            f"{counted(len(days), 'day')} {_was(days)} computed by an older version and say less: {some(days)}",
+            f"run pointsman-report backfill --from {days[0]} --to {numbers['to']} while their raw history is kept",
+            "basis",
+        )
+
+
+def _faults_of_history(data: dict[str, Any]) -> Iterable[tuple[str, int, str, str]]:
+    lost, ahead = data["rows_missing"], data["rows_ahead"]
+    files, in_all = data["unreadable_files"], data["unreadable_files_in_all"]
+    lines = data["quarantined_lines"] - in_all
+    yield (
+        "rows_lost",
+        lost,
+        f"{counted(lost, 'row')} of history {_was(lost)} lost ({'number' if lost == 1 else 'numbers'} missing)",
+        "see the name server's disk and its count of dropped rows",
+    )
+    yield (
+        "rows_ahead",
+        ahead,
+        f"{counted(ahead, 'row')} of history {_is(ahead)} dated in the future: a clock is or was wrong",
+        "see that NTP runs on the name servers",
+    )
+    yield (
+        "unreadable_files",
+        in_all,
+        f"{counted(in_all, 'file')} of history cannot be read to {_its(in_all)} end: {some(files, of=in_all)}",
+        "fetch them again from the name server while it keeps them",
+    )
+    yield (
+        "quarantine",
+        lines,
+        f"{counted(lines, 'line')} of history could not be read and {_is(lines)} in quarantine",
+        "the table quarantine has each line, its file and the reason",
+    )
+
+
+def _groups(numbers: Numbers) -> Iterator[Finding]:
+    hot = numbers["queues"]["hot"]
+    behind = [row for row in hot["rows"] if row["kind"] == "falling_behind"]
+    count = hot["by_kind"].get("falling_behind", 0)
+    if count:
+        told = [f"{printable(str(row['consumer_group']))} of {printable(str(row['topic']))}" for row in behind]
+        yield Finding(
+            "falling_behind",
+            f"{counted(count, 'consumer group')} {'falls' if count == 1 else 'fall'} behind: {some(told, of=count)}",
+            printable(str(behind[0]["cure"])) if behind and behind[0]["cure"] else "see the table of queues",
+            "queues",
+        )
+
+
+def _time(numbers: Numbers) -> LocalTime:
+    return LocalTime(ZoneInfo(numbers["interval"]["timezone"]))
+
+
+def _was(these: int | list[str]) -> str:
+    return "was" if (these if isinstance(these, int) else len(these)) == 1 else "were"
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _its(count: int) -> str:
+    return "its" if count == 1 else "their"
+
+
+def _has(these: list[str]) -> str:
+    return "has" if len(these) == 1 else "have"

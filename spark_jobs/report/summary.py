@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_jobs.report.numbers import Numbers
-from spark_jobs.report.wording import duration, label, percent, printable
+from spark_jobs.report.wording import counted, days_of, duration, label, percent, printable
 
 MOST_BROKERS = 10
 
@@ -11,30 +11,41 @@ MOST_BROKERS = 10
 def summary(numbers: Numbers) -> str:
     """Say what was seen, what somebody has to look at, and the worst brokers."""
     headline, data = numbers["headline"], numbers["completeness"]
-    days = numbers["from"] if numbers["from"] == numbers["to"] else f"{numbers['from']} to {numbers['to']}"
-    counts = f"{headline['outages']} outages, {headline['flapping_count']} flapping"
-    lines = [f"Brokers on {days} (UTC): {headline['brokers_seen']} seen, {counts}"]
-    lines += [
-        f"  {cluster['cluster']}: {cluster['brokers']} brokers, {percent(cluster['availability'])} available"
-        for cluster in headline["clusters"]
-    ]
+    counts = f"{counted(headline['outages'], 'outage')}, {headline['flapping_count']} flapping"
+    zone = numbers["interval"]["timezone"]
+    lines = [f"Brokers on {days_of(numbers)} ({zone}): {headline['brokers_seen']} seen, {counts}"]
+    lines += [f"  {_cluster(cluster)}" for cluster in headline["clusters"]]
     watched = percent(data["watched_seconds"] / data["span_seconds"], digits=1)
-    lines.append(
-        f"  {data['rows']} rows of {len(numbers['observers'])} name server lives; {watched} of the time watched"
-    )
+    lives = counted(data["lives"], "name server life", "name server lives")
+    lines.append(f"  {counted(data['rows'], 'row')} of {lives}; {watched} of the time watched")
     shown = [broker for broker in numbers["brokers"] if broker["class"] not in ("healthy", "new", "retired")][
         :MOST_BROKERS
     ]
     if shown:
         width = max(len(label(broker)) for broker in shown)
         head = ("class", "penalty", "downs", "longest", "available")
-        lines += ["", f"{'broker':<{width}}  {head[0]:<9} {head[1]:>8} {head[2]:>6} {head[3]:>11} {head[4]:>11}"]
+        lines += ["", f"{'broker':<{width}}  {head[0]:<9} {head[1]:>8} {head[2]:>6} {head[3]:>11} {head[4]:>11}  cause"]
         lines += [
             f"{label(broker):<{width}}  {broker['class']:<9} {broker['penalty_max']:>8.0f} {broker['down_count']:>6} "
-            f"{duration(broker['longest_outage_seconds']):>11} {percent(broker['availability']):>11}"
+            f"{duration(broker['longest_outage_seconds']):>11} {percent(broker['availability']):>11}  "
+            f"{str(broker['cause'] or '').replace('_', ' ')}".rstrip()
             for broker in shown
         ]
-    findings = headline["findings"]
-    lines += ["", *(f"! {text}" for text in findings)] if findings else ["", "Nothing to look at."]
+    lines += ["", *(f"! {text}" for text in headline["notices"])] if headline["notices"] else [""]
+    for finding in numbers["findings"]:
+        lines += [f"! {finding['text']}", f"    {finding['do']}"]
+    if not numbers["findings"] and not headline["no_data"]:
+        lines.append("Nothing to look at.")
     # A name can hold what would move a terminal's cursor.
     return "\n".join(printable(line) for line in lines)
+
+
+def _cluster(cluster: Numbers) -> str:
+    said = (
+        f"{cluster['cluster']}: {counted(cluster['brokers'], 'broker')}, {percent(cluster['availability'])} available"
+    )
+    left = cluster["budget_left_seconds"]
+    if left is None or not cluster["budget_seconds"]:
+        return said
+    over = f"{duration(-left)} over its budget" if left < 0 else f"{duration(left)} of its budget left"
+    return f"{said}, {over} ({percent(cluster['slo'])} over {counted(cluster['slo_days'], 'day')})"

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, date, datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOTHING = "\N{EN DASH}"
 
 
@@ -23,6 +27,10 @@ def duration(seconds: float | None) -> str:
     """Two units at most, as a person says it."""
     if seconds is None:
         return NOTHING
+    if seconds < 0:
+        return f"\N{MINUS SIGN}{duration(-seconds)}"
+    if seconds == 0:
+        return "0 s"
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -31,6 +39,29 @@ def duration(seconds: float | None) -> str:
             rest = whole % unit // part
             return f"{whole // unit} {name}" + (f" {rest} {part_name}" if rest else "")
     return f"{whole} s"
+
+
+def milliseconds(value: float | None) -> str:
+    """A time between beats: below ten seconds in milliseconds."""
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f} ms" if value < 10_000 else duration(value / 1_000)
+
+
+def number(value: float | None, *, digits: int = 0) -> str:
+    """A count or a rate, with thousands apart."""
+    return NOTHING if value is None else f"{value:,.{digits}f}"
+
+
+def counted(count: int, singular: str, plural: str | None = None) -> str:
+    """``1 outage``, ``2 outages``."""
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def some(names: Sequence[str], *, of: int | None = None, most: int = 5) -> str:
+    """Name the first few, and say how many more there are."""
+    rest = (len(names) if of is None else of) - min(len(names), most)
+    return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def label(broker: dict[str, Any]) -> str:
@@ -51,6 +82,41 @@ def rfc3339(microseconds: int | None) -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{microseconds % 1_000_000 // 1_000:03d}Z"
 
 
+def micros(text: str) -> int:
+    """Read such a time back."""
+    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
+
+
+def days_of(numbers: dict[str, Any]) -> str:
+    """Name the day, or the days, of a report."""
+    first, last = numbers["from"], numbers["to"]
+    return str(first) if first == last else f"{first} to {last}"
+
+
 def report_folder(first_day: date, last_day: date) -> str:
     """Name a report's folder within a warehouse."""
     return f"dt={first_day}" if first_day == last_day else f"from={first_day}_to={last_day}"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTime:
+    """How times are told to a person: in the zone of the report."""
+
+    zone: ZoneInfo
+
+    def moment(self, text: str) -> datetime:
+        """Read a UTC time of the numbers."""
+        return datetime.fromisoformat(text).astimezone(self.zone)
+
+    def day_and_time(self, text: str | None) -> tuple[str, str]:
+        if text is None:
+            return "", NOTHING
+        moment = self.moment(text)
+        return f"{moment:%Y-%m-%d}", f"{moment:%H:%M:%S}"
+
+    def plain(self, text: str | None) -> str:
+        return " ".join(self.day_and_time(text)).strip()
+
+    def clock(self, text: str | None) -> str:
+        """Hours and minutes, with the zone's name: a finding's time."""
+        return NOTHING if text is None else f"{self.moment(text):%Y-%m-%d %H:%M} {self.zone.key}"

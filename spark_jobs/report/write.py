@@ -5,21 +5,35 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from spark_jobs.parameters import FlapParameters
+from spark_jobs.files import Files
+from spark_jobs.parameters import Parameters
 from spark_jobs.report.numbers import Drawn, Numbers
 from spark_jobs.report.page import page
 
+PAGE = "report.html"
 
-def write_report(directory: Path, numbers: Numbers, drawn: Drawn, parameters: FlapParameters) -> Path:
-    """Write both files and return the page's path."""
-    html = page(numbers, drawn, parameters)
+
+def report_files(numbers: Numbers, drawn: Drawn, parameters: Parameters) -> dict[str, str]:
+    """Render both files, by name; the page comes last, so that whoever waits for it finds the other."""
+    return {
+        "report.json": json.dumps(numbers, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+        PAGE: page(numbers, drawn, parameters),
+    }
+
+
+def write_report(directory: Path, texts: dict[str, str]) -> str:
+    """Write the files into a folder of this machine and return the page's path."""
     directory.mkdir(parents=True, exist_ok=True)
-    _replace(directory / "report.json", json.dumps(numbers, indent=1, ensure_ascii=False) + "\n")
-    _replace(directory / "report.html", html)
-    return directory / "report.html"
+    for name, text in texts.items():
+        unfinished = directory / f".{name}.tmp"
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(directory / name)
+    return str(directory / PAGE)
 
 
-def _replace(path: Path, text: str) -> None:
-    unfinished = path.with_name(f".{path.name}.tmp")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
+def write_report_far_away(files: Files, folder: str, texts: dict[str, str]) -> str:
+    """Write the files into a folder that only Hadoop can name and return the page's path."""
+    files.make(folder)
+    for name, text in texts.items():
+        files.write(f"{folder}/{name}", text)
+    return f"{folder}/{PAGE}"

@@ -1,0 +1,113 @@
+"""The third stage: incidents, what brokers are charged for, their class and rank, and the state for the next day."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark_jobs.jobs.work import Work
+from spark_jobs.schemas import INSTANCE
+from spark_jobs.transforms import days
+from spark_jobs.transforms.flapping.causes import causes, moments
+from spark_jobs.transforms.flapping.charges import charges
+from spark_jobs.transforms.flapping.classes import flapped_days, flapping, seen_days
+from spark_jobs.transforms.flapping.incidents import incidents, members, outages
+from spark_jobs.transforms.flapping.penalty import penalties, penalty_days, running_sums, scored_days
+from spark_jobs.transforms.flapping.percent import longest_stable, state_changes
+from spark_jobs.transforms.flapping.places import places
+from spark_jobs.transforms.flapping.ranking import broker_days, flap_ranking
+from spark_jobs.transforms.flapping.signs import sign_rows, signs
+from spark_jobs.transforms.liveness.broker_state import broker_state
+from spark_jobs.transforms.liveness.intervals import state_at_day_end
+from spark_jobs.transforms.liveness.opinions import at_day_end
+
+_BROKER_DAY = ["dt", *INSTANCE]
+
+
+def run(work: Work) -> None:
+    """Stage the tables of `schemas.flapping`, and ``broker_state``."""
+    in_incidents = _incidents(work)
+    _classes(work, in_incidents)
+    _ranking(work)
+
+
+def _incidents(work: Work) -> DataFrame:
+    """Stage ``incidents`` and return the outages that belong to one."""
+    warehouse = work.warehouse
+    intervals, available, facts = map(warehouse.staged, ("broker_intervals", "availability", "broker_facts"))
+    where = places(available, facts)
+    found = warehouse.aside("members", members(outages(intervals), where, parameters=work.parameters.incidents))
+    warehouse.stage("incidents", incidents(found, where))
+    return found
+
+
+def _classes(work: Work, in_incidents: DataFrame) -> None:
+    """Stage ``flap_charges``, ``flapping`` and ``broker_state``."""
+    warehouse, parameters = work.warehouse, work.parameters.flapping
+    state = _day_before(work, "broker_state")
+    available = warehouse.staged("availability")
+    at_end = warehouse.aside("at_day_end", state_at_day_end(warehouse.set_aside("steps"), last_day=work.last_day))
+    known = at_end.select(*_BROKER_DAY)
+    sums = warehouse.aside("sums", running_sums(_charged(work, in_incidents), parameters=parameters))
+    starts = warehouse.aside("starts", penalty_days(sums, known, state, parameters=parameters))
+    charged = warehouse.stage("flap_charges", penalties(sums, starts))
+    per_day = warehouse.aside("scored_days", scored_days(charged, starts, state, parameters=parameters))
+    days_known = (
+        at_end.join(flapped_days(per_day, state), on=_BROKER_DAY, how="inner")
+        .join(seen_days(known, available, state), on=_BROKER_DAY, how="inner")
+        .join(_of_day(work, in_incidents), on=_BROKER_DAY, how="left")
+    )
+    days_known = warehouse.aside("days_known", days_known)
+    warehouse.stage("flapping", flapping(days_known, warehouse.staged("blind_periods"), parameters=parameters))
+    ends = at_day_end(warehouse.set_aside("opinions"), first_day=work.first_day, last_day=work.last_day)
+    warehouse.stage("broker_state", broker_state(days_known, ends))
+
+
+def _charged(work: Work, in_incidents: DataFrame) -> DataFrame:
+    parameters, intervals = work.parameters.flapping, work.warehouse.staged("broker_intervals")
+    rows = sign_rows(work.warehouse.staged("registration_events"))
+    # Spark passes over the files' parts that hold only earlier rows.
+    last_slot = days.start_of(work.first_day) - int(parameters.same_sign_seconds * days.SECOND)
+    late = F.col("event_at") >= F.timestamp_micros(F.lit(last_slot))
+    before = sign_rows(_day_before(work, "registration_events").filter(late))
+    seen = signs(rows.unionByName(before), first_day=work.first_day, last_day=work.last_day, parameters=parameters)
+    return charges(outages(intervals), in_incidents, intervals, seen, parameters=parameters)
+
+
+def _of_day(work: Work, in_incidents: DataFrame) -> DataFrame:
+    """What else is known of each broker that was watched on a day."""
+    warehouse, span = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
+    tables = ("availability", "broker_intervals", "flap_charges", "broker_changes", "partial_views")
+    available, intervals, charged, changes, views = map(warehouse.staged, tables)
+    watched = F.col("up_seconds") + F.col("down_seconds") + F.col("planned_seconds")
+    since_yesterday = intervals.unionByName(_day_before(work, "broker_intervals"))
+    happened = moments(outages(intervals), in_incidents, charged, intervals, changes)
+    facts = (
+        in_incidents.groupBy(*_BROKER_DAY).agg(F.count("*").alias("incident_downs")),
+        state_changes(since_yesterday, **span, parameters=work.parameters.ranking),
+        longest_stable(intervals),
+        causes(happened, views),
+    )
+    told = available.select(*_BROKER_DAY, "outages", "down_seconds", watched.alias("watched_seconds"))
+    for fact in facts:
+        told = told.join(fact, on=_BROKER_DAY, how="left")
+    return told
+
+
+def _ranking(work: Work) -> None:
+    """Stage ``flap_ranking``."""
+    warehouse, parameters = work.warehouse, work.parameters.ranking
+    before = {"first_day": work.first_day - timedelta(days=parameters.days - 1), "last_day": work.day_before}
+    available, classed = (
+        warehouse.read(table, **before).unionByName(warehouse.staged(table)) for table in ("availability", "flapping")
+    )
+    ranked = flap_ranking(
+        broker_days(available, classed), first_day=work.first_day, last_day=work.last_day, parameters=parameters
+    )
+    warehouse.stage("flap_ranking", ranked)
+
+
+def _day_before(work: Work, table: str) -> DataFrame:
+    return work.warehouse.read(table, first_day=work.day_before, last_day=work.day_before)

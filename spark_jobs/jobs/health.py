@@ -1,0 +1,53 @@
+"""The last stage: how well clusters, heartbeats and queues did."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from spark_jobs.jobs.work import Work
+from spark_jobs.transforms.health.beats import beats
+from spark_jobs.transforms.health.cluster_health import cluster_health
+from spark_jobs.transforms.health.group_lag import group_lag
+from spark_jobs.transforms.health.hot_groups import hot_groups
+from spark_jobs.transforms.health.hot_topics import key_skew, too_many_queues
+from spark_jobs.transforms.health.punctuality import heartbeat_histogram, heartbeat_punctuality
+from spark_jobs.transforms.health.queue_reports import queue_reports
+from spark_jobs.transforms.health.queue_stats import queue_stats
+from spark_jobs.transforms.health.topic_load import topic_load
+
+
+def run(work: Work) -> None:
+    """Stage the tables of `schemas.health`; aside: ``beats`` and ``queue_reports``."""
+    _heartbeats(work)
+    _queues(work)
+    _clusters(work)
+
+
+def _heartbeats(work: Work) -> None:
+    warehouse = work.warehouse
+    counted = warehouse.aside("beats", beats(warehouse.staged("registration_events")))
+    warehouse.stage("heartbeat_punctuality", heartbeat_punctuality(counted))
+    warehouse.stage("heartbeat_histogram", heartbeat_histogram(counted))
+
+
+def _queues(work: Work) -> None:
+    warehouse, parameters = work.warehouse, work.parameters.health
+    reports = warehouse.aside("queue_reports", queue_reports(warehouse.staged("registration_events")))
+    warehouse.stage("queue_stats", queue_stats(reports))
+    topics = warehouse.stage("topic_load", topic_load(reports))
+    groups = warehouse.stage("group_lag", group_lag(reports))
+    registered = warehouse.staged("topic_intervals")
+    hot = (
+        key_skew(topics, parameters=parameters)
+        .unionByName(too_many_queues(topics, parameters=parameters))
+        .unionByName(hot_groups(groups, topics, registered, parameters=parameters))
+    )
+    warehouse.stage("hot_queues", hot)
+
+
+def _clusters(work: Work) -> None:
+    warehouse, parameters = work.warehouse, work.parameters.health
+    since = work.first_day - timedelta(days=parameters.slo_days - 1)
+    before = warehouse.read("availability", first_day=since, last_day=work.day_before)
+    available = before.unionByName(warehouse.staged("availability"))
+    warehouse.stage("cluster_health", cluster_health(available, first_day=work.first_day, parameters=parameters))

@@ -1,0 +1,55 @@
+"""The second stage: who was up and down when, merged over the name servers, and how well those watched."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from spark_jobs.jobs.work import Work
+from spark_jobs.transforms.liveness.availability import availability
+from spark_jobs.transforms.liveness.blind import blind_periods
+from spark_jobs.transforms.liveness.clocks import observer_clocks
+from spark_jobs.transforms.liveness.facts import broker_changes, broker_facts, told_facts
+from spark_jobs.transforms.liveness.intervals import broker_intervals
+from spark_jobs.transforms.liveness.maintenance import maintenance_windows
+from spark_jobs.transforms.liveness.namesrv_days import namesrv_days
+from spark_jobs.transforms.liveness.opinions import opinions, rare_events
+from spark_jobs.transforms.liveness.sweep import sweep
+from spark_jobs.transforms.liveness.views import partial_views
+from spark_jobs.transforms.liveness.votes import votes
+
+
+def run(work: Work) -> None:
+    """Stage the tables of `schemas.liveness` that are not staged before or after.
+
+    Aside: ``rare_events``, ``opinions`` and ``steps``.
+    """
+    rare = work.warehouse.aside("rare_events", rare_events(work.warehouse.staged("registration_events")))
+    _intervals(work, rare)
+    _facts(work, rare)
+
+
+def _intervals(work: Work, rare: DataFrame) -> None:
+    warehouse, days = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
+    events, windows = warehouse.staged("registration_events"), warehouse.staged("observer_windows")
+    state, blind_before, maintenance_before = (
+        warehouse.read(table, first_day=work.day_before, last_day=work.day_before)
+        for table in ("broker_state", "blind_periods", "maintenance_windows")
+    )
+    blind = warehouse.stage("blind_periods", blind_periods(rare, windows, blind_before, **days))
+    announced = warehouse.stage("maintenance_windows", maintenance_windows(rare, maintenance_before, **days))
+    said = warehouse.aside("opinions", opinions(rare, events, windows, announced, state, first_day=work.first_day))
+    cast = warehouse.aside("votes", votes(said, blind))
+    steps = warehouse.aside("steps", sweep(cast, state, first_day=work.first_day))
+    intervals = warehouse.stage("broker_intervals", broker_intervals(steps, **days))
+    warehouse.stage("partial_views", partial_views(steps, cast, last_day=work.last_day))
+    warehouse.stage("availability", availability(intervals))
+    warehouse.stage("namesrv_days", namesrv_days(rare, windows, blind))
+
+
+def _facts(work: Work, rare: DataFrame) -> None:
+    warehouse, days = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
+    facts_before = warehouse.read("broker_facts", first_day=work.day_before, last_day=work.day_before)
+    told = warehouse.aside("told_facts", told_facts(rare, facts_before))
+    warehouse.stage("broker_facts", broker_facts(told, **days))
+    warehouse.stage("broker_changes", broker_changes(told, rare))
+    warehouse.stage("observer_clocks", observer_clocks(warehouse.staged("registration_events")))

@@ -1,0 +1,140 @@
+"""The first stage: from raw history to typed rows, which days to compute, and when the name servers watched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from importlib import metadata
+
+from spark_jobs.errors import ReportError
+from spark_jobs.io import Warehouse, days_from, files_that_may_hold
+from spark_jobs.jobs.day_range import LATE_DAYS, Computed, DayRange, day_range
+from spark_jobs.jobs.intake import Taken, counted, take
+from spark_jobs.jobs.ledger import Window, most_by_name
+from spark_jobs.jobs.work import Work
+from spark_jobs.parameters import Parameters
+from spark_jobs.schemas import WAREHOUSE_VERSION
+from spark_jobs.transforms.history import ingest
+from spark_jobs.transforms.liveness.observers import observer_windows
+
+LOOKED_AT_DAYS = 30
+"""Of how many days it is told whether an older version computed them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read, and what is to be computed."""
+
+    work: Work
+    """That which was asked for, with the days that are computed."""
+    files: int
+    files_read: int
+    rows_ahead: int
+    rows_too_late: int
+    days: DayRange
+    rows: dict[date, int]
+    older_days: tuple[date, ...]
+
+
+def run(work: Work) -> Read:
+    """Stage ``registration_events``, ``quarantine``, ``ingested_files`` and ``observer_windows``."""
+    computed = _computed(work)
+    window = _window(work)
+    rows_before = _rows_of_first_version(work.warehouse, computed, window)
+    reread = frozenset(days_from(work.first_day, work.last_day)) if work.reread else frozenset[date]()
+    taken = take(work.history, work.warehouse, window, reread=reread, say=work.say)
+    computed |= {day: replace(computed[day], rows=rows) for day, rows in rows_before.items() if day in taken.days}
+    rows = _rows(work, window, max((*computed, work.last_day)))
+    days = day_range(
+        work.first_day,
+        work.last_day,
+        rows=rows,
+        computed=computed,
+        now=Computed(None, WAREHOUSE_VERSION, made_by(work.parameters)),
+        looks_back=work.looks_back,
+        reread=work.reread,
+    )
+    _say(work, days)
+    wider = replace(work, first_day=days.first_day, last_day=days.last_day)
+    _observer_windows(wider)
+    recent = {day for day in computed if 0 <= (work.last_day - day).days < LOOKED_AT_DAYS}
+    again = set(days_from(days.first_day, days.last_day))
+    old = (day for day in recent - again if computed[day].warehouse_version < WAREHOUSE_VERSION)
+    return Read(wider, *_of_files(work, taken), days, rows, tuple(sorted(old)))
+
+
+def made_by(parameters: Parameters) -> tuple[str, str]:
+    """What stands in ``computed_days`` of the code and the parameters that computed a day."""
+    return metadata.version("pointsman"), json.dumps(parameters.as_dict(), sort_keys=True)
+
+
+def _window(work: Work) -> Window:
+    back = LATE_DAYS if work.looks_back else 0
+    latest = max(work.last_day + timedelta(days=1), datetime.now(tz=UTC).date() + timedelta(days=1))
+    return Window(work.first_day - timedelta(days=back), latest)
+
+
+def _computed(work: Work) -> dict[date, Computed]:
+    """Every day that was computed, in the last weeks and later; an older version did not say from what.
+
+    Raises:
+        ReportError: a newer version computed one of them.
+    """
+    since = work.first_day - timedelta(days=LATE_DAYS + LOOKED_AT_DAYS)
+    computed = {day: Computed(None) for day in work.warehouse.computed_days() if day >= since}
+    days = work.warehouse.read("computed_days", first_day=since, last_day=max((*computed, work.last_day)))
+    for row in days.collect() if work.warehouse.days("computed_days") else ():
+        computed[row["dt"]] = Computed(row["rows"], row["warehouse_version"], (row["code_version"], row["parameters"]))
+        if row["warehouse_version"] > WAREHOUSE_VERSION:
+            raise ReportError(
+                f"{row['dt']} was computed by a newer pointsman (tables of version {row['warehouse_version']}, this "
+                f"one knows {WAREHOUSE_VERSION}): upgrade it"
+            )
+    return computed
+
+
+def _rows_of_first_version(warehouse: Warehouse, computed: dict[date, Computed], window: Window) -> dict[date, int]:
+    """What the first version computed its days from is what the warehouse held of them until now."""
+    unsaid = [day for day, known in computed.items() if known.rows is None and day >= window.first_day]
+    return counted(warehouse.read_days("registration_events", unsaid)) if unsaid else {}
+
+
+def _rows(work: Work, window: Window, last_computed: date) -> dict[date, int]:
+    last_day = min(last_computed, work.last_day + timedelta(days=LATE_DAYS))
+    first_day = min(window.first_day, work.first_day)
+    events = work.warehouse.as_will_be("registration_events", first_day=first_day, last_day=last_day)
+    return counted(events)
+
+
+def _of_files(work: Work, taken: Taken) -> tuple[int, int, int, int]:
+    """Files that may hold the days, files read, and the rows of the former that were left aside, however long ago."""
+    files = files_that_may_hold(taken.files, first_day=work.first_day)
+    entries = taken.entries_of(files)
+    ahead, late = most_by_name(entries, "ahead_rows"), most_by_name(entries, "late_rows")
+    return len(files), len(taken.read), ahead, late
+
+
+def _say(work: Work, days: DayRange) -> None:
+    if days.late_days:
+        work.say(f"late rows of {_listed(days.late_days)}: computed anew from {days.first_day}")
+    if days.last_day > work.last_day:
+        work.say(f"the days to {days.last_day} continue from these: computed anew too")
+    if days.stale_after:
+        work.say(f"the days after {days.stale_after} were computed from another state: backfill them too")
+
+
+def _listed(days: Iterable[date]) -> str:
+    return ", ".join(day.isoformat() for day in days)
+
+
+def _observer_windows(work: Work) -> None:
+    warehouse, days = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
+    warehouse.show(**days)
+    before = warehouse.read("observer_windows", first_day=work.day_before, last_day=work.day_before)
+    near = warehouse.as_will_be(
+        "registration_events", first_day=work.first_day, last_day=work.last_day + timedelta(days=1)
+    )
+    events = warehouse.staged("registration_events")
+    warehouse.stage("observer_windows", observer_windows(events, ingest.heard(near), before, **days))

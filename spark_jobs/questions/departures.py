@@ -1,0 +1,126 @@
+"""Who left the routes, why, who saw it and when, and when it was back: several name servers' rows as one departure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from spark_jobs.questions.replay import LOSSES, REGISTRATIONS
+from spark_jobs.questions.told import Group, Life, Story, Told
+
+WATCHING_CLIENTS = timedelta(seconds=1)
+POLLING_CLIENTS = timedelta(seconds=30)
+"""How often a client asks that does not watch (RocketMQ's poll_name_server_interval)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One name server's part of it."""
+
+    node: str
+    at: datetime
+    event: str
+    reason: str | None
+    last_heard_at: datetime | None
+    back_at: datetime | None
+    until: datetime
+    """Back, or the last that this name server could say of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A replica was out of the routes for some time."""
+
+    group: Group
+    broker_id: int
+    addr: str | None
+    sightings: tuple[Sighting, ...]
+    """By time."""
+
+    @property
+    def at(self) -> datetime:
+        return self.sightings[0].at
+
+    @property
+    def last_at(self) -> datetime:
+        """When the last name server saw it go."""
+        return max(sighting.at for sighting in self.sightings)
+
+    @property
+    def last_heard_at(self) -> datetime | None:
+        return max((one.last_heard_at for one in self.sightings if one.last_heard_at is not None), default=None)
+
+    @property
+    def back_at(self) -> datetime | None:
+        """When the first name server had it back."""
+        return min((one.back_at for one in self.sightings if one.back_at is not None), default=None)
+
+    @property
+    def is_planned(self) -> bool:
+        return all(one.event == "UNREGISTERED" for one in self.sightings)
+
+    def lasted_at(self, at: datetime) -> bool:
+        """Whether it was out at that moment, to any name server that watched."""
+        return any(one.at <= at and (one.back_at is None or one.back_at > at) for one in self.sightings)
+
+
+def departures(story: Story, *, since: datetime, at: datetime) -> tuple[Departure, ...]:
+    """All that began between the two moments, the newest last."""
+    own: dict[tuple[Group, int], list[tuple[Sighting, Told]]] = defaultdict(list)
+    for life in story.lives:
+        for key, sighting in _seen_by(life, story.rows, since=since, at=at):
+            own[key].append(sighting)
+    found = [
+        Departure(group, broker_id, together[0][1].broker_addr, tuple(sighting for sighting, _ in together))
+        for (group, broker_id), seen in own.items()
+        for together in _together(sorted(seen, key=lambda one: (one[0].at, one[0].node)))
+    ]
+    return tuple(sorted(found, key=lambda departure: (departure.at, departure.group, departure.broker_id)))
+
+
+def _seen_by(
+    life: Life, rows: list[Told], *, since: datetime, at: datetime
+) -> Iterable[tuple[tuple[Group, int], tuple[Sighting, Told]]]:
+    """What one life saw of each replica; a replica that was gone already does not go again."""
+    own = sorted((row for row in rows if (row.node, row.boot_id) == (life.node, life.boot_id)), key=lambda row: row.seq)
+    gone: dict[tuple[Group, int], Told] = {}
+    for row in own:
+        if row.broker_id is None:
+            continue
+        key = (row.group, row.broker_id)
+        if row.event in LOSSES:
+            gone.setdefault(key, row)
+        elif key in gone and _is_back(row, gone[key]):
+            went = gone.pop(key)
+            if since <= went.at <= at:
+                yield key, (_sighting(went, row.at, row.at), went)
+    end = own[-1].at if own else life.last_at
+    for key, went in gone.items():
+        if since <= went.at <= at:
+            yield key, (_sighting(went, None, life.stopped_at or end), went)
+
+
+def _is_back(row: Told, went: Told) -> bool:
+    # A late beat does not bring back what a failed probe took out: its agent lives, it does not.
+    return row.event in REGISTRATIONS or (
+        row.event == "RECOVERED" and (row.reason == "PROBE" or went.event != "PROBE_FAILED")
+    )
+
+
+def _sighting(went: Told, back_at: datetime | None, until: datetime) -> Sighting:
+    heard = None if went.interval_ms is None else went.at - timedelta(milliseconds=went.interval_ms)
+    return Sighting(went.node, went.at, went.event, went.reason, heard, back_at, until)
+
+
+def _together(seen: list[tuple[Sighting, Told]]) -> Iterable[list[tuple[Sighting, Told]]]:
+    """Sightings of one replica that overlap are one departure."""
+    together: list[tuple[Sighting, Told]] = []
+    for one in seen:
+        if together and one[0].at > max(sighting.until for sighting, _ in together):
+            yield together
+            together = []
+        together.append(one)
+    if together:
+        yield together

@@ -1,0 +1,62 @@
+"""How a name server saw one broker name at a moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from spark_jobs.questions.told import Queues
+
+OUT = "PROBE_FAILED"
+DOWN, LEFT = "DOWN", "LEFT"
+"""States that no name server has: of a replica that it knew no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaView:
+    """A replica in an answer; ``state`` is DOWN or LEFT for one that the server knew no more."""
+
+    broker_id: int
+    addr: str | None
+    state: str
+    since: datetime
+    event: str
+    reason: str | None
+    told_at: datetime
+    """When the row was written that last said anything of it ..."""
+    told_by: str
+    """... and by which name server."""
+
+    @property
+    def is_routed(self) -> bool:
+        return self.state not in {OUT, DOWN, LEFT}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A broker name as the server saw it; ``queues`` is None where it was not in the topic's route."""
+
+    queues: Queues | None
+    replicas: tuple[ReplicaView, ...]
+    wiped: bool = False
+    hidden: bool = False
+
+    def offered(self) -> tuple[object, ...]:
+        """What a client saw of it."""
+        if self.queues is None:
+            return (None,)
+        return (self.queues, *((one.broker_id, one.addr) for one in self.replicas if one.is_routed))
+
+    def shape(self) -> tuple[object, ...]:
+        """What makes it another view than that of the next name server: not when each of them heard of it."""
+        return (self.queues, self.wiped, self.hidden, *((one.broker_id, one.addr, one.state) for one in self.replicas))
+
+    def joined(self, other: GroupView) -> GroupView:
+        """One view of two of the same shape: who wrote last speaks, and what was seen first counts."""
+        pairs = zip(self.replicas, other.replicas, strict=True)
+        told = (replace(max(pair, key=_told_at), since=min(one.since for one in pair)) for pair in pairs)
+        return replace(self, replicas=tuple(told))
+
+
+def _told_at(view: ReplicaView) -> tuple[datetime, str]:
+    return view.told_at, view.told_by

@@ -1,0 +1,90 @@
+"""The numbers of a report, read from the published tables; page, JSON and terminal show these and no others.
+
+A module for each section. What is collected is bounded: the worst of each kind, and how many the rest are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_jobs.io import Warehouse
+from spark_jobs.jobs.pipeline import Run
+from spark_jobs.parameters import Parameters
+from spark_jobs.report.classes import CAUSES, meanings
+from spark_jobs.report.findings import findings, notices
+from spark_jobs.report.numbers.brokers import broker_rows, listed_brokers
+from spark_jobs.report.numbers.changes import changes
+from spark_jobs.report.numbers.completeness import completeness
+from spark_jobs.report.numbers.computed import computed_days
+from spark_jobs.report.numbers.drawn import Drawn, drawn, transitions
+from spark_jobs.report.numbers.headline import headline
+from spark_jobs.report.numbers.incidents import incidents
+from spark_jobs.report.numbers.name_servers import name_servers
+from spark_jobs.report.numbers.outages import distributions
+from spark_jobs.report.numbers.punctuality import punctuality
+from spark_jobs.report.numbers.queues import queues
+from spark_jobs.report.numbers.topics import topic_churn, topics_at_risk
+from spark_jobs.report.numbers.trend import trend
+from spark_jobs.report.span import Span
+from spark_jobs.report.wording import rfc3339
+
+__all__ = ["REPORT_VERSION", "Drawn", "Numbers", "Span", "drawn", "report_numbers"]
+
+REPORT_VERSION = 2
+
+Numbers = dict[str, Any]
+
+
+def report_numbers(warehouse: Warehouse, span: Span, *, parameters: Parameters, run: Run, version: str) -> Numbers:
+    """Collect everything a report says about the days."""
+    rows = broker_rows(warehouse, span, parameters=parameters.flapping).persist()
+    try:
+        top = headline(warehouse, span, rows)
+        brokers = listed_brokers(warehouse, span, rows, in_all=top["brokers_seen"])
+    finally:
+        rows.unpersist()
+    data = completeness(warehouse, span, run)
+    numbers: Numbers = {
+        "report_version": REPORT_VERSION,
+        "date": span.last_day.isoformat(),
+        "from": span.first_day.isoformat(),
+        "to": span.last_day.isoformat(),
+        "interval": _interval(span),
+        "code_version": version,
+        "headline": top | {"no_data": data["rows"] == 0},
+        "brokers": brokers,
+        "brokers_left_out": top["brokers_seen"] - len(brokers),
+        "incidents": incidents(warehouse, span),
+        "topics_at_risk": topics_at_risk(warehouse, span),
+        "topic_churn": topic_churn(warehouse, span),
+        "punctuality": punctuality(warehouse, span),
+        "outages": distributions(warehouse, span),
+        "transitions": transitions(warehouse, span, brokers),
+        "name_servers": name_servers(warehouse, span),
+        "changes": changes(warehouse, span),
+        "queues": queues(warehouse, span),
+        "trend": trend(warehouse, span),
+        "computed": computed_days(warehouse, span, parameters, run),
+        "observers": data.pop("observers"),
+        "completeness": data,
+        "parameters": parameters.as_dict(),
+        "classes": meanings(parameters.flapping),
+        "causes": dict(CAUSES),
+    }
+    found = findings(numbers)
+    numbers["headline"]["findings"] = [finding.text for finding in found]
+    numbers["headline"]["notices"] = notices(numbers)
+    numbers["findings"] = [finding.as_dict() for finding in found]
+    return numbers
+
+
+def _interval(span: Span) -> dict[str, Any]:
+    return {
+        "from_at": rfc3339(span.from_us),
+        "to_at": rfc3339(span.to_us),
+        "hours": (span.to_us - span.from_us) / 3_600e6,
+        "timezone": span.zone.key,
+        "from_offset": span.offset(span.from_us),
+        "to_offset": span.offset(span.to_us),
+        "utc_days": [span.first_utc_day.isoformat(), span.last_utc_day.isoformat()],
+    }

@@ -1,0 +1,165 @@
+"""What is read first: the verdict, the headline's figures, each cluster against its objective."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from spark_jobs.report.page.table import local_time, note, section, table, text
+from spark_jobs.report.wording import NOTHING, counted, days_of, duration, number, percent, printable, some
+
+Numbers = dict[str, Any]
+
+
+_TITLES = {
+    "basis": "what this rests on",
+    "brokers": "worst brokers",
+    "clusters": "clusters",
+    "incidents": "incidents",
+    "nameservers": "name servers",
+    "queues": "queues",
+    "topics": "topics at risk",
+}
+
+
+def head(numbers: Numbers) -> str:
+    span, time = numbers["interval"], local_time(numbers)
+    zone = span["timezone"]
+    offsets = sorted({span["from_offset"], span["to_offset"]}, reverse=True)
+    utc = "" if zone == "UTC" else f" (UTC{' and UTC'.join(offsets)}; {span['from_at'][:16]}Z to {span['to_at'][:16]}Z)"
+    return (
+        f"<header><h1>Brokers <span>{escape(days_of(numbers))}</span></h1>"
+        f"<p>{time.plain(span['from_at'])[:16]} to {time.plain(span['to_at'])[:16]}, {span['hours']:g} hours; "
+        f"all times are {escape(zone)}{escape(utc)}</p></header>"
+    )
+
+
+def verdict(numbers: Numbers) -> str:
+    """The findings, worst first, each with what to do; and what must be known besides."""
+    headline = numbers["headline"]
+    told = "".join(f'<p class="notice">{escape(printable(said))}</p>' for said in headline["notices"])
+    loud = " loud" if headline["no_data"] else ""
+    if not numbers["findings"]:
+        if headline["no_data"]:
+            return f'<div class="verdict loud">{told}</div>'
+        return f'{told}<p class="verdict fine">Nothing to look at.</p>'
+    lines = "".join(
+        f"<li><b>{escape(finding['text'])}</b> <span>{escape(finding['do'])}. "
+        f'<a href="#{finding["see"]}">See {_TITLES[finding["see"]]}</a></span></li>'
+        for finding in numbers["findings"]
+    )
+    title = counted(len(numbers["findings"]), "finding")
+    return f'{told}<section class="verdict{loud}" aria-label="Findings"><h2>{title}</h2><ol>{lines}</ol></section>'
+
+
+def tiles(numbers: Numbers) -> str:
+    headline, data, flapping = numbers["headline"], numbers["completeness"], numbers["headline"]["flapping"]
+    in_incidents = headline["incident_downs"]
+    tiles = (
+        (percent(headline["availability"]), "availability", f"{duration(headline['down_seconds'])} down in all", ""),
+        (number(headline["brokers_seen"]), "brokers", _new_and_gone(headline), ""),
+        (
+            number(flapping["now"]),
+            "flapping",
+            f"{flapping['day_before']:,} the day before, {flapping['seven_days']:,} in 7 days",
+            "bad" if flapping["now"] else "",
+        ),
+        (number(headline["outages"]), "outages", f"{in_incidents:,} of them in incidents" if in_incidents else "", ""),
+        (
+            number(numbers["topics_at_risk"]["in_all"]),
+            "topics at risk",
+            f"{numbers['topics_at_risk']['by_worst'].get('unwritable', 0):,} could not be written to",
+            "bad" if numbers["topics_at_risk"]["by_worst"].get("unwritable") else "",
+        ),
+        (
+            percent(data["watched_seconds"] / data["span_seconds"], digits=1),
+            "of the time watched",
+            _lost(data),
+            "bad" if data["watched_seconds"] < 0.99 * data["span_seconds"] else "",
+        ),
+    )
+    cells = (
+        f'<div class="{kind}"><b>{value}</b><span>{name}</span>{f"<small>{below}</small>" if below else ""}</div>'
+        for value, name, below, kind in tiles
+    )
+    return f'<section class="tiles" aria-label="Headline">{"".join(cells)}</section>'
+
+
+def _new_and_gone(headline: Numbers) -> str:
+    return f"{headline['new']['count']:,} new, {headline['gone']['count']:,} gone"
+
+
+def _lost(data: Numbers) -> str:
+    return f"{counted(data['rows_missing'], 'row')} lost, {counted(data['quarantined_lines'], 'bad line')}"
+
+
+def clusters(numbers: Numbers) -> str:
+    found = numbers["headline"]["clusters"]
+    if not found:
+        return ""
+    rows = [
+        (
+            f"<b>{text(cluster['cluster'])}</b>",
+            number(cluster["brokers"]),
+            _against(cluster),
+            NOTHING if cluster["slo"] is None else percent(cluster["slo"]),
+            _budget(cluster),
+            duration(cluster["down_seconds"]),
+            duration(cluster["planned_seconds"]),
+            number(cluster["outages"]) + _rate(cluster),
+            number(cluster["incident_downs"]),
+            duration(cluster["mttr_seconds"]),
+            duration(cluster["mtbf_seconds"]),
+            number(cluster["flapping"]),
+        )
+        for cluster in found
+    ]
+    titles = ("Cluster", "Brokers", "Availability", "Objective", "Budget left", "Down", "Planned", "Outages")
+    days = max((cluster["slo_days"] or 0 for cluster in found), default=0)
+    said = (
+        [
+            f"The budget is broker time that may be down in {counted(days, 'UTC day')} under the objective.",
+            "MTTR: of outages that began and ended in sight. MTBF: up time an outage.",
+            f"Both, and the outages a broker and day (95 % limits), are of the UTC day {numbers['to']}.",
+        ]
+        if days
+        else []
+    )
+    if numbers["headline"]["clusters_left_out"]:
+        said.append(f"{numbers['headline']['clusters_left_out']:,} more clusters are in the tables.")
+    names = _people(numbers["headline"])
+    head = (*titles, "In incidents", "MTTR", "MTBF", "Flapping")
+    return section(
+        "clusters", "Clusters", table("Clusters", head, rows, numbers="tnnnnnnnnnnn"), note(" ".join(said)), names
+    )
+
+
+def _rate(cluster: Numbers) -> str:
+    rate, low, high = (cluster[f"outages_per_broker_day{which}"] for which in ("", "_low", "_high"))
+    return "" if rate is None else f"<small>{rate:.2g} a day ({low:.2g} to {high:.2g})</small>"
+
+
+def _against(cluster: Numbers) -> str:
+    share = percent(cluster["availability"])
+    below = (
+        cluster["slo"] is not None and cluster["availability"] is not None and cluster["availability"] < cluster["slo"]
+    )
+    return f'<span class="under">{share}</span>' if below else share
+
+
+def _budget(cluster: Numbers) -> str:
+    left, budget = cluster["budget_left_seconds"], cluster["budget_seconds"]
+    if left is None or not budget:
+        return NOTHING
+    share = f"{max(left, 0) / budget:.0%} of {duration(budget)}"
+    told = f"<small>{share}</small>"
+    return f'<span class="under">{duration(left)}</span>{told}' if left < 0 else f"{duration(left)}{told}"
+
+
+def _people(headline: Numbers) -> str:
+    parts = [
+        f"{title}: {escape(some(group['brokers'], of=group['count'], most=10))}."
+        for title, group in (("New", headline["new"]), ("Gone", headline["gone"]))
+        if group["count"]
+    ]
+    return note(" ".join(parts))

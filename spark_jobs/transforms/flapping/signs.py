@@ -1,0 +1,72 @@
+"""Signs of trouble, each once however many observers saw it.
+
+A sign that names what is new (an incarnation, an address) is the same for all observers. Signs that repeat are matched
+by number: within a slot the nth of one observer is the nth of each other. A slot begins with a sign after as long a
+rest as a slot is long, so that no boundary falls between two observers' rows of one sign, and is cut where signs go on
+for longer. A day looks back over midnight by one slot: what another observer saw just before is not charged again.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark_jobs.parameters import FlapParameters
+from spark_jobs.schemas import INSTANCE, OBSERVER
+from spark_jobs.transforms import days
+
+_CAUSES = ("RESTARTED", "ADDRESS_CHANGED", "ROLE_CHANGED", "RECOVERED", "LATE_HEARTBEAT")
+
+
+def sign_rows(events: DataFrame) -> DataFrame:
+    """The rows that are charged as signs: instance, observer, ``seq``, ``at``, ``cause``, ``what`` is new."""
+    event = F.col("event")
+    named = events.filter(F.col("broker_name").isNotNull() & event.isin(*_CAUSES))
+    # RECOVERED after a failed probe ends an outage that was charged already.
+    charged = named.filter((event != "RECOVERED") | (F.col("reason") == "HEARTBEAT"))
+    what = F.when(event == "RESTARTED", F.col("incarnation")).when(
+        event.isin("ADDRESS_CHANGED", "ROLE_CHANGED"), F.col("broker_addr")
+    )
+    return charged.select(
+        "dt",
+        *INSTANCE,
+        *OBSERVER,
+        "seq",
+        F.unix_micros("event_at").alias("at"),
+        event.alias("cause"),
+        what.alias("what"),
+    )
+
+
+def signs(rows: DataFrame, *, first_day: date, last_day: date, parameters: FlapParameters) -> DataFrame:
+    """Columns: ``dt``, instance, ``at``, ``cause``, ``points``; ``rows`` are `sign_rows` from the day before on."""
+    slot = int(parameters.same_sign_seconds * days.SECOND)
+    late = rows.filter(F.col("at") >= days.ends(F.col("dt")) - slot).withColumn("dt", F.date_add("dt", 1))
+    of_days = F.col("dt").between(days.lit_day(first_day), days.lit_day(last_day))
+    looked_at = rows.unionByName(late).filter(of_days)
+    story = Window.partitionBy("dt", *INSTANCE, "cause").orderBy("at")
+    rested = F.col("at") - F.lag("at").over(story) > slot
+    begun = looked_at.withColumn("begins", F.when(F.coalesce(rested, F.lit(True)), F.col("at")))
+    to_here = story.rangeBetween(Window.unboundedPreceding, Window.currentRow)
+    began = F.max("begins").over(to_here)
+    in_slot = (began + F.floor((F.col("at") - began) / slot) * slot).cast("string")
+    slotted = begun.withColumn("same", F.coalesce("what", in_slot))
+    sign = ("dt", *INSTANCE, "cause", "same")
+    by_observer = Window.partitionBy(*sign, *OBSERVER).orderBy("at", "seq")
+    numbered = slotted.withColumn("nth", F.row_number().over(by_observer))
+    once = numbered.groupBy(*sign, "nth").agg(F.min("at").alias("at"))
+    today = once.filter(F.col("at") >= days.starts(F.col("dt")))
+    return today.select("dt", *INSTANCE, "at", "cause", _points(parameters).alias("points"))
+
+
+def _points(parameters: FlapParameters) -> Column:
+    cause = F.col("cause")
+    return (
+        F.when(cause == "RESTARTED", parameters.points_restarted)
+        .when(cause.isin("ADDRESS_CHANGED", "ROLE_CHANGED"), parameters.points_moved)
+        .when(cause == "RECOVERED", parameters.points_suspected)
+        .when(cause == "LATE_HEARTBEAT", parameters.points_late)
+        .cast("double")
+    )

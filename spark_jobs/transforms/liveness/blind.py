@@ -1,0 +1,94 @@
+"""When an observer that watched could not tell who was alive: its own pauses, and its guard of a cluster.
+
+While its guard is on, a name server keeps whoever falls silent; while it was paused, it heard nobody. So in such a
+time it has no vote on these brokers, whether it held them up or down: at the beginning it loses its vote, at the end it
+gets it back with its opinion of then. What was removed just before a guard came on stays removed from that moment, and
+counts as the one outage it is; while the guard is on, nobody says how long it lasts. What a broker or an operator does
+in a blind time is no matter of silence and counts at once: a registration, a late beat of a suspected broker, a polite
+leave (`votes` holds that rule).
+
+A guard is on from the first GUARD_ON to the next GUARD_OFF of that cluster in that life, whatever their reasons; LIMIT
+and a changed mode only say again that it is on. A pause is known at its end alone, and a finished day is not written
+anew: one that lasted over midnight counts from midnight.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark_jobs.schemas import OBSERVER
+from spark_jobs.schemas.liveness import BLIND_PERIODS
+from spark_jobs.transforms import days
+from spark_jobs.transforms.days import lit_day
+
+LONGEST_PAUSE_SECONDS = 86_400.0
+_PERIOD = (*OBSERVER, "cluster", "why", "from_us", "to_us")
+
+
+def blind_periods(
+    events: DataFrame, windows: DataFrame, yesterday: DataFrame, *, first_day: date, last_day: date
+) -> DataFrame:
+    """A row for each period and each day it touches.
+
+    ``windows`` are the observer windows of the days, ``yesterday`` the blind periods of the day before the first.
+    """
+    ended = windows.groupBy(*OBSERVER).agg(F.max(F.when(~F.col("open"), F.unix_micros("to_at"))).alias("life_end"))
+    periods = _guards(events, yesterday).unionByName(_pauses(events)).join(F.broadcast(ended), on=list(OBSERVER))
+    cut = periods.withColumn("to_us", F.least("to_us", "life_end")).filter(_lasts())
+    return by_day(cut, first_day=first_day, last_day=last_day).select(*BLIND_PERIODS.fieldNames())
+
+
+def by_day(periods: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
+    """Put periods (``from_us``, ``to_us`` or null) under each of the days they touch: ``from_at``, ``to_at``, ``open``.
+
+    One that ends at midnight is still open at the end of the day: that is all the day itself can know.
+    """
+    first = F.greatest(days.day_of(F.col("from_us")), lit_day(first_day))
+    last = F.least(F.coalesce(days.day_of(F.col("to_us")), lit_day(last_day)), lit_day(last_day))
+    each = periods.select("*", F.explode(days.days_between(first, last)).alias("dt"))
+    ends = days.ends(F.col("dt"))
+    return each.withColumns(
+        {
+            "from_at": F.timestamp_micros("from_us"),
+            "to_at": F.timestamp_micros(F.least("to_us", ends)),
+            "open": F.col("to_us").isNull() | (F.col("to_us") >= ends),
+        }
+    )
+
+
+def _lasts() -> Column:
+    return F.col("to_us").isNull() | (F.col("to_us") > F.col("from_us"))
+
+
+def _guards(events: DataFrame, yesterday: DataFrame) -> DataFrame:
+    turned = events.filter(F.col("event").isin("GUARD_ON", "GUARD_OFF") & F.col("cluster").isNotNull())
+    said = turned.select(
+        *OBSERVER, "cluster", F.unix_micros("event_at").alias("at"), "seq", (F.col("event") == "GUARD_ON").alias("on")
+    )
+    carried = yesterday.filter(F.col("open") & (F.col("why") == "GUARD")).select(
+        *OBSERVER,
+        "cluster",
+        F.unix_micros("from_at").alias("at"),
+        F.lit(0).cast("long").alias("seq"),
+        F.lit(True).alias("on"),
+    )
+    story = Window.partitionBy(*OBSERVER, "cluster").orderBy("at", "seq")
+    told = said.unionByName(carried).withColumn("was_on", F.lag("on", 1, False).over(story))
+    turns = told.filter(F.col("on") != F.col("was_on")).withColumn("to_us", F.lead("at").over(story))
+    on = turns.filter("on").withColumns({"why": F.lit("GUARD"), "from_us": F.col("at")})
+    return on.select(*_PERIOD)
+
+
+def _pauses(events: DataFrame) -> DataFrame:
+    seconds = F.get_json_object("detail", "$.seconds").try_cast("double")
+    paused = events.filter((F.col("event") == "NAMESRV_PAUSED") & seconds.between(0.0, LONGEST_PAUSE_SECONDS))
+    at = F.unix_micros("event_at")
+    told = paused.select(*OBSERVER, at.alias("to_us"), "seq", F.round(seconds * days.SECOND).cast("long").alias("us"))
+    before = F.lag("to_us").over(Window.partitionBy(*OBSERVER).orderBy("to_us", "seq"))
+    # greatest() skips the null of the first; two pauses never overlap.
+    began = F.greatest(F.col("to_us") - F.col("us"), days.starts(days.day_of(F.col("to_us"))), before)
+    none = F.lit(None).cast("string")
+    return told.withColumns({"from_us": began, "cluster": none, "why": F.lit("PAUSED")}).select(*_PERIOD)
