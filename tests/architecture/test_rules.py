@@ -34,7 +34,7 @@ CATCHES_EVERYTHING = {
     "client/pointsman_client/consumer/rebalancer.py": "the border to a user's strategy: queues stay as they are",
     "client/pointsman_client/sync/callback_thread.py": "the border to the application: a callback may raise anything",
     "spark_jobs/cli.py": "the edge of the command: a fault is one line and exit 2",
-    "spark_jobs/io.py": "puts back what it moved, and raises again",
+    "spark_jobs/io/journal.py": "puts back what it moved, and raises again",
     "spark_jobs/jobs/pipeline.py": "clean-up that raises again",
 }
 

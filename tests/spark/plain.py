@@ -6,19 +6,38 @@ Nothing here is shared with the Spark job: it plays the rows one after another a
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from tests.spark.histories import Row
+from tests.spark.plain_watch import (
+    DOWN,
+    SIGNS,
+    UP,
+    Blind,
+    Boot,
+    Opinion,
+    announced,
+    blind_times,
+    by_boot,
+    midnight_after,
+    midnight_before,
+    only_a_beat,
+    opinions,
+    watches,
+    when,
+)
 
-UP = {"REGISTERED", "REREGISTERED", "ROLE_CHANGED", "ADDRESS_CHANGED", "RESTARTED", "RECOVERED"}
-DOWN = {"EXPIRED", "PROBE_FAILED", "UNREGISTERED"}
-SIGNS = {"SUSPECTED", "LATE_HEARTBEAT", "HEARTBEATS", "CHECKPOINT"}
 HALF_LIFE, CEILING, SUPPRESS, REUSE = 3_600.0, 16_000.0, 3_000.0, 1_000.0
+SLOT = timedelta(seconds=600)
+_POINTS = {"RESTARTED": 1_000.0, "ADDRESS_CHANGED": 500.0, "ROLE_CHANGED": 500.0, "LATE_HEARTBEAT": 100.0}
+_WHAT_IS_NEW = {"RESTARTED": "incarnation", "ADDRESS_CHANGED": "broker_addr", "ROLE_CHANGED": "broker_addr"}
 
 Instance = tuple[str, str, int]
-Boot = tuple[str, str]
+Sides = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -36,6 +55,18 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class View:
+    """A time of one day in which some nodes saw a broker up and others saw it down."""
+
+    dt: date
+    from_at: datetime
+    to_at: datetime
+    open: bool
+    seen_up_by: tuple[str, ...]
+    seen_down_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Charge:
     """Points, and the penalty just after them."""
 
@@ -45,73 +76,83 @@ class Charge:
     penalty: float
 
 
-def when(row: Row) -> datetime:
-    return datetime.fromisoformat(row["event_at"])
+@dataclass
+class Moment:
+    """What happens to one broker's observers at one instant, in this order."""
 
-
-def midnight_after(moment: datetime) -> datetime:
-    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-
-
-def watches(rows: list[Row]) -> dict[Boot, tuple[datetime | None, datetime]]:
-    """When each life of a name server watched."""
-    by_boot: dict[Boot, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_boot[row["node"], row["boot_id"]].append(row)
-    found = {}
-    for boot, own in by_boot.items():
-        ready = [when(row) for row in own if row["event"] == "NAMESRV_READY"]
-        work = [when(row) for row in own if row["event"] != "NAMESRV_STARTED"]
-        stopped = [when(row) for row in own if row["event"] == "NAMESRV_STOPPED"]
-        end = min(stopped) if stopped else max(when(row) for row in own)
-        if not stopped and midnight_after(end) - end <= timedelta(seconds=150):
-            end = midnight_after(end)
-        found[boot] = (min(ready or work, default=None), end)
-    return found
+    see_again: list[Blind]
+    say: list[Opinion]
+    go_blind: list[Blind]
 
 
 class Broker:
-    """Plays one broker's rows."""
+    """Plays one broker's moments."""
 
     def __init__(self, until: datetime) -> None:
         self._until = until
-        self._said: dict[Boot, str] = {}
+        self._said: dict[Boot, Opinion] = {}
+        self._blind: dict[Boot, dict[str, datetime]] = defaultdict(dict)
         self._loss: Row | None = None
         self._open: dict[str, Any] | None = None
-        self._ever = False
+        self._was: str | None = None
         self._last_known: str | None = None
         self.intervals: list[Interval] = []
+        self.sides: list[tuple[datetime, Sides]] = []
 
-    def step(self, at: datetime, boot: Boot, said: str, row: Row) -> None:
-        """An observer says up or down."""
-        self._said[boot] = said
+    def play(self, at: datetime, moment: Moment) -> None:
+        for blind in moment.see_again:
+            self._blind[blind.boot].pop(blind.why)
+        self._settle(at, None, left_alone=False)
+        for opinion in sorted(moment.say, key=lambda opinion: (opinion.boot, opinion.seq)):
+            self._hear(opinion)
+        for blind in moment.go_blind:
+            self._blind[blind.boot][blind.why] = blind.begin
+        self._settle(at, None, left_alone=True)
+        votes = self._votes()
+        up, down = (tuple(sorted({boot[0] for boot, vote in votes.items() if vote == side})) for side in ("up", "down"))
+        self.sides.append((at, (up, down)))
+
+    def _hear(self, opinion: Opinion) -> None:
+        before = self._votes().get(opinion.boot)
+        self._said[opinion.boot] = opinion
+        row = opinion.row
         if row["event"] in DOWN:
             self._loss = row
-        self._settle(at, row)
+        still_down = before == self._votes().get(opinion.boot) == "down"
+        if still_down and self._open and self._open["planned"] and row["event"] in DOWN and not _is_planned(row):
+            self._close(opinion.at, censored=False)
+            self._begin(opinion.at, "down", row, left_alone=False)
+        self._settle(opinion.at, row, left_alone=False)
 
-    def leave(self, at: datetime, boots: list[Boot]) -> None:
-        """Observers watch no more, all at once."""
-        for boot in boots:
-            self._said.pop(boot, None)
-        self._settle(at, None)
+    def _votes(self) -> dict[Boot, str]:
+        """What counts: of whoever is blind, only what it said since, and not of silence."""
+        found = {}
+        for boot, opinion in self._said.items():
+            is_own_word = opinion.row["event"] in UP or opinion.row["event"] == "UNREGISTERED"
+            if all(is_own_word and opinion.said_at > since for since in self._blind[boot].values()):
+                found[boot] = opinion.said
+        return found
 
-    def _settle(self, at: datetime, row: Row | None) -> None:
-        now = "none" if not self._said else "up" if "up" in self._said.values() else "down"
-        before = self._open["state"] if self._open else "none"
-        if now == before:
+    def _settle(self, at: datetime, row: Row | None, *, left_alone: bool) -> None:
+        if not self._said:
             return
-        if self._open:
-            self._close(at, censored=now == "none")
-        if now != "none":
-            self._begin(at, now, row)
+        votes = self._votes().values()
+        now = "none" if not votes else "up" if "up" in votes else "down"
+        before = self._open["state"] if self._open else "none"
+        if now != before:
+            if self._open:
+                self._close(at, censored=now == "none" or _is_inferred(now, row))
+            if now != "none":
+                self._begin(at, now, row, left_alone=left_alone)
+        self._was = now
 
-    def _begin(self, at: datetime, state: str, row: Row | None) -> None:
-        if self._ever:
-            censored = not self.intervals or self.intervals[-1].end_censored
-        else:
+    def _begin(self, at: datetime, state: str, row: Row | None, *, left_alone: bool) -> None:
+        if self._was is None:
             censored = row is not None and (row["event"] in SIGNS or row.get("reason") == "SNAPSHOT")
-        left_alone = state == "down" and row is None
-        planned = state == "down" and self._loss is not None and self._loss["event"] == "UNREGISTERED"
+        else:
+            censored = self._was == "none" or _is_inferred(state, row)
+        left_alone = left_alone and state == "down"
+        planned = state == "down" and self._loss is not None and _is_planned(self._loss)
         kind = "left" if planned else state
         cause = self._loss if state == "down" else row
         self._open = {
@@ -122,76 +163,97 @@ class Broker:
             "continues": kind == "down" and (left_alone or (censored and self._last_known == "down")),
             "reason": cause.get("reason") if cause else None,
         }
-        self._ever, self._last_known = True, kind
+        self._last_known = kind
 
     def _close(self, at: datetime, *, censored: bool) -> None:
         assert self._open is not None
         self.intervals.append(Interval(**self._open, end_at=at, end_censored=censored))
         self._open = None
 
-    def finish(self) -> list[Interval]:
+    def finish(self) -> None:
         if self._open:
             self._close(self._until, censored=True)
-        return self.intervals
+
+
+def _is_planned(loss: Row) -> bool:
+    return loss["event"] == "UNREGISTERED" or loss.get("reason") == "MAINTENANCE"
+
+
+def _is_inferred(state: str, row: Row | None) -> bool:
+    """Whether a broker is up because of a row that only a registered broker gives."""
+    return state == "up" and row is not None and row["event"] in SIGNS
 
 
 def intervals(rows: list[Row], *, until: datetime) -> dict[Instance, list[Interval]]:
     """Each broker's intervals, in order."""
-    windows = watches(rows)
+    return {broker: player.intervals for broker, player in played(rows, until=until).items()}
+
+
+def played(rows: list[Row], *, until: datetime) -> dict[Instance, Broker]:
+    """Play the whole history of each broker."""
+    windows, covers, blind = watches(rows), announced(rows), blind_times(rows, until=until)
+    seqs = {boot: {row["seq"] for row in own} for boot, own in by_boot(rows).items()}
     stories: dict[tuple[Instance, Boot], list[Row]] = defaultdict(list)
     for row in rows:
         if row.get("broker_name") is not None and row["event"] in UP | DOWN | SIGNS:
             key = (row["cluster"], row["broker_name"], row["broker_id"])
             stories[key, (row["node"], row["boot_id"])].append(row)
-    steps: dict[Instance, list[tuple[Any, ...]]] = defaultdict(list)
-    leaves: dict[Instance, dict[datetime, list[Boot]]] = defaultdict(lambda: defaultdict(list))
+    moments: dict[Instance, dict[datetime, Moment]] = defaultdict(lambda: defaultdict(lambda: Moment([], [], [])))
     for (broker, boot), own in stories.items():
         begin, end = windows[boot]
         assert begin is not None
-        early, decided, last = None, None, None
-        for row in sorted(own, key=lambda row: (when(row), row["seq"])):
-            said = _said(row, decided, first=decided is None)
-            if row["event"] in DOWN or (row["event"] in UP and not _only_a_beat(row)):
-                decided = row["event"]
-            if said is None or when(row) > end:
-                continue
-            last = said
-            if when(row) < begin:
-                early = (begin, boot, row["seq"], said, row)
-            else:
-                steps[broker].append((when(row), boot, row["seq"], said, row))
-        if early and not any(step[0] == begin and step[1] == boot and step[2] < early[2] for step in steps[broker]):
-            steps[broker].append(early)
-        if last is not None and end < until:
-            leaves[broker][end].append(boot)
+        counted = _in_window(opinions(own, seqs[boot], covers), begin, end)
+        for opinion in counted:
+            moments[broker][opinion.at].say.append(opinion)
+        times = [time for time in blind[boot] if time.cluster in {None, broker[0]}]
+        if end < until:
+            times.append(Blind(boot, "LIFE", None, end, None))
+        for time in times if counted else []:
+            moments[broker][time.begin].go_blind.append(time)
+            if time.end is not None:
+                moments[broker][time.end].see_again.append(time)
     found = {}
-    for broker, told in steps.items():
-        found[broker] = _played(Broker(until), told, sorted(leaves[broker].items()))
+    for broker, own_moments in moments.items():
+        found[broker] = Broker(until)
+        for at, moment in sorted(own_moments.items(), key=lambda entry: entry[0]):
+            found[broker].play(at, moment)
+        found[broker].finish()
     return found
 
 
-def _played(player: Broker, told: list[tuple[Any, ...]], leaves: list[tuple[datetime, list[Boot]]]) -> list[Interval]:
-    for at, boot, _, said, row in sorted(told, key=lambda step: step[:3]):
-        while leaves and leaves[0][0] < at:
-            player.leave(*leaves.pop(0))
-        player.step(at, boot, said, row)
-    for at, boots in leaves:
-        player.leave(at, boots)
-    return player.finish()
+def _in_window(told: list[Opinion], begin: datetime, end: datetime) -> list[Opinion]:
+    """What was said within the window; the last word before it counts from its beginning."""
+    early = [opinion for opinion in told if opinion.at < begin]
+    within = [opinion for opinion in told if begin <= opinion.at <= end]
+    return [*(replace(opinion, at=begin) for opinion in early[-1:] if begin <= end), *within]
 
 
-def _only_a_beat(row: Row) -> bool:
-    return row["event"] == "RECOVERED" and row.get("reason") == "HEARTBEAT"
+def views(rows: list[Row], *, until: datetime) -> dict[Instance, list[View]]:
+    """Each broker's partial views, in order."""
+    found: dict[Instance, list[View]] = defaultdict(list)
+    for broker, player in played(rows, until=until).items():
+        for piece in _pieces([*player.sides, (until, ((), ()))]):
+            last = found[broker][-1] if found[broker] else None
+            sides = (piece.seen_up_by, piece.seen_down_by)
+            touches = last and (last.dt, last.to_at, last.seen_up_by, last.seen_down_by) == (
+                piece.dt,
+                piece.from_at,
+                *sides,
+            )
+            if last and touches:
+                found[broker][-1] = replace(last, to_at=piece.to_at, open=piece.open)
+            else:
+                found[broker].append(piece)
+    return {broker: own for broker, own in found.items() if own}
 
 
-def _said(row: Row, decided: str | None, *, first: bool) -> str | None:
-    if row["event"] in DOWN:
-        return "down"
-    if row["event"] in SIGNS:
-        return "up" if first else None
-    if _only_a_beat(row) and decided == "PROBE_FAILED":
-        return None
-    return "up"
+def _pieces(sides: list[tuple[datetime, Sides]]) -> Iterator[View]:
+    for (begin, (up, down)), (end, _) in pairwise(sides):
+        at = begin
+        while up and down and at < end:
+            to = min(end, midnight_after(at))
+            yield View(midnight_before(at).date(), at, to, to == midnight_after(at), up, down)
+            at = to
 
 
 def charges(rows: list[Row], merged: dict[Instance, list[Interval]]) -> dict[Instance, list[Charge]]:
@@ -204,27 +266,44 @@ def charges(rows: list[Row], merged: dict[Instance, list[Interval]]) -> dict[Ins
             length = (interval.end_at - interval.start_at).total_seconds()
             if interval.planned and interval.reason == "SHUTDOWN" and not interval.end_censored and length <= 300:
                 due[broker].append((interval.end_at, 200.0, "SHUTDOWN"))
-    signs: dict[tuple[Any, ...], dict[Boot, list[datetime]]] = defaultdict(lambda: defaultdict(list))
+    seen: dict[tuple[Any, ...], list[tuple[datetime, int, Boot, Any]]] = defaultdict(list)
     for row in rows:
         points = _points(row)
         if points:
             at = when(row)
-            slot = int(at.timestamp()) // 600
-            same = {"RESTARTED": "incarnation", "ADDRESS_CHANGED": "broker_addr"}.get(row["event"])
-            sign = (at.date(), row["event"], row[same] if same else slot, points)
+            same = _WHAT_IS_NEW.get(row["event"])
+            told = (at, row["seq"], (row["node"], row["boot_id"]), row[same] if same else None)
             broker = (row["cluster"], row["broker_name"], row["broker_id"])
-            signs[broker, sign][row["node"], row["boot_id"]].append(at)
-    for (broker, (_, event, _, points)), seen in signs.items():
-        times = [sorted(own) for own in seen.values()]
-        for nth in range(max(map(len, times))):
-            due[broker].append((min(own[nth] for own in times if len(own) > nth), points, event))
+            today = midnight_after(at) - timedelta(days=1)
+            # A day looks back over midnight by one slot.
+            for day in (today, today + timedelta(days=1)):
+                if at >= day - SLOT:
+                    seen[broker, row["event"], points, day].append(told)
+    for (broker, event, points, day), told_of in seen.items():
+        due[broker] += [(at, points, event) for at in _each_once(told_of) if at >= day]
     return {broker: _decayed(sorted(own)) for broker, own in due.items() if broker in merged}
+
+
+def _each_once(own: list[tuple[datetime, int, Boot, Any]]) -> list[datetime]:
+    """When each sign was seen first: the nth of one observer is the nth of the others, within a slot."""
+    slots: dict[Any, dict[Boot, list[datetime]]] = defaultdict(lambda: defaultdict(list))
+    began = last = None
+    for at, _, boot, what in sorted(own, key=lambda told: told[:3]):
+        if began is None or last is None or at - last > SLOT:
+            began = at
+        last = at
+        slots[what or began + (at - began) // SLOT * SLOT][boot].append(at)
+    return [
+        min(times[nth] for times in seen.values() if len(times) > nth)
+        for seen in slots.values()
+        for nth in range(max(map(len, seen.values())))
+    ]
 
 
 def _points(row: Row) -> float:
     if row["event"] == "RECOVERED":
-        return 300.0 if _only_a_beat(row) else 0.0
-    return {"RESTARTED": 1_000.0, "ADDRESS_CHANGED": 500.0, "LATE_HEARTBEAT": 100.0}.get(row["event"], 0.0)
+        return 300.0 if only_a_beat(row) else 0.0
+    return _POINTS.get(row["event"], 0.0)
 
 
 def _decayed(due: list[tuple[datetime, float, str]]) -> list[Charge]:

@@ -13,7 +13,8 @@ from pyspark.sql.types import TimestampType
 
 from spark_jobs.io import History, Warehouse
 from spark_jobs.jobs.pipeline import compute
-from spark_jobs.parameters import FlapParameters
+from spark_jobs.jobs.work import Work
+from spark_jobs.parameters import Parameters
 from spark_jobs.schemas import TABLES
 
 
@@ -22,17 +23,12 @@ class DayRunner:
     """Computes days and reads what came of them."""
 
     spark: SparkSession
-    parameters: FlapParameters = field(default_factory=FlapParameters)
+    parameters: Parameters = field(default_factory=Parameters)
 
     def compute(self, warehouse: Path, histories: list[Path], first_day: date, last_day: date) -> None:
-        compute(
-            History(self.spark, [str(history) for history in histories]),
-            Warehouse(self.spark, str(warehouse)),
-            first_day=first_day,
-            last_day=last_day,
-            parameters=self.parameters,
-            say=lambda _: None,
-        )
+        history = History(self.spark, [str(history) for history in histories])
+        to = Warehouse(self.spark, str(warehouse))
+        compute(Work(history, to, first_day, last_day, self.parameters, lambda _: None))
 
     def rows(self, warehouse: Path, table: str, first_day: date, last_day: date) -> list[dict[str, Any]]:
         """Rows in the order of the table's keys; times as aware datetimes, at every depth."""

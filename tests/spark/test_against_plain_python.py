@@ -15,18 +15,28 @@ from tests.spark.histories import MIDNIGHT, Row, moment, write_history
 from tests.spark.tables import DayRunner
 from tests.spark.worlds import DAYS, worlds
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 WORLDS, SEED = 150, 20261121
 FIRST, LAST = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=DAYS - 1)
 TABLES = (
     "registration_events",
     "observer_windows",
+    "blind_periods",
+    "maintenance_windows",
     "broker_intervals",
+    "partial_views",
     "availability",
+    "broker_facts",
+    "broker_changes",
+    "observer_clocks",
+    "namesrv_days",
     "flap_charges",
     "flapping",
+    "flap_ranking",
     "broker_state",
+    "heartbeat_punctuality",
+    "cluster_health",
 )
 
 
@@ -71,6 +81,19 @@ def test_intervals_are_those_of_a_plain_calculation(run_days: DayRunner, runs: R
     assert set(measured) == set(expected)
     for broker, intervals in expected.items():
         assert sorted(measured[broker], key=_in_order) == sorted(intervals, key=_in_order), broker
+
+
+def test_partial_views_are_those_of_a_plain_calculation(run_days: DayRunner, runs: Runs) -> None:
+    expected = plain.views(runs.rows, until=moment(0, day=DAYS))
+    measured: dict[plain.Instance, list[plain.View]] = defaultdict(list)
+    for row in run_days.rows(runs.one_pass, "partial_views", FIRST, LAST):
+        sides = tuple(row["seen_up_by"]), tuple(row["seen_down_by"])
+        measured[_broker(row)].append(plain.View(row["dt"], row["from_at"], row["to_at"], row["open"], *sides))
+
+    assert sum(map(len, expected.values())) > 2 * WORLDS
+    assert set(measured) == set(expected)
+    for broker, views in expected.items():
+        assert sorted(measured[broker], key=lambda view: view.from_at) == views, broker
 
 
 def test_penalties_are_those_of_a_plain_calculation(run_days: DayRunner, runs: Runs) -> None:

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.cli import main
-from spark_jobs.io import Warehouse
+from spark_jobs.jobs.work import Work
 from spark_jobs.schemas import TABLES
 from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_history
 from tests.spark.tables import DayRunner
@@ -144,7 +144,7 @@ def test_the_page_is_self_contained_and_shows_the_same_numbers(night: Night) -> 
     assert "<script" not in night.page
     assert "http" not in night.page.replace("http://www.w3.org/", "")
     assert "url(" not in night.page.replace("url(#", "")
-    assert night.page.count("<svg") == 2
+    assert night.page.count("<svg") == 3
     assert f">{worst['penalty_max']:,.0f}<" in night.page
     assert "SILENCE (5)" in night.page
     assert len(night.page.encode()) < 2_000_000
@@ -168,7 +168,7 @@ def test_a_run_that_fails_leaves_the_tables_as_they_were(
     def full(*_: object, **__: object) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("spark_jobs.jobs.pipeline.penalties", full)
+    monkeypatch.setattr("spark_jobs.jobs.flapping.penalties", full)
     assert nightly(night.history, night.warehouse) == 2
     assert capsys.readouterr().err.endswith("pointsman-report: OSError: No space left on device\n")
     assert {table: run_days.rows(night.warehouse, table, DAY, DAY) for table in EVERY_TABLE} == before
@@ -178,8 +178,8 @@ def test_a_run_that_fails_leaves_the_tables_as_they_were(
 def test_an_interrupt_after_the_publishing_says_that_the_tables_are_new(
     night: Night, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def computed(_: object, warehouse: Warehouse, **__: object) -> None:
-        warehouse.published = True
+    def computed(work: Work) -> None:
+        work.warehouse.published = True
         raise KeyboardInterrupt
 
     monkeypatch.setattr("spark_jobs.jobs.days.compute", computed)
@@ -229,10 +229,11 @@ def test_a_range_has_one_report_of_all_its_days(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        pytest.param({"--history": "nowhere"}, "no history directory nowhere", id="missing-history"),
+        pytest.param({"--history": "nowhere"}, "--history nowhere: no such directory", id="missing-history"),
         pytest.param({"--history": "."}, "holds no raw/", id="no-history-directory"),
         pytest.param({"--to": "2026-03-01"}, "--to 2026-03-01 is before --from 2026-03-02", id="range-backwards"),
-        pytest.param({"--parameters": "none.toml"}, "none.toml: No such file", id="missing-parameters"),
+        pytest.param({"--parameters": "none.toml"}, "--parameters none.toml: No such file", id="missing-parameters"),
+        pytest.param({"--timezone": "Mars/Olympus"}, "--timezone Mars/Olympus is no IANA", id="unknown-zone"),
     ],
 )
 def test_what_cannot_be_used_is_one_line_and_exit_2(
@@ -254,9 +255,19 @@ def test_what_cannot_be_used_is_one_line_and_exit_2(
 
 def test_a_day_that_is_no_day_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(["nightly", "--history", "h", "--warehouse", "w", "--date", "yesterday"])
+        main(["nightly", "--history", "h", "--warehouse", "w", "--date", "tomorrow"])
     assert caught.value.code == 2
-    assert "'yesterday' is not a day written YYYY-MM-DD" in capsys.readouterr().err
+    assert "'tomorrow' is not a day written YYYY-MM-DD" in capsys.readouterr().err
+
+
+def test_a_scheduler_that_asked_for_it_is_left_alone_with_findings_and_progress(
+    night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = tmp_path / "figures" / "pointsman.prom"
+
+    assert nightly(night.history, night.warehouse, "--exit-zero", "--quiet", "--textfile", str(figures)) == 0
+    assert capsys.readouterr().err == ""
+    assert "_findings " in figures.read_text(encoding="utf-8")
 
 
 def test_missing_java_is_one_line_that_says_what_to_install(

@@ -69,8 +69,8 @@ def numbers(run_days: DayRunner, history: Path, tmp_path_factory: pytest.TempPat
     packed: list[Path] = []
     read = History.lines
 
-    def pack_then_read(self: History, files: list[RawFile]) -> DataFrame:
-        lines = read(self, files)
+    def pack_then_read(self: History, files: list[RawFile], faults: dict[str, str] | None = None) -> DataFrame:
+        lines = read(self, files, faults)
         if not packed:
             plain = next((history / "raw" / f"dt={DAY}").glob("ns1*.jsonl"))
             packed.append(plain.with_name(f"{plain.name}.gz"))
@@ -118,7 +118,7 @@ def test_files_that_spark_passes_over_are_not_counted(numbers: dict[str, Any]) -
 def test_a_row_from_the_future_and_a_silent_end_are_findings(numbers: dict[str, Any]) -> None:
     said = _findings(numbers)
 
-    assert "1 rows of history are dated in the future: a clock is or was wrong" in said
+    assert "1 row of history is dated in the future: a clock is or was wrong" in said
     assert any("ns1:9876 fell silent at 2026-03-02T01:23:20" in text for text in said)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.replay_trace import Stretch, compare, measure, write_history
+from tests.bench.replay_trace import write_history
+from tests.bench.trace_figures import Stretch, compare, counted_apart, measure, share_with_company, verdicts
 from tests.spark.histories import MIDNIGHT
 from tests.spark.tables import DayRunner
 
@@ -28,7 +29,7 @@ def trace(seed: int) -> list[Stretch]:
             at, state = first + rng.randint(0, 40_000), rng.choice(("up", "down"))
             while at < last - 100:
                 stop = min(last - 100, at + rng.choice((0, 30, 600, 20_000, 90_000)))
-                stretches.append(Stretch(site, f"c1-node{number}", state, at, stop))
+                stretches.append(Stretch(site, "c1", f"c1-node{number}", state, at, stop))
                 at, state = stop, "down" if state == "up" else "up"
     return stretches
 
@@ -51,5 +52,26 @@ def test_a_trace_comes_back_from_the_tables_as_it_went_in(run_days: DayRunner, t
         "median_up_hours": round(statistics.median(lengths["up"]) / 3600, 4),
         "availability": round(sum(lengths["up"]) / sum(map(sum, lengths.values())), 6),
     }
-    differing = [line for line in compare(expected, measure(tmp_path / "warehouse")) if not line[-1]]
-    assert differing == []
+    apart = counted_apart(told)
+    lines = compare(expected | apart, measure(tmp_path / "warehouse"))
+    assert [line for line in lines if not line[-1]] == []
+    assert len(apart["worst"]) == 12
+    said = dict(verdicts(tmp_path / "warehouse", apart["worst"]))
+    assert said["flagged by the penalty"].endswith("of 12 brokers")
+
+
+def test_a_figure_that_differs_is_told() -> None:
+    told = trace(1)
+    apart = counted_apart(told)
+    first = next(iter(apart["worst"]))
+    one_more = apart | {"worst": apart["worst"] | {first: apart["worst"][first] + 1}}
+
+    differing = [name for name, *_, equal in compare(apart, one_more) if not equal]
+    assert differing == [first]
+
+
+def test_an_outage_has_company_when_two_others_of_its_site_begin_within_a_minute() -> None:
+    begin = (("s1", 0), ("s1", 30), ("s1", 60), ("s1", 121), ("s2", 30), ("s2", 31))
+    told = [Stretch(site, "c1", f"n{at}", "down", at, at + 500) for site, at in begin]
+
+    assert share_with_company(told) == 3 / 6

@@ -190,7 +190,7 @@ def is_told_of_at_length(one: NameServer, _: NameServer, b: Row) -> None:
         one.say("HEARTBEAT", moment(3_600 * hour), b)
         one.say("HEARTBEATS", moment(3_600 * hour), b, detail={"count": 1, "min_ms": 1, "max_ms": 1, "buckets": {}})
         one.say("PERM_CHANGED", moment(3_600 * hour), name, reason="ADMIN")
-        one.say("GUARD_ON", moment(3_600 * hour), {"cluster": b["cluster"]}, reason="SHARE")
+        one.say("GUARD_ON", moment(3_600 * hour), {"cluster": "another"}, reason="SHARE")
     one.say("RECOVERED", moment(40_000), b, reason="PROBE")
     one.stop(moment(50_000))
 
@@ -385,6 +385,25 @@ def vanishes_with_a_restart_of_its_observer(one: NameServer, two: NameServer, b:
 
 def test_a_broker_that_the_watching_name_servers_never_heard_of_again_is_unseen(told: Told) -> None:
     assert told.class_of("vanishes_with_a_restart_of_its_observer") == "unseen"
+
+
+@story
+def is_under_guard_at_midnight(one: NameServer, two: NameServer, b: Row) -> None:
+    neighbour = broker("neighbour", cluster=b["cluster"])
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+        server.say("REGISTERED", moment(10), neighbour)
+        server.say("GUARD_ON", moment(86_000), {"cluster": b["cluster"]}, reason="SHARE")
+        server.say("REGISTERED", moment(86_100), neighbour)
+        server.say("NAMESRV_ALIVE", moment(86_300))
+
+
+def test_a_broker_that_a_guard_still_keeps_at_midnight_is_not_unseen(told: Told) -> None:
+    classes = {
+        row["broker_name"]: row["class"] for row in told.rows("flapping", "is_under_guard_at_midnight", day=FIRST)
+    }
+
+    assert "unseen" not in classes.values()
 
 
 @story

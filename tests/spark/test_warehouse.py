@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
-from datetime import date
+import signal
+import subprocess
+import sys
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_jobs import lock
 from spark_jobs.errors import ReportError
 from spark_jobs.files import Files
-from spark_jobs.io import Warehouse
+from spark_jobs.io import Warehouse, file_sizes
+from spark_jobs.io.warehouse import FORMAT_SETTING
 from spark_jobs.schemas import TABLES
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(150)]
 
 DAY = date(2026, 3, 2)
 
@@ -73,6 +78,134 @@ def test_a_second_run_is_refused_and_what_a_killed_one_left_is_cleared(spark: Sp
         with pytest.raises(ReportError, match=f"another run is at work in this warehouse .process {os.getpid()}"):
             second.__enter__()
     assert list((tmp_path / "_staging").iterdir()) == []
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing that would clean up runs after it."""
+
+
+def killed_after(moves: int, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publish, and end the process before the move of this number."""
+    move, made = Files.move, list[str]()
+
+    def dies(*_: object) -> None:
+        raise Killed
+
+    def counted(self: Files, source: str, target: str) -> None:
+        if len(made) == moves:
+            for name in ("move", "exists", "delete"):
+                monkeypatch.setattr(Files, name, dies)
+            raise Killed
+        made.append(source)
+        move(self, source, target)
+
+    with monkeypatch.context():
+        monkeypatch.setattr(Files, "move", counted)
+        with pytest.raises(Killed):
+            warehouse.publish(first_day=DAY, last_day=DAY)
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("moves", [0, 1, 2, 3, 10, 2 * len(TABLES) - 1])
+def test_what_a_killed_run_was_publishing_the_next_one_finishes(
+    warehouse: Warehouse, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    killed_after(moves, warehouse, monkeypatch)
+
+    assert contents(tmp_path).count("old") == len(TABLES) - (moves + 1) // 2
+    with Warehouse(spark, str(tmp_path)).held():
+        assert contents(tmp_path) == ["new"] * len(TABLES)
+    assert list((tmp_path / "_staging").iterdir()) == []
+
+
+def test_a_run_that_really_is_killed_while_it_publishes_leaves_what_the_next_one_needs(
+    warehouse: Warehouse, spark: SparkSession, tmp_path: Path
+) -> None:
+    assert warehouse.days("quarantine") == {DAY}
+    program = f"""
+import os, signal
+from datetime import date
+from spark_jobs.files import Files
+from spark_jobs.io import Warehouse
+from spark_jobs.session import spark_session
+
+move, made = Files.move, []
+
+def killed(self, source, target):
+    made.append(source)
+    if len(made) == 8:
+        os.kill(os.getpid(), signal.SIGKILL)
+    move(self, source, target)
+
+Files.move = killed
+day = date.fromisoformat("{DAY}")
+with spark_session("local[1]", name="killed") as spark:
+    found = Warehouse(spark, {str(tmp_path)!r})
+    found._staging = {warehouse._staging!r}
+    found.publish(first_day=day, last_day=day)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=100)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert set(contents(tmp_path)) == {"old", "new"}
+    with Warehouse(spark, str(tmp_path)).held():
+        assert contents(tmp_path) == ["new"] * len(TABLES)
+
+
+def test_a_lock_far_away_is_never_taken_over_and_says_whose_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    files = Files(spark)
+    with lock.held_far_away(files, path):
+        os.utime(path, times=(0, 0))
+        second = lock.held_far_away(files, path)
+        with pytest.raises(ReportError, match=rf"process {os.getpid()} on .*, for \d+ h.; .* remove {path}"):
+            second.__enter__()
+    assert not files.exists(path)
+
+
+def test_tables_may_be_of_another_format_and_tell_it(spark: SparkSession, tmp_path: Path) -> None:
+    spark.conf.set(FORMAT_SETTING, "orc")
+    try:
+        stage_windows(Warehouse(spark, str(tmp_path)))
+        assert list((tmp_path / "ingested_files").rglob("*.orc"))
+        spark.conf.set(FORMAT_SETTING, "parquet")
+        with pytest.raises(ReportError, match="are orc, not parquet"):
+            Warehouse(spark, str(tmp_path)).held().__enter__()
+    finally:
+        spark.conf.unset(FORMAT_SETTING)
+    assert Warehouse(spark, f"file://{tmp_path}").read("ingested_files", first_day=DAY, last_day=DAY).count() == 1
+
+
+def test_a_path_with_a_scheme_is_the_folder_that_it_names(spark: SparkSession, tmp_path: Path) -> None:
+    assert Warehouse(spark, f"file://{tmp_path}").local_folder("report") == tmp_path / "report"
+    assert Warehouse(spark, str(tmp_path)).local_folder("report") == tmp_path / "report"
+
+
+def stage_windows(warehouse: Warehouse) -> None:
+    blank = [None] * (len(TABLES["ingested_files"].schema) - 2)
+    warehouse.stage("ingested_files", warehouse.rows([(DAY, "a", *blank)], TABLES["ingested_files"].schema))
+    warehouse.publish(first_day=DAY, last_day=DAY)
+
+
+def test_a_big_day_lies_in_a_few_files_of_one_size_and_a_small_one_in_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_sizes, "MOST_ROWS_A_FILE", 1_000)
+    other = DAY + timedelta(days=1)
+    schema = TABLES["quarantine"].schema
+    rows = [(day, f"f{n}", "r", None) for day, count in ((DAY, 3_500), (other, 50)) for n in range(count)]
+    found = Warehouse(spark, str(tmp_path))
+    found.stage("quarantine", found.rows(rows, schema), days={DAY, other}, counts={DAY: 3_500, other: 50})
+    found.publish_own()
+
+    by_day = {
+        day: [
+            spark.read.parquet(str(path)).count() for path in (tmp_path / "quarantine" / f"dt={day}").glob("*.parquet")
+        ]
+        for day in (DAY, other)
+    }
+    assert len(by_day[DAY]) == 4
+    assert max(by_day[DAY]) < 1_000
+    assert by_day[other] == [50]
 
 
 def test_a_warehouse_that_cannot_be_made_is_said_at_once(spark: SparkSession, tmp_path: Path) -> None:

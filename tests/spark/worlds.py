@@ -1,6 +1,7 @@
 """Random small worlds: a cluster, up to three name servers that start, stop and crash, brokers that come and go.
 
-Times lie on a coarse grid and gather around midnights, so that ties and carried state are common.
+Name servers pause, guard their cluster, are told of maintenance and lose rows. Times lie on a coarse grid and gather
+around midnights, so that ties and carried state are common.
 """
 
 from __future__ import annotations
@@ -22,8 +23,17 @@ _EVENTS: tuple[tuple[str, str | None, int], ...] = (
     ("LATE_HEARTBEAT", None, 2),
     ("RESTARTED", None, 1),
     ("ADDRESS_CHANGED", None, 1),
+    ("ROLE_CHANGED", None, 1),
+    ("HEARTBEATS", None, 2),
+    ("CHECKPOINT", "DAY", 1),
     ("REJECTED", None, 1),
+    ("NAMESRV_PAUSED", None, 1),
+    ("GUARD_ON", "SHARE", 2),
+    ("GUARD_OFF", "SHARE", 2),
+    ("MAINTENANCE_ON", "ADMIN", 2),
+    ("MAINTENANCE_OFF", "ADMIN", 1),
 )
+_OF_ITSELF = ("NAMESRV_PAUSED", "GUARD_ON", "GUARD_OFF", "MAINTENANCE_ON", "MAINTENANCE_OFF")
 
 
 def worlds(count: int, *, seed: int) -> list[Row]:
@@ -42,9 +52,11 @@ def _world(number: int, rng: random.Random) -> list[Row]:
         at = moment(60 * rng.randint(0, 600))
         for life in range(rng.randint(1, 3)):
             until = at + timedelta(minutes=rng.choice((5, 200, 1_000, 2_000)))
+            if rng.random() < 0.2:
+                until = max(until, moment(-120, day=rng.randint(1, DAYS - 1)))
             server = NameServer(node=f"{cluster}-ns{observer}:9876", boot_id=f"b{life}", began_at=at)
             _live(server, at, min(until, moment(-1, day=DAYS)), brokers, rng)
-            rows += server.rows
+            rows += _arrived(server.rows, rng)
             at = until + timedelta(minutes=rng.choice((0, 1, 30)))
             if at >= moment(0, day=DAYS) - timedelta(minutes=10):
                 break
@@ -61,14 +73,54 @@ def _live(server: NameServer, at: datetime, until: datetime, brokers: list[Row],
             server.say("NAMESRV_READY", max(at, moment_ - timedelta(minutes=1)))
             ready = True
         event, reason, _ = rng.choices(_EVENTS, weights=[weight for *_, weight in _EVENTS])[0]
-        about = dict(rng.choice(brokers))
-        if event == "ADDRESS_CHANGED":
-            about["broker_addr"] = rng.choice(("x:1", "y:1"))
-        server.say(event, moment_, about, reason=reason, incarnation=rng.choice(("i1", "i2")), interval_ms=1_000)
+        if event in _OF_ITSELF:
+            _tell_of_itself(server, event, moment_, brokers, rng)
+        else:
+            _tell_of_a_broker(server, event, moment_, rng.choice(brokers), rng, reason=reason)
     if not ready:
         server.say("NAMESRV_READY", until)
+    server.say("NAMESRV_ALIVE", until, detail={"rows_dropped": rng.randint(0, 3)})
     if rng.random() < 0.5:
         server.stop(until)
+
+
+def _tell_of_itself(server: NameServer, event: str, at: datetime, brokers: list[Row], rng: random.Random) -> None:
+    cluster = {"cluster": brokers[0]["cluster"]}
+    if event == "NAMESRV_PAUSED":
+        server.say(event, at, detail={"seconds": rng.choice((30.5, 60, 600, 7_200))})
+    elif event.startswith("GUARD"):
+        server.say(event, at, cluster, reason="SHARE")
+    else:
+        name = rng.choice(({}, {"broker_name": "a"}, {"broker_name": "b"}))
+        detail = {"seconds": rng.choice((300, 7_200, 90_000))} if event == "MAINTENANCE_ON" else {}
+        server.say(event, at, cluster | name, reason="ADMIN", detail=detail)
+
+
+def _tell_of_a_broker(
+    server: NameServer, event: str, at: datetime, about: Row, rng: random.Random, *, reason: str | None
+) -> None:
+    said: Row = {
+        "reason": reason,
+        "incarnation": rng.choice(("i1", "i2", None)),
+        "interval_ms": 1_000,
+        "broker_version": rng.choice(("1.0", "1.1", "")),
+        "data_version": rng.choice(("0.0.1", "0.0.2")),
+        "host": rng.choice(("h1", "h1", "h2")),
+    }
+    if event == "ADDRESS_CHANGED":
+        said["broker_addr"] = rng.choice(("x:1", "y:1"))
+    if event == "ROLE_CHANGED":
+        said["detail"] = {"previous_broker_id": rng.choice((1, 2))}
+    if event == "CHECKPOINT":
+        said["detail"] = {"state": rng.choice(("UP", "UP", "SUSPECT", "PROVISIONAL", "PROBE_FAILED", "PROTECTED"))}
+    server.say(event, at, about, **said)
+
+
+def _arrived(rows: list[Row], rng: random.Random) -> list[Row]:
+    """What a history holds of the rows: of some lives not all."""
+    lost = rng.choice((0.0, 0.0, 0.0, 0.25))
+    own_life = {"NAMESRV_STARTED", "NAMESRV_READY", "NAMESRV_STOPPED"}
+    return [row for row in rows if row["event"] in own_life or rng.random() >= lost]
 
 
 def _moment_between(at: datetime, until: datetime, rng: random.Random) -> datetime:

@@ -2,65 +2,199 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
 
-from spark_jobs.report.findings import fell_silent, findings
+from spark_jobs.report.findings import findings, notices
+from spark_jobs.report.numbers.silence import fell_silent
+from tests.fakes.report_numbers import a_broker, a_cluster, calm_numbers
 
-FINE: dict[str, Any] = {
-    "last_day": "2026-03-05",
-    "warehouse_ends_on": None,
-    "rows": 9,
-    "days_without_rows": [],
-    "unwatched_clusters": {},
-    "fell_silent": None,
-    "rows_missing": 0,
-    "rows_ahead": 0,
-    "unreadable_files": [],
-    "quarantined_lines": 0,
-}
-DAY = date(2026, 3, 5)
+HOUR = 3_600_000_000
+NODE = {"node": "n1", "vanished": 0, "overlapping_lives": 0}
 
 
-def life(boot: str, to_at: str, *, is_open: bool = False) -> dict[str, Any]:
-    return {"node": "n", "boot_id": boot, "from_at": "2026-03-05T00:00:00.000Z", "to_at": to_at, "open": is_open}
+def life(boot: str, to_us: int, *, is_open: bool = False) -> dict[str, Any]:
+    return {"node": "n", "boot_id": boot, "from_us": 0, "to_us": to_us, "open": is_open}
+
+
+def said(**change: dict[str, Any]) -> list[str]:
+    return [finding.text for finding in findings(calm_numbers(**change))]
+
+
+def test_a_calm_day_has_nothing_to_look_at() -> None:
+    assert said() == []
 
 
 def test_a_missed_night_is_told_with_the_command_that_mends_it() -> None:
-    (said,) = findings([], FINE | {"warehouse_ends_on": "2026-03-02"})
+    (text,) = said(completeness={"warehouse_ends_on": "2026-03-02"})
 
-    assert said.startswith(
+    assert text.startswith(
         "the warehouse ends on 2026-03-02: run pointsman-report backfill --from 2026-03-03 --to 2026-03-05"
     )
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
-        pytest.param({}, [], id="all-well"),
-        pytest.param({"unwatched_clusters": {"c": ["2026-03-05"]}}, ["nobody watched cluster c on 2026-03-05"], id="c"),
         pytest.param(
-            {"unreadable_files": ["a.gz"], "quarantined_lines": 1},
-            ["1 files of history cannot be read to their end: a.gz"],
+            {"unwatched_clusters": {"c": ["2026-03-05"]}}, "nobody watched cluster c on 2026-03-05", id="unwatched"
+        ),
+        pytest.param(
+            {"unreadable_files": ["a.gz"], "unreadable_files_in_all": 1, "quarantined_lines": 1},
+            "1 file of history cannot be read to its end: a.gz",
             id="damaged-file-is-no-further-line",
+        ),
+        pytest.param({"rows_missing": 1}, "1 row of history was lost (number missing)", id="one-row"),
+        pytest.param({"rows_missing": 1_200}, "1,200 rows of history were lost (numbers missing)", id="rows"),
+        pytest.param({"rows_ahead": 1}, "1 row of history is dated in the future: a clock is or was wrong", id="ahead"),
+        pytest.param(
+            {"quarantined_lines": 2}, "2 lines of history could not be read and are in quarantine", id="lines"
+        ),
+        pytest.param(
+            {"rows_too_late": 2}, "2 rows of history came too late for their day to be computed anew", id="too-late"
+        ),
+        pytest.param(
+            {"stale_after": "2026-03-05"},
+            "the days after 2026-03-05 continue from a state that has changed since",
+            id="stale-state",
+        ),
+        pytest.param({"days_without_rows": ["2026-03-04"]}, "no rows at all on 2026-03-04", id="a-day-without-rows"),
+    ],
+)
+def test_what_is_wrong_with_the_history_is_a_line(change: dict[str, Any], text: str) -> None:
+    assert said(completeness=change) == [text]
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "text"),
+    [
+        pytest.param(
+            "name_servers",
+            {"clocks": [{"node": "n1", "offset_seconds": -7.0, "stepped_seconds": 0.0}]},
+            "clocks of name servers differ from the median: n1 by \N{MINUS SIGN}7.0 s",
+            id="clocks-apart",
+        ),
+        pytest.param("name_servers", {"clocks": [{"node": "n1", "offset_seconds": 5.0}]}, None, id="clocks-near"),
+        pytest.param(
+            "name_servers",
+            {"nodes": {"rows": [NODE | {"overlapping_lives": 1}]}},
+            "1 node name used by two name servers at once: n1",
+            id="node-used-twice",
+        ),
+        pytest.param(
+            "name_servers",
+            {"nodes": {"rows": [NODE | {"vanished": 2}]}},
+            "1 name server ended without saying so: n1 (2 times)",
+            id="vanished",
+        ),
+        pytest.param("computed", {"stale": ["2026-03-04"]}, "1 day has other rows now than when computed: 2026-03-04"),
+        pytest.param(
+            "computed",
+            {"older_warehouse": ["2026-03-03", "2026-03-04"]},
+            "2 days were computed by an older version and say less: 2026-03-03, 2026-03-04",
+        ),
+        pytest.param(
+            "topics_at_risk",
+            {
+                "by_worst": {"unwritable": 7},
+                "rows": [{"topic": "t", "worst": "unwritable", "unwritable_seconds": 90.0}],
+            },
+            "7 topics had no writable queue for a time: t (1 min 30 s) and 6 more",
+            id="topics",
+        ),
+        pytest.param("topics_at_risk", {"by_worst": {"one_broker": 7}}, None, id="topics-served-by-one"),
+        pytest.param(
+            "headline",
+            {"clusters": [a_cluster(budget_left_seconds=-60.0)]},
+            "cluster c has spent its error budget of 30 days (99.900 %) and is 1 min of broker time over it",
+            id="budget",
+        ),
+        pytest.param(
+            "headline",
+            {"clusters": [a_cluster(budget_left_seconds=-60.0, budget_seconds=0.0)]},
+            None,
+            id="no-budget-of-a-cluster-that-nobody-watched",
+        ),
+        pytest.param(
+            "headline",
+            {"clusters": [a_cluster(budget_left_seconds=-60.0, budget_seconds=43.0)]},
+            None,
+            id="no-budget-of-less-than-half-a-day",
         ),
     ],
 )
-def test_a_finding_is_a_line(change: dict[str, Any], said: list[str]) -> None:
-    assert findings([], FINE | change) == said
+def test_what_the_tables_show_is_a_line(section: str, change: dict[str, Any], text: str | None) -> None:
+    assert said(**{section: change}) == ([] if text is None else [text])
+
+
+def test_a_broker_is_named_with_its_likely_cause() -> None:
+    numbers = calm_numbers(headline={"by_class": {"flapping": 1, "chronic": 0, "dead": 0, "unseen": 0}})
+    numbers["brokers"] = [a_broker(cause="restart_loop") | {"class": "flapping"}]
+
+    assert [finding.text for finding in findings(numbers)] == ["1 flapping: c/a/0 (restart loop)"]
+
+
+def test_a_broker_that_fails_slowly_is_told_unless_its_class_says_so_already() -> None:
+    ranking = {"outlier": True, "outages": 6, "days": 7}
+    numbers = calm_numbers()
+    numbers["brokers"] = [a_broker(ranking=ranking), a_broker("b", ranking=ranking) | {"class": "chronic"}]
+
+    (slow,) = findings(numbers)
+    assert slow.text.startswith("1 broker fails more often than the rest of the cluster (last 7 days)")
+    assert slow.text.endswith(": c/a/0 (6 outages)")
+
+
+def test_an_incident_comes_before_the_brokers_and_says_how_large_it_was() -> None:
+    row = {"brokers": 8, "scope": "zone", "scope_name": "z1", "cluster": "c", "topics_unwritable": 1}
+    numbers = calm_numbers(
+        incidents={"in_all": 1, "outages": 8, "rows": [row | {"from_at": "2026-03-05T15:12:00.000Z"}]},
+        headline={"by_class": {"flapping": 1}},
+    )
+
+    assert [finding.kind for finding in findings(numbers)] == ["incident", "flapping"]
+    assert findings(numbers)[0].text == (
+        "1 incident took 8 brokers down: the largest 8 brokers of zone z1 from 2026-03-05 15:12 UTC, "
+        "1 topic left without a writable queue"
+    )
+
+
+def test_every_finding_says_what_to_do_and_leads_to_a_section() -> None:
+    numbers = calm_numbers(completeness={"rows": 0, "rows_missing": 1}, computed={"stale": ["2026-03-04"]})
+
+    assert all(finding.do and finding.see for finding in findings(numbers))
+
+
+def test_a_polite_stop_is_an_alarm_once_and_then_only_a_notice() -> None:
+    stop = {"node": "n1", "to_at": "2026-03-02T10:00:00.000Z", "told_before": False}
+    nothing = {"rows": 0, "days_without_rows": ["2026-03-05"]}
+    first = calm_numbers(completeness=nothing | {"stopped_before": stop})
+    later = calm_numbers(completeness=nothing | {"stopped_before": stop | {"told_before": True}})
+
+    assert findings(first)[0].text.startswith("NO DATA")
+    assert findings(later) == []
+    assert notices(later)[0].startswith(
+        "NO DATA: no name server has run since n1, the last of all, stopped politely at 2026-03-02 10:00 UTC"
+    )
+
+
+def test_a_day_of_other_than_24_hours_is_told() -> None:
+    assert notices(calm_numbers(interval={"timezone": "Europe/Berlin", "hours": 23.0})) == [
+        "the clocks changed: these days have 23 hours"
+    ]
 
 
 def test_name_servers_that_stopped_politely_did_not_fall_silent() -> None:
-    lives = [life("killed", "2026-03-05T01:00:00.000Z"), life("stopped", "2026-03-05T02:00:00.000Z")]
+    lives = [life("killed", HOUR), life("stopped", 2 * HOUR)]
 
-    assert fell_silent(lives, {("n", "stopped")}, last_day=DAY) is None
+    assert fell_silent(lives, {("n", "stopped")}, until_us=24 * HOUR) is None
 
 
 def test_the_last_to_watch_fell_silent_when_it_neither_stopped_nor_was_followed() -> None:
-    killed = life("killed", "2026-03-05T01:00:00.000Z")
+    killed = life("killed", HOUR)
+    told = {"node": "n", "boot_id": "killed", "to_at": "1970-01-01T01:00:00.000Z"}
 
-    assert fell_silent([killed], set(), last_day=DAY) == killed
-    assert fell_silent([killed, life("next", "2026-03-06T00:00:00.000Z", is_open=True)], set(), last_day=DAY) is None
-    assert fell_silent([killed], set(), last_day=datetime.now(tz=UTC).date()) is None, "that day is not over"
+    assert fell_silent([killed], set(), until_us=24 * HOUR) == told
+    assert fell_silent([killed, life("next", 24 * HOUR, is_open=True)], set(), until_us=24 * HOUR) is None
+    assert fell_silent([killed], set(), until_us=None) is None, "that day is not over"
+    assert fell_silent([life("past-local-midnight", 25 * HOUR)], set(), until_us=24 * HOUR) is None

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.parameters import FlapParameters, ParametersError, load
+from spark_jobs.parameters import FlapParameters, HealthParameters, Parameters, ParametersError, load
 
 
 def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     file.write_text("[flapping]\nhalf_life_minutes = 30\n", encoding="utf-8")
 
-    assert load(file) == FlapParameters(half_life_minutes=30)
-    assert load(None) == FlapParameters()
+    assert load(file) == Parameters(flapping=FlapParameters(half_life_minutes=30))
+    assert load(None) == Parameters()
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,14 @@ def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
         pytest.param("[flapping]\nhalf_life_minutes = 1\n", "below 5", id="half-life-too-short"),
         pytest.param("[flapping]\nreuse_below = 5000\n", "reuse_below is not below suppress_above", id="thresholds"),
         pytest.param("[flapping\n", "p.toml", id="no-toml"),
+        pytest.param("[incidents]\nbrokers = 1\n", "incidents: brokers = 1 is below 2", id="incident-of-one"),
+        pytest.param("[ranking]\ndays = 40\n", "ranking: days = 40", id="ranking-too-long"),
+        pytest.param("[ranking]\ncount_at_least = 0\n", "count_at_least = 0 is below 1", id="count-of-nothing"),
+        pytest.param("[health]\nslo = 1\n", "health: slo = 1 is not between", id="slo-of-one"),
+        pytest.param("[health.slo_by_cluster]\nc = 2\n", "slo_by_cluster.c = 2", id="slo-of-a-cluster"),
+        pytest.param("[health]\nslo_by_cluster = 1\n", "slo_by_cluster", id="slo-by-cluster-no-table"),
+        pytest.param('[report]\ntimezone = "Berlin"\n', "timezone = 'Berlin' is no IANA", id="no-timezone"),
+        pytest.param("[report]\ntimezone = 1\n", "timezone = 1", id="timezone-no-text"),
     ],
 )
 def test_a_fault_is_named_with_its_file(text: str, said: str, tmp_path: Path) -> None:
@@ -39,6 +47,21 @@ def test_a_fault_is_named_with_its_file(text: str, said: str, tmp_path: Path) ->
         load(file)
     assert said in str(caught.value)
     assert str(file) in str(caught.value)
+
+
+def test_a_cluster_can_be_held_to_an_objective_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text("[health.slo_by_cluster]\ngold = 0.9999\n", encoding="utf-8")
+
+    assert load(file).health == HealthParameters(slo_by_cluster={"gold": 0.9999})
+
+
+def test_faults_of_all_tables_are_named_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text("[incidents]\nbrokers = 0\n[ranking]\ndays = 0\n", encoding="utf-8")
+
+    with pytest.raises(ParametersError, match=r"incidents: brokers.*ranking: days"):
+        load(file)
 
 
 def test_every_fault_is_named_at_once() -> None:

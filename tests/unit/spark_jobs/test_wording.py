@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from zoneinfo import ZoneInfo
+
 import pytest
 
-from spark_jobs.report.wording import duration, label, percent, rfc3339
+from spark_jobs.report.wording import LocalTime, counted, duration, label, micros, percent, rfc3339, some
 
 
 @pytest.mark.parametrize(
@@ -39,3 +41,27 @@ def test_a_name_cannot_move_a_terminals_cursor() -> None:
 def test_a_time_keeps_its_milliseconds() -> None:
     assert rfc3339(1_795_227_044_123_456) == "2026-11-21T02:10:44.123Z"
     assert rfc3339(None) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 outages"), (1, "1 outage"), (2, "2 outages"), (1_234, "1,234 outages")]
+)
+def test_one_is_singular(count: int, text: str) -> None:
+    assert counted(count, "outage") == text
+
+
+def test_the_first_few_are_named_and_the_rest_counted() -> None:
+    assert some(["a", "b"]) == "a, b"
+    assert some(list("abcdefg")) == "a, b, c, d, e and 2 more"
+    assert some(["a"], of=3) == "a and 2 more"
+
+
+def test_a_time_is_told_in_the_zone_and_names_it() -> None:
+    berlin = LocalTime(ZoneInfo("Europe/Berlin"))
+
+    assert berlin.plain("2026-03-29T01:30:00.000Z") == "2026-03-29 03:30:00"
+    assert berlin.clock("2026-03-29T00:30:00.000Z") == "2026-03-29 01:30 Europe/Berlin"
+
+
+def test_a_time_that_was_written_reads_back() -> None:
+    assert micros("2026-11-21T02:10:44.123Z") == 1_795_227_044_123_000

@@ -1,0 +1,224 @@
+"""Incidents, causes and ranks out of whole histories: what the tables say of stories told row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
+from tests.spark.tables import DayRunner
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+FIRST, LAST = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=1)
+TABLES = ("incidents", "flap_charges", "flapping", "flap_ranking")
+STORIES: dict[str, Callable[[list[NameServer], Row], None]] = {}
+
+
+def story(tell: Callable[[list[NameServer], Row], None]) -> None:
+    STORIES[tell.__name__] = tell
+
+
+@dataclass(frozen=True)
+class Told:
+    """The tables of all stories, a cluster each, computed in one pass and night by night."""
+
+    tables: dict[str, list[dict[str, Any]]]
+    nights: dict[str, list[dict[str, Any]]]
+
+    def rows(self, table: str, name: str, *, broker_name: str | None = None, day: int = 0) -> list[dict[str, Any]]:
+        dt = FIRST + timedelta(days=day)
+        rows = [row for row in self.tables[table] if row["cluster"] == name and row["dt"] == dt]
+        return [row for row in rows if broker_name in (None, row.get("broker_name"))]
+
+    def cause(self, name: str) -> tuple[str | None, str | None]:
+        (row,) = self.rows("flapping", name, broker_name="b")
+        return row["cause"], row["cause_says"]
+
+
+@pytest.fixture(scope="module")
+def told(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    folder = tmp_path_factory.mktemp("causes")
+    rows: list[Row] = []
+    for name, tell in STORIES.items():
+        servers = [NameServer(node=f"{name}-ns{n}:9876").start() for n in (1, 2)]
+        b = broker("b", cluster=name) | {"zone": "z1", "host": "h1"}
+        for server in servers:
+            server.say("REGISTERED", moment(10), b, incarnation="i0", broker_version="7.1.0")
+        tell(servers, b)
+        for server in servers:
+            server.rows.sort(key=lambda row: (row["event_at"], row["seq"]))
+            for seq, row in enumerate(server.rows, start=1):
+                row["seq"] = seq
+            server.stop(moment(2 * 86_400 - 10))
+        rows += [row for server in servers for row in server.rows]
+    history = write_history(folder / "history", rows, one_file_a_day=True)
+    run_days.compute(folder / "one_pass", [history], FIRST, LAST)
+    for day in (FIRST, LAST):
+        run_days.compute(folder / "nights", [history], day, day)
+    return Told(_read(run_days, folder / "one_pass"), _read(run_days, folder / "nights"))
+
+
+def _read(run_days: DayRunner, warehouse: Path) -> dict[str, list[dict[str, Any]]]:
+    return {table: run_days.rows(warehouse, table, FIRST, LAST) for table in TABLES}
+
+
+def others(b: Row, count: int) -> list[Row]:
+    return [b | {"broker_name": f"other{n}", "broker_addr": f"other{n}:6379"} for n in range(count)]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_night_by_night_gives_the_tables_of_one_pass(told: Told, table: str) -> None:
+    assert told.tables[table]
+    assert told.nights[table] == told.tables[table]
+
+
+@story
+def rack_fails(servers: list[NameServer], b: Row) -> None:
+    for server in servers:
+        for n, one in enumerate([b, *others(b, 4)]):
+            server.say("REGISTERED", moment(20), one)
+            server.outage(one, moment(5_000 + n), until=moment(5_100 + n))
+        server.outage(b, moment(50_000), until=moment(50_100))
+
+
+def test_outages_of_an_incident_are_charged_to_it_and_not_to_its_brokers(told: Told) -> None:
+    (incident,) = told.rows("incidents", "rack_fails")
+    (row,) = told.rows("flapping", "rack_fails", broker_name="b")
+    charges = told.rows("flap_charges", "rack_fails")
+
+    assert (incident["scope"], incident["scope_name"], incident["brokers"]) == ("host", "h1", 5)
+    assert (incident["from_at"], incident["to_at"], incident["back_at"]) == (
+        moment(5_000),
+        moment(5_004),
+        moment(5_104),
+    )
+    assert incident["down_seconds"] == 500.0
+    assert [(charge["broker_name"], charge["charged_at"]) for charge in charges] == [("b", moment(50_000))]
+    assert (row["down_count"], row["incident_downs"], row["sign_count"]) == (2, 1, 0)
+    (ranked,) = told.rows("flap_ranking", "rack_fails", broker_name="b", day=1)
+    assert (ranked["outages"], ranked["days"], ranked["rank"]) == (1, 2, 1)
+
+
+@story
+def loops(servers: list[NameServer], b: Row) -> None:
+    for server in servers:
+        for n in range(5):
+            at = 1_000 + 61 * n + (900 if n == 4 else 0)
+            server.say("EXPIRED", moment(at), b, reason="STREAM_BROKEN", incarnation=f"i{n}")
+            server.say("REGISTERED", moment(at + 5), b, incarnation=f"i{n + 1}", broker_version="7.1.0")
+        for n in range(5, 9):
+            at = 20_000 + 61 * n
+            server.say("RESTARTED", moment(at), b, incarnation=f"i{n + 1}", broker_version="7.1.0")
+
+
+@story
+def comes_and_goes(servers: list[NameServer], b: Row) -> None:
+    for server in servers:
+        for at in (1_000, 1_061, 5_000, 40_000, 40_500):
+            server.say("EXPIRED", moment(at), b, reason="STREAM_BROKEN")
+            server.say("REGISTERED", moment(at + 5), b, incarnation=f"i{at}", broker_version="7.1.0")
+
+
+def test_new_processes_at_a_regular_period_are_a_restart_loop_and_others_are_not(told: Told) -> None:
+    assert told.cause("loops") == ("restart_loop", "9 restarts, every 61 s")
+    assert told.cause("comes_and_goes") == (None, None)
+
+
+@story
+def is_upgraded(servers: list[NameServer], b: Row) -> None:
+    for server in servers:
+        server.say("EXPIRED", moment(50_500), b, reason="STREAM_BROKEN")
+        server.say("REGISTERED", moment(50_580), b, incarnation="i1", broker_version="7.2.0")
+
+
+def test_a_new_version_just_after_the_outage_is_a_deploy(told: Told) -> None:
+    assert told.cause("is_upgraded") == ("deploy", "7.1.0 to 7.2.0 at 14:03Z")
+
+
+@story
+def falls_with_others(servers: list[NameServer], b: Row) -> None:
+    for server in servers:
+        for one in others(b, 3):
+            server.say("REGISTERED", moment(20), one)
+        for at in (5_000, 30_000):
+            for n, one in enumerate([b, *others(b, 3)]):
+                server.outage(one, moment(at + n), until=moment(at + 60))
+        server.outage(b, moment(60_000), until=moment(60_060))
+
+
+@story
+def is_seen_by_one_only(servers: list[NameServer], b: Row) -> None:
+    servers[0].outage(b, moment(1_000), until=moment(3_000))
+    servers[1].outage(b, moment(5_000), until=moment(9_000))
+    for server in servers:
+        server.outage(b, moment(60_000), until=moment(60_060))
+
+
+def test_outages_together_with_others_or_seen_by_one_side_only_are_the_network(told: Told) -> None:
+    assert told.cause("falls_with_others") == ("network", "2 of 3 outages together with other brokers'")
+    assert told.cause("is_seen_by_one_only") == ("network", "2 times only some name servers saw it")
+
+
+@story
+def beats_late(servers: list[NameServer], b: Row) -> None:
+    for server in servers:
+        for n, at in enumerate((10_000, 30_000, 33_000, 70_000, 80_000)):
+            if n != 2:
+                server.say("LATE_HEARTBEAT", moment(at - 200), b, interval_ms=50_000)
+            server.outage(b, moment(at), until=moment(at + 60))
+
+
+def test_late_beats_before_most_outages_are_overload(told: Told) -> None:
+    assert told.cause("beats_late") == ("overload", "late beats before 4 of 5 outages")
+
+
+@story
+def is_stopped(servers: list[NameServer], b: Row) -> None:
+    for server in servers:
+        for at in (1_000, 40_000):
+            server.say("UNREGISTERED", moment(at), b, reason="SHUTDOWN")
+            server.say("REGISTERED", moment(at + 100), b)
+
+
+@story
+def is_well(servers: list[NameServer], b: Row) -> None:
+    servers[0].say("SUSPECTED", moment(4_000), b)
+
+
+def test_polite_leaves_are_planned_and_a_broker_without_trouble_has_no_cause(told: Told) -> None:
+    assert told.cause("is_stopped") == ("planned", "took leave 2 times")
+    assert told.cause("is_well") == (None, None)
+
+
+@story
+def is_late_around_boundaries(servers: list[NameServer], b: Row) -> None:
+    one, two = servers
+    for at in (599.9, 4_200.0, 86_399.9):
+        one.say("LATE_HEARTBEAT", moment(at), b)
+        two.say("LATE_HEARTBEAT", moment(at + 0.2), b)
+    one.say("RESTARTED", moment(86_399.95), b, incarnation="i1")
+    two.say("RESTARTED", moment(86_400.05), b, incarnation="i1")
+    two.say("LATE_HEARTBEAT", moment(86_500), b)
+
+
+def test_a_sign_that_two_saw_on_both_sides_of_a_boundary_or_midnight_is_charged_once(told: Told) -> None:
+    first, second = (
+        [
+            (charge["cause"], charge["charged_at"])
+            for charge in told.rows("flap_charges", "is_late_around_boundaries", day=day)
+        ]
+        for day in (0, 1)
+    )
+    assert first == [
+        ("LATE_HEARTBEAT", moment(599.9)),
+        ("LATE_HEARTBEAT", moment(4_200)),
+        ("LATE_HEARTBEAT", moment(86_399.9)),
+        ("RESTARTED", moment(86_399.95)),
+    ]
+    assert second == [("LATE_HEARTBEAT", moment(86_500))]

@@ -1,0 +1,86 @@
+"""Past months packed: the same rows in fewer bytes, and a day that can still be read as it was."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_jobs.errors import ReportError
+from spark_jobs.io import History, Warehouse
+from spark_jobs.jobs import pipeline
+from spark_jobs.jobs.compact import compact
+from spark_jobs.jobs.ingest import ingest
+from spark_jobs.jobs.pipeline import compute
+from spark_jobs.jobs.work import Work
+from spark_jobs.parameters import Parameters
+from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_history
+from tests.spark.tables import DayRunner
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+DAY = MIDNIGHT.date()
+AFTER = date(2026, 4, 15)
+
+
+@pytest.fixture
+def warehouse(run_days: DayRunner, tmp_path: Path) -> Path:
+    """Two days of March and one of April, beats among the rows; one day lies in two files."""
+    server = NameServer().start()
+    for day in (0, 1, 31):
+        for n in range(300):
+            server.say("HEARTBEATS", moment(n, day=day), broker("a"), detail={"count": n})
+        server.say("REGISTERED", moment(400, day=day), broker("a"))
+    write_history(tmp_path / "h", server.rows)
+    ingest(run_days.spark, [str(tmp_path / "h")], str(tmp_path / "w"), say=lambda _: None)
+    folder = tmp_path / "w" / "registration_events" / f"dt={DAY}"
+    rows = run_days.spark.read.parquet(str(folder))
+    rows.repartition(2).write.mode("append").parquet(str(tmp_path / "two"))
+    for old in folder.glob("*.parquet"):
+        old.unlink()
+    for part in (tmp_path / "two").glob("*.parquet"):
+        part.rename(folder / part.name)
+    return tmp_path / "w"
+
+
+def events(run_days: DayRunner, warehouse: Path) -> list[dict[str, Any]]:
+    return run_days.rows(warehouse, "registration_events", DAY, AFTER)
+
+
+def test_months_that_are_over_are_packed_once_and_hold_the_same_rows(warehouse: Path, run_days: DayRunner) -> None:
+    before = events(run_days, warehouse)
+    said: list[str] = []
+
+    done = compact(run_days.spark, str(warehouse), before=AFTER, say=said.append)
+    assert (done.days, done.files_before, done.files_after, done.rows_dropped) == (4, 5, 4, 0)
+    assert 0 < done.bytes_after < done.bytes_before
+    assert any(line.startswith("registration_events 2026-03: ") for line in said)
+    assert events(run_days, warehouse) == before
+    assert compact(run_days.spark, str(warehouse), before=AFTER, say=said.append).days == 0
+    assert not list((warehouse / "_staging").iterdir())
+
+
+def test_single_beats_go_only_if_that_is_asked_for_and_such_a_day_is_not_computed_anew_from_less(
+    warehouse: Path, run_days: DayRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "STAGES", ())
+    history, to = History(run_days.spark, [str(tmp_path / "h")]), Warehouse(run_days.spark, str(warehouse))
+    work = Work(history, to, DAY, DAY, Parameters(), lambda _: None)
+    compute(work)
+
+    done = compact(run_days.spark, str(warehouse), before=AFTER, say=lambda _: None, keep_beats_days=43)
+    assert (done.rows_dropped, done.days) == (300, 6)
+    left = [row["event"] for row in events(run_days, warehouse) if row["dt"] == DAY]
+    assert left == ["NAMESRV_STARTED", "NAMESRV_READY", "REGISTERED"]
+    with pytest.raises(ReportError, match="compact dropped heartbeats"):
+        compute(work)
+    compute(Work(history, to, DAY, DAY, Parameters(), lambda _: None, reread=True))
+    assert len([row for row in events(run_days, warehouse) if row["dt"] == DAY]) == 303
+
+
+def test_beats_that_a_night_may_still_need_are_not_dropped(warehouse: Path, run_days: DayRunner) -> None:
+    with pytest.raises(ReportError, match="more than 7 days"):
+        compact(run_days.spark, str(warehouse), before=AFTER, say=lambda _: None, keep_beats_days=7)
+    assert AFTER - timedelta(days=7) > DAY

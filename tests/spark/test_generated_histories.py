@@ -1,0 +1,174 @@
+"""The generator that figures are taken on: the same seed, the same bytes; rows of the format; faults that are there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_jobs.validation import problems_of
+from tests.bench.histories import SHOULD_BE_FLAGGED, FaultRates, Fleet, Kind, Written, read_labels, write
+from tests.bench.histories.faults import How
+from tests.bench.histories.fleet import brokers_of
+from tests.bench.histories.truth import Truth
+from tests.fakes.history_rows import files_in, rows_in
+from tests.spark.tables import DayRunner
+
+EVERYTHING = FaultRates(
+    outages_a_broker_day=1.0,
+    flapping_every_minute=1,
+    overloads_a_broker_day=0.1,
+    zone_cuts_a_day=1,
+    deploys_a_cluster_week=4,
+    maintenances_a_cluster_week=4,
+    dead_share=0.05,
+)
+FLEET = Fleet(brokers=30, clusters=2, nodes=2, days=2, seed=1, flapping_share=0.2, topics_a_broker=2, faults=EVERYTHING)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return write(FLEET, tmp_path_factory.mktemp("fleet"))
+
+
+@pytest.fixture(scope="module")
+def nodes(written: Written) -> list[list[dict[str, Any]]]:
+    """The rows of each node."""
+    return [rows_in(history) for history in written.histories]
+
+
+def content(history: Path) -> dict[str, bytes]:
+    return {name: (history / "raw" / name).read_bytes() for name in files_in(history)}
+
+
+def small(seed: int, **more: Any) -> Fleet:
+    return Fleet(brokers=10, days=1, seed=seed, flapping_share=0.3, heartbeats=False, **more)
+
+
+def test_the_same_seed_gives_the_same_bytes_in_one_process_or_in_two(tmp_path: Path) -> None:
+    first = write(small(3), tmp_path / "first")
+    again = write(small(3), tmp_path / "again", processes=2)
+    other = write(small(4), tmp_path / "other")
+
+    assert [content(history) for history in first.histories] == [content(history) for history in again.histories]
+    assert first.labels_file.read_bytes() == again.labels_file.read_bytes()
+    assert content(first.histories[0]) != content(other.histories[0])
+
+
+def test_every_row_is_of_the_published_format(tmp_path: Path) -> None:
+    made = write(Fleet(brokers=4, nodes=1, days=1, seed=5, flapping_share=0.5, queue_stats=True), tmp_path)
+
+    files = [history / "raw" / name for history in made.histories for name in files_in(history)]
+    lines = [problem for file in files for problem in problems_of(file)]
+    assert len(lines) == made.rows
+    assert [problem for problem in lines if problem] == []
+
+
+def test_a_node_numbers_its_rows_without_a_gap_and_in_order_of_time(
+    written: Written, nodes: list[list[dict[str, Any]]]
+) -> None:
+    for history, rows in zip(written.histories, nodes, strict=True):
+        times = [row["event_at"] for row in rows]
+        assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
+        assert times == sorted(times)
+        assert {name[:13] for name in files_in(history)} == {"dt=2026-03-02", "dt=2026-03-03"}
+
+
+def test_each_kind_of_fault_leaves_the_rows_that_name_servers_write_of_it(
+    written: Written, nodes: list[list[dict[str, Any]]]
+) -> None:
+    told = Counter((row["event"], row["reason"]) for row in nodes[0])
+
+    assert {
+        ("EXPIRED", "STREAM_BROKEN"),
+        ("EXPIRED", "SILENCE"),
+        ("PROBE_FAILED", "PROBE"),
+        ("RECOVERED", "PROBE"),
+        ("RECOVERED", "HEARTBEAT"),
+        ("UNREGISTERED", "SHUTDOWN"),
+        ("UNREGISTERED", "MAINTENANCE"),
+        ("MAINTENANCE_ON", "ADMIN"),
+        ("LATE_HEARTBEAT", None),
+        ("RESTARTED", None),
+        ("HEARTBEATS", None),
+        ("CHECKPOINT", "DAY"),
+        ("NAMESRV_ALIVE", None),
+    } <= set(told)
+    assert {label.label for label in written.labels} == set(Kind)
+    assert read_labels(written.labels_file) == written.labels
+
+
+def test_two_nodes_see_an_outage_each_at_its_own_moment(nodes: list[list[dict[str, Any]]]) -> None:
+    one, two = (
+        {(row["broker_name"], row["broker_id"], row["event_at"]) for row in rows if row["event"] == "EXPIRED"}
+        for rows in nodes
+    )
+    assert len(one) > 100
+    # Within a millisecond by chance alone.
+    assert len(one & two) < len(one) / 100
+
+
+def test_a_broker_goes_only_when_it_is_registered_and_registers_only_when_it_is_gone(
+    nodes: list[list[dict[str, Any]]],
+) -> None:
+    for rows in nodes:
+        held: set[tuple[str, int]] = set()
+        for row in rows:
+            broker = (row["broker_name"], row["broker_id"])
+            if row["event"] == "REGISTERED":
+                assert broker not in held
+                held.add(broker)
+            elif row["event"] in {"EXPIRED", "UNREGISTERED"}:
+                held.remove(broker)
+            elif row["broker_id"] is not None:
+                assert broker in held
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+def test_what_is_labelled_is_in_the_tables_and_nothing_else(run_days: DayRunner, tmp_path: Path) -> None:
+    none_else = FaultRates(
+        outages_a_broker_day=0,
+        overloads_a_broker_day=0,
+        zone_cuts_a_day=0,
+        deploys_a_cluster_week=0,
+        maintenances_a_cluster_week=0,
+        dead_share=0,
+    )
+    fleet = Fleet(brokers=24, clusters=1, days=2, seed=2, flapping_share=0.5, heartbeats=False, faults=none_else)
+    made = write(fleet, tmp_path)
+    run_days.compute(tmp_path / "warehouse", made.histories, fleet.first_day, fleet.last_day)
+    rows = run_days.rows(tmp_path / "warehouse", "broker_intervals", fleet.first_day, fleet.last_day)
+
+    downs = {(row["broker_name"], row["broker_id"], row["start_at"]) for row in rows if row["state"] == "down"}
+    happened, must_be_seen = outages_of(fleet)
+    assert {label.label for label in made.labels} == SHOULD_BE_FLAGGED
+    assert len(must_be_seen) > 100
+    assert {outage for outage in must_be_seen if not any(is_told_by(down, outage) for down in downs)} == set()
+    assert {down for down in downs if not any(is_told_by(down, outage) for outage in happened)} == set()
+    assert {down[:2] for down in downs} == {(label.broker_name, label.broker_id) for label in made.labels}
+
+
+Outage = tuple[str, int, datetime]
+
+
+def outages_of(fleet: Fleet) -> tuple[set[Outage], set[Outage]]:
+    """What really happened; and of that what every node must have noticed before it was over."""
+    brokers = brokers_of(fleet)
+    noticed = {How.CRASH: 16.0, How.SILENCE: 126.0}
+    found = [
+        ((*brokers[it.broker].identity[1:3], fleet.moment(it.at)), it)
+        for facts in Truth(fleet, brokers).days()
+        for it, _ in facts
+    ]
+    of_fleet = {outage for outage, _ in found}
+    long = {outage for outage, it in found if it.until - it.at > noticed[it.how] and it.at < fleet.seconds - 126}
+    return of_fleet, long
+
+
+def is_told_by(down: Outage, outage: Outage) -> bool:
+    """Whether an outage that the tables tell can be what happened: it is noticed within two minutes and a sweep."""
+    return down[:2] == outage[:2] and 0 <= (down[2] - outage[2]).total_seconds() < 127

@@ -1,0 +1,287 @@
+"""Incidents: the transform against a search through all pairs on random days, and what single bursts become."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.parameters import IncidentParameters
+from spark_jobs.schemas.base import BOOL, DAY, LONG, TEXT, TIME, struct
+from spark_jobs.transforms.flapping.incidents import incidents, members, outages
+from tests.spark.histories import MIDNIGHT, moment
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+PLACES = struct(dt=DAY, cluster=TEXT, broker_name=TEXT, broker_id=LONG, zone=TEXT, host=TEXT)
+INTERVALS = struct(
+    dt=DAY, cluster=TEXT, broker_name=TEXT, broker_id=LONG, state=TEXT, planned=BOOL, continues=BOOL,
+    start_at=TIME, end_at=TIME, end_censored=BOOL, event=TEXT,
+)  # fmt: skip
+GIVEN = IncidentParameters()
+SCOPES = ("host", "zone", "cluster")
+
+
+@dataclass
+class Day:
+    """Brokers of one or more clusters, where they ran, and when they fell (seconds of the first day)."""
+
+    places: dict[tuple[str, str], tuple[str | None, str | None]] = field(default_factory=dict)
+    falls: list[tuple[str, str, float, float]] = field(default_factory=list)
+
+    def rack(self, cluster: str, names: Iterable[str], *, zone: str | None = None, host: str | None = None) -> None:
+        self.places |= {(cluster, name): (zone, host) for name in names}
+
+    def fall(self, cluster: str, names: Sequence[str], at: float, *, apart: float = 1.0, lasts: float = 10.0) -> None:
+        self.falls += [(cluster, name, at + n * apart, lasts) for n, name in enumerate(names)]
+
+
+def measured(spark: SparkSession, day: Day, parameters: IncidentParameters = GIVEN) -> list[dict[str, Any]]:
+    own, places = _frames(spark, day)
+    found = incidents(members(outages(own), places, parameters=parameters), places)
+    return [row.asDict(recursive=True) for row in found.orderBy("incident_id").collect()]
+
+
+def _frames(spark: SparkSession, day: Day) -> tuple[DataFrame, DataFrame]:
+    dt = MIDNIGHT.date()
+    placed = [(dt, cluster, name, 0, *where) for (cluster, name), where in day.places.items()]
+    fallen = [
+        (dt, cluster, name, 0, "down", False, False, moment(at), moment(at + lasts), False, "EXPIRED")
+        for cluster, name, at, lasts in day.falls
+    ]
+    random.Random(1).shuffle(fallen)
+    return spark.createDataFrame(fallen, INTERVALS), spark.createDataFrame(placed, PLACES)
+
+
+def expected(day: Day, parameters: IncidentParameters = GIVEN) -> list[tuple[str, str, str, frozenset[Any]]]:
+    """The rules once more, one outage after another."""
+    found = []
+    for cluster in sorted({cluster for cluster, _ in day.places}):
+        own = sorted((round(at * 1e6), name) for c, name, at, _ in day.falls if c == cluster)
+        where = {
+            name: {"cluster": cluster, "zone": zone, "host": host}
+            for (c, name), (zone, host) in day.places.items()
+            if c == cluster
+        }
+        found += [(cluster, *one) for one in _of_cluster(own, where, parameters)]
+    return sorted(found, key=str)
+
+
+def _of_cluster(own: list[Any], where: dict[str, Any], parameters: IncidentParameters) -> list[Any]:
+    windows: dict[str, dict[Any, int]] = {scope: {} for scope in SCOPES}
+    bounds: dict[tuple[str, str], float] = {}
+    within = round(parameters.within_seconds * 1e6)
+    for scope in SCOPES:
+        for name in {where[b][scope] for _, b in own} - {None}:
+            mine = [(at, b) for at, b in own if where[b][scope] == name]
+            bounds[scope, name] = bound = _bound(mine, parameters)
+            ahead = {at: len({other for t, other in mine if at <= t <= at + within}) for at, _ in mine}
+            starts = [at for at in sorted(ahead) if _is_more(ahead[at], bound, parameters)]
+            for begin, end in _fullest(starts, ahead, within):
+                windows[scope] |= {(at, b): begin for at, b in mine if begin <= at <= end}
+    chosen: dict[tuple[str, str, int], set[Any]] = defaultdict(set)
+    left = list(own)
+    for scope, narrower in (("cluster", ("zone", "host")), ("zone", ("host",)), ("host", ())):
+        groups: dict[tuple[str, int], list[Any]] = defaultdict(list)
+        for at, b in left:
+            if (at, b) in windows[scope]:
+                groups[where[b][scope], windows[scope][at, b]].append((at, b))
+        for (name, begin), group in groups.items():
+            if not _explained(group, where, bounds, scope, narrower, parameters):
+                chosen[scope, name, begin] |= set(group)
+                left = [one for one in left if one not in group]
+    return [
+        (scope, name, frozenset({b: (at, b) for at, b in sorted(group, reverse=True)}.values()))
+        for (scope, name, _), group in chosen.items()
+        if _is_more(len({b for _, b in group}), bounds[scope, name], parameters)
+    ]
+
+
+def _fullest(starts: list[int], ahead: dict[int, int], within: int) -> list[tuple[int, int]]:
+    windows: list[tuple[int, int]] = []
+    while starts:
+        first = starts[0]
+        best = max((at for at in starts if at <= first + within), key=lambda at: (ahead[at], -at))
+        windows += [(first, best - 1), (best, best + within)]
+        starts = [at for at in starts if at > best + within]
+    return windows
+
+
+def _explained(
+    group: list[Any], where: dict[str, Any], bounds: Any, scope: str, narrower: Sequence[str], p: IncidentParameters
+) -> bool:
+    everyone = {b for _, b in group}
+    places = {next(((n, where[b][n]) for n in narrower if where[b][n]), None) for b in everyone} - {None}
+    for place in places:
+        inside = {b for b in everyone if next(((n, where[b][n]) for n in narrower if where[b][n]), None) == place}
+        own_bound = bounds.get(place, math.inf)
+        rest, bound = len(everyone - inside), bounds[scope, where[group[0][1]][scope]]
+        strays = rest < p.brokers and 4 * rest <= len(inside)
+        if _is_more(len(inside), own_bound, p) and (strays or rest <= bound):
+            return True
+    return False
+
+
+def _bound(mine: list[Any], parameters: IncidentParameters) -> float:
+    within = parameters.within_seconds
+    often: dict[str, int] = defaultdict(int)
+    for _, b in mine:
+        often[b] += 1
+    mean = sum(1 - math.exp(-n * within / 86_400) for n in often.values())
+    taken = len({int(at / 1e6 // within) for at, _ in mine}) / (86_400 / within)
+    if taken < 1:
+        mean = min(mean, -math.log(1 - taken))
+    return mean + parameters.sigmas * math.sqrt(mean)
+
+
+def _is_more(fell: int, bound: float, parameters: IncidentParameters) -> bool:
+    return fell >= parameters.brokers and fell > bound
+
+
+def random_day(seed: int) -> Day:
+    rng = random.Random(seed)
+    day = Day()
+    for cluster in (f"c{n}" for n in range(12)):
+        names = [f"b{n}" for n in range(rng.choice((3, 8, 30)))]
+        for n, name in enumerate(names):
+            zone = rng.choice(("z1", "z2", None))
+            day.rack(cluster, [name], zone=zone, host=rng.choice((None, f"{zone}-h{n % 3}", f"{zone}-h{n % 5}")))
+        for _ in range(rng.choice((0, 3, 10))):
+            begin, place = rng.randint(0, 86_000), day.places[cluster, rng.choice(names)]
+            near = [name for name in names if rng.random() < 0.1 or day.places[cluster, name] == place]
+            pool = rng.choice((names, near))
+            for name in rng.sample(pool, rng.randint(1, len(pool))):
+                day.falls.append((cluster, name, begin + rng.choice((0, 1, 30, 60, 61, 90)), 1.0))
+        for _ in range(rng.choice((0, 50, 1_500))):
+            day.falls.append((cluster, rng.choice(names), float(rng.randint(0, 86_000)), 1.0))
+    day.falls = sorted(set(day.falls))
+    return day
+
+
+def test_incidents_of_a_random_day_are_those_of_a_search_through_all_pairs(spark: SparkSession) -> None:
+    day = random_day(3)
+    own, places = _frames(spark, day)
+    found: dict[str, list[Any]] = defaultdict(list)
+    for row in members(outages(own), places, parameters=GIVEN).collect():
+        at = row["at"] - int(MIDNIGHT.timestamp()) * 1_000_000
+        found[row.incident_id].append((row.cluster, row.scope, row.scope_name, (at, row.broker_name)))
+    got = sorted(((*group[0][:3], frozenset(one[3] for one in group)) for group in found.values()), key=str)
+
+    wanted = expected(day)
+    assert {scope for _, scope, _, _ in wanted} == set(SCOPES)
+    assert got == wanted
+
+
+def one(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    (row,) = rows
+    return row
+
+
+def scopes(rows: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
+    return [(row["scope"], row["scope_name"], row["brokers"]) for row in rows]
+
+
+def test_what_several_bursts_of_a_day_become(spark: SparkSession) -> None:
+    ten, three = [f"b{n}" for n in range(10)], ["x", "y", "z"]
+    day = Day()
+    for cluster in ("two", "rack", "zone", "stray", "everything", "early", "twice", "apart", "unplaced"):
+        day.rack(cluster, ten[:5], zone="z1", host="h1")
+        day.rack(cluster, ten[5:], zone="z1", host="h2")
+        day.rack(cluster, three, zone="z2", host="h3")
+    day.rack("unplaced", [*ten, *three])
+    day.fall("two", ten[:2], 100)
+    day.fall("rack", ten[:5], 100)
+    day.fall("zone", ten[3:8], 100)
+    day.fall("stray", [*ten[:5], "x"], 100)
+    day.fall("everything", [*ten, *three], 100)
+    day.fall("early", ["x"], 50)
+    day.fall("early", ten, 95, apart=1)
+    day.fall("twice", ten[:5], 100)
+    day.fall("twice", ten[:5], 120)
+    day.fall("apart", ten[:5], 100, apart=61)
+    day.fall("unplaced", ten[:4], 100)
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in measured(spark, day):
+        found[row["cluster"]].append(row)
+
+    assert found["two"] == [], "two at once may be chance"
+    assert found["apart"] == [], "a chain is no burst"
+    assert scopes(found["rack"]) == [("host", "h1", 5)], "a host explains what its zone and cluster saw too"
+    assert scopes(found["zone"]) == [("zone", "z1", 5)]
+    assert scopes(found["stray"]) == [("host", "h1", 5)], "who fell elsewhere meanwhile is charged for itself"
+    assert scopes(found["everything"]) == [("cluster", "everything", 13)]
+    assert scopes(found["early"]) == [("zone", "z1", 10)], "an outage just before does not cut a burst in two"
+    assert scopes(found["unplaced"]) == [("cluster", "unplaced", 4)]
+    assert scopes(found["twice"]) == [("host", "h1", 5)], "a broker that falls twice in a burst counts once"
+    assert one(found["twice"])["down_seconds"] == 50.0, "its second fall is its own"
+    assert [member["broker_name"] for member in one(found["twice"])["members"]] == ten[:5]
+    assert one(found["rack"])["known_brokers"] == 5
+    assert one(found["rack"])["incident_id"] == "rack/host/h1/2026-03-02T00:01:40.000000Z"
+
+
+def test_a_burst_that_a_stray_outage_went_before_is_not_cut_in_two(spark: SparkSession) -> None:
+    names = [f"b{n}" for n in range(20)]
+    day = Day()
+    day.rack("c", ["stray", *names])
+    day.fall("c", ["stray"], 50)
+    day.fall("c", names, 100, apart=1)
+
+    (burst,) = measured(spark, day)
+    assert "stray" not in {member["broker_name"] for member in burst["members"]}
+    assert burst["brokers"] == 20
+
+
+def test_a_burst_counts_only_beyond_what_the_scope_brings_by_chance(spark: SparkSession) -> None:
+    rng, names = random.Random(5), [f"b{n}" for n in range(200)]
+    day = Day()
+    day.rack("noisy", names)
+    day.falls = [("noisy", rng.choice(names), at + rng.random(), 1.0) for at in range(0, 86_000, 30)]
+    day.fall("noisy", names[:4], 50_000)
+    assert measured(spark, day) == []
+
+    day.fall("noisy", names[:40], 60_000)
+    (burst,) = measured(spark, day)
+    assert (burst["scope"], burst["brokers"]) == ("cluster", pytest.approx(42, abs=3))
+
+
+def test_one_broker_that_falls_each_minute_does_not_hide_a_burst_of_others(spark: SparkSession) -> None:
+    names = [f"b{n}" for n in range(8)]
+    day = Day()
+    day.rack("c", ["flapper", *names])
+    day.falls = [("c", "flapper", at, 1.0) for at in range(0, 86_400, 60)]
+    day.fall("c", names, 50_000)
+
+    assert [row["brokers"] for row in measured(spark, day)] == [9]
+
+
+def test_ten_thousand_brokers_that_fall_at_once_are_one_incident(spark: SparkSession) -> None:
+    names = [f"b{n}" for n in range(10_000)]
+    day = Day()
+    day.rack("c", names)
+    day.fall("c", names, 100, apart=0.005)
+
+    (burst,) = measured(spark, day)
+    assert (burst["brokers"], burst["known_brokers"], len(burst["members"])) == (10_000, 10_000, 10_000)
+
+
+def test_an_incident_is_back_when_the_last_of_it_is_and_not_while_one_is_down(spark: SparkSession) -> None:
+    day = Day()
+    for cluster in ("all_back", "one_open"):
+        day.rack(cluster, ["a", "b", "c"])
+        day.fall(cluster, ["a", "b"], 100, lasts=50)
+        day.fall(cluster, ["c"], 100, lasts=70)
+    own, places = _frames(spark, day)
+    is_open = own.selectExpr("* except (end_censored)", "cluster = 'one_open' and broker_name = 'a' as end_censored")
+    found = incidents(members(outages(is_open), places, parameters=GIVEN), places)
+    back = {
+        row.cluster: row.back_us for row in found.selectExpr("cluster", "unix_micros(back_at) as back_us").collect()
+    }
+
+    assert back == {"all_back": round((moment(0) + timedelta(seconds=170)).timestamp() * 1e6), "one_open": None}

@@ -1,0 +1,182 @@
+"""Rows that come in after their day was computed, files that are gone, and days that are read anew.
+
+Only the first stage runs here: what the others make of a range of days is told elsewhere.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.errors import ReportError
+from spark_jobs.io import History, Warehouse
+from spark_jobs.jobs import pipeline
+from spark_jobs.jobs.ingest import ingest
+from spark_jobs.jobs.pipeline import Run, compute
+from spark_jobs.jobs.work import Work
+from spark_jobs.parameters import Parameters
+from spark_jobs.schemas import WAREHOUSE_VERSION
+from tests.spark.histories import MIDNIGHT, NameServer, moment, write_history
+from tests.spark.tables import DayRunner
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+DAY = MIDNIGHT.date()
+
+
+@pytest.fixture(autouse=True)
+def only_the_first_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "STAGES", ())
+
+
+class Place:
+    """A history and a warehouse that nights are computed into."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.history, self.path = folder / "history", folder / "warehouse"
+        self._spark = spark
+        self.said: list[str] = []
+
+    def write(self, node: str, *seconds: float, day: int = 0) -> None:
+        server = NameServer(node=node)
+        for second in seconds:
+            server.say("NAMESRV_ALIVE", moment(second, day=day))
+        write_history(self.history, server.rows)
+
+    def night(self, day: int = 0, *, to: int | None = None, looks_back: bool = True, reread: bool = False) -> Run:
+        first, last = DAY + timedelta(days=day), DAY + timedelta(days=day if to is None else to)
+        history, warehouse = History(self._spark, [str(self.history)]), Warehouse(self._spark, str(self.path))
+        with warehouse.held():
+            return compute(
+                Work(
+                    history,
+                    warehouse,
+                    first,
+                    last,
+                    Parameters(),
+                    self.said.append,
+                    looks_back=looks_back,
+                    reread=reread,
+                )
+            )
+
+    def rows(self) -> dict[str, int]:
+        """Rows of registration_events by node."""
+        read = Warehouse(self._spark, str(self.path)).read(
+            "registration_events", first_day=date(1990, 1, 1), last_day=date(2100, 1, 1)
+        )
+        return dict(Counter(row["node"] for row in read.collect()))
+
+
+@pytest.fixture
+def place(spark: SparkSession, tmp_path: Path) -> Place:
+    return Place(spark, tmp_path)
+
+
+def test_late_rows_are_computed_from_their_day_on_and_once(place: Place, run_days: DayRunner) -> None:
+    place.write("a", 1, 2)
+    place.write("b", 1, day=1)
+    place.night(0, to=1, looks_back=False)
+    place.write("late", 3)
+
+    run = place.night(2)
+    assert (run.late_days, run.first_day, run.last_day, run.files_read) == ((DAY,), DAY, DAY + timedelta(days=2), 1)
+    assert f"late rows of {DAY}: computed anew from {DAY}" in place.said
+    assert place.rows() == {"a": 2, "b": 1, "late": 1}
+    computed = run_days.rows(place.path, "computed_days", DAY, DAY + timedelta(days=9))
+    assert [(row["rows"], row["continues"]) for row in computed] == [(3, False), (1, True), (0, True)]
+    assert {row["warehouse_version"] for row in computed} == {WAREHOUSE_VERSION}
+
+    again = place.night(2)
+    assert (again.late_days, again.files_read, again.files, again.first_day) == ((), 0, run.files, run.last_day)
+
+
+def test_rows_older_than_a_week_are_counted_and_wait_in_their_file_for_a_backfill(place: Place) -> None:
+    place.write("a", 1)
+    place.night(0)
+    place.write("late", 2, 3)
+
+    assert place.night(9).rows_too_late == 2
+    assert place.night(9).rows_too_late == 2
+    assert place.rows() == {"a": 1}
+    run = place.night(0, looks_back=False)
+    assert (run.stale_after, run.rows_too_late) == (DAY, 0)
+    assert place.rows() == {"a": 1, "late": 2}
+
+
+def test_raw_history_that_is_gone_stays_in_the_warehouse_unless_it_is_to_be_read_anew(place: Place) -> None:
+    place.write("a", 1)
+    place.write("b", 1, 2)
+    place.night(0)
+    shutil.rmtree(place.history / "raw")
+    place.write("b", 1, 2)
+
+    place.night(0)
+    assert place.rows() == {"a": 1, "b": 2}
+    place.night(0, looks_back=False, reread=True)
+    assert place.rows() == {"b": 2}
+
+
+def test_a_backfill_carries_on_to_the_last_computed_day_when_it_changes_something(place: Place) -> None:
+    place.write("a", 1)
+    place.write("a", 1, day=2)
+    place.night(0, to=2, looks_back=False)
+    assert place.night(0, looks_back=False).last_day == DAY
+    place.write("late", 5)
+
+    assert place.night(0, looks_back=False).last_day == DAY + timedelta(days=2)
+
+
+def test_what_an_hourly_ingest_has_read_no_night_reads_again_and_late_rows_of_it_count(
+    place: Place, spark: SparkSession
+) -> None:
+    place.write("a", 1, 2)
+    place.night(0)
+    place.write("late", 3)
+    place.write("b", 1, day=1)
+
+    told = ingest(spark, [str(place.history)], str(place.path), say=place.said.append)
+    assert (told.files, told.rows, told.new_rows, told.bad_lines) == (2, 2, 2, 0)
+    assert told.as_dict()["days"] == [str(DAY), str(DAY + timedelta(days=1))]
+    assert ingest(spark, [str(place.history)], str(place.path), say=place.said.append).files == 0
+    run = place.night(1)
+    assert (run.files_read, run.late_days) == (0, (DAY,))
+
+
+def test_a_warehouse_of_the_first_version_goes_on_and_is_told_apart(place: Place) -> None:
+    """That version had neither a ledger nor a table of computed days, and no ``other``."""
+    place.write("a", 1, 2)
+    place.night(0, to=1, looks_back=False)
+    for table in ("ingested_files", "computed_days"):
+        shutil.rmtree(place.path / table)
+    (place.path / "_warehouse.json").unlink()
+    for day in (DAY, DAY + timedelta(days=1)):
+        (place.path / "broker_state" / f"dt={day}").mkdir(parents=True)
+    events = place.path / "registration_events"
+    stored = place._spark.read.parquet(str(events)).drop("other")
+    stored.write.partitionBy("dt").parquet(str(place.path / "narrow"))
+    shutil.rmtree(events)
+    (place.path / "narrow").rename(events)
+
+    run = place.night(2)
+    assert (run.late_days, run.older_days) == ((), (DAY, DAY + timedelta(days=1)))
+    place.write("late", 3)
+    for table in ("ingested_files", "computed_days"):
+        shutil.rmtree(place.path / table)
+    assert place.night(2).late_days == (DAY,)
+    assert place.rows() == {"a": 2, "late": 1}
+
+
+def test_a_warehouse_of_a_newer_version_is_refused(place: Place) -> None:
+    place.write("a", 1)
+    place.night(0)
+    label = place.path / "_warehouse.json"
+    label.write_text(label.read_text().replace(str(WAREHOUSE_VERSION), "99"), encoding="utf-8")
+
+    with pytest.raises(ReportError, match="is of version 99, written by a newer pointsman"):
+        place.night(0)

@@ -1,0 +1,398 @@
+"""The report over a warehouse written by hand: its numbers equal the tables, its page equals its numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.io import Warehouse
+from spark_jobs.jobs.pipeline import Run
+from spark_jobs.parameters import Parameters, ReportParameters
+from spark_jobs.report.numbers import Numbers, Span, drawn, local_days, report_numbers
+from spark_jobs.report.numbers.rows import Key, collect, key
+from spark_jobs.report.summary import summary
+from spark_jobs.report.wording import LocalTime, duration, milliseconds, number, percent
+from spark_jobs.report.write import report_files
+from tests.fakes.html_tables import HtmlTable, tables_of
+from tests.spark.fake_warehouse import Outage, World, midnight, publish, rich_world
+from tests.spark.tables import DayRunner
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+SPRING, AUTUMN = date(2026, 3, 29), date(2026, 10, 25)
+"""Days of 23 and of 25 hours in Berlin."""
+
+RUN = Run(files=3, continues_yesterday=True, ends_before=None, rows_ahead=0)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report and what it was made from."""
+
+    world: World
+    warehouse: Path
+    span: Span
+    numbers: Numbers
+    files: dict[str, str]
+
+    @property
+    def tables(self) -> dict[str, HtmlTable]:
+        return tables_of(self.files["report.html"])
+
+
+def make(spark: SparkSession, world: World, path: Path, day: date, zone: str = "UTC") -> Report:
+    parameters = Parameters(report=ReportParameters(timezone=zone))
+    warehouse, span = Warehouse(spark, str(path)), Span(day, day, ZoneInfo(zone))
+    numbers = report_numbers(warehouse, span, parameters=parameters, run=RUN, version="0.0")
+    files = report_files(numbers, drawn(warehouse, span, numbers), parameters)
+    return Report(world, path, span, numbers, files)
+
+
+@pytest.fixture(scope="module")
+def spring(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
+    world, path = rich_world(SPRING), tmp_path_factory.mktemp("spring")
+    publish(spark, path, world.tables(), first_day=SPRING - timedelta(days=40), last_day=world.last_day)
+    return world, path
+
+
+@pytest.fixture(scope="module")
+def autumn(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
+    """One broker flaps in the last hour before local midnight, one across the hour that comes twice."""
+    start = midnight(AUTUMN)
+    names: list[Key] = [("c", name, 0) for name in ("early", "twice", "late", "well")]
+    world = World(AUTUMN - timedelta(days=1), AUTUMN + timedelta(days=1), names)
+    for n in range(5):
+        world.outages.append(_minutes(names[0], start + timedelta(hours=-10, minutes=8 * n), 4))
+        world.outages.append(_minutes(names[2], start + timedelta(hours=23, minutes=1 + 8 * n), 4))
+    world.outages.append(_minutes(names[1], start + timedelta(minutes=-10), 130))
+    path = tmp_path_factory.mktemp("autumn")
+    publish(spark, path, world.tables(), first_day=world.first_day, last_day=world.last_day)
+    return world, path
+
+
+def _minutes(broker: Key, start: datetime, minutes: float) -> Outage:
+    return Outage(broker, start, start + timedelta(minutes=minutes))
+
+
+@pytest.fixture(scope="module")
+def utc(spark: SparkSession, spring: tuple[World, Path]) -> Report:
+    return make(spark, *spring, SPRING)
+
+
+@pytest.fixture(scope="module")
+def berlin(spark: SparkSession, spring: tuple[World, Path]) -> Report:
+    return make(spark, *spring, SPRING, "Europe/Berlin")
+
+
+def test_in_utc_every_broker_equals_its_rows_of_the_tables(utc: Report, run_days: DayRunner) -> None:
+    brokers = {key(broker): broker for broker in utc.numbers["brokers"]}
+    lives = run_days.rows(utc.warehouse, "availability", SPRING, SPRING)
+    scores = run_days.rows(utc.warehouse, "flapping", SPRING, SPRING)
+
+    assert len(lives) == len(scores) == len(brokers) == utc.numbers["headline"]["brokers_seen"]
+    same_life = ("up_seconds", "down_seconds", "planned_seconds", "availability", "longest_outage_seconds")
+    for row in lives:
+        told = brokers[key(row)]
+        for name in (*same_life, "mttr_seconds", "mtbf_seconds"):
+            assert told[name] == (row[name] if row[name] is None else pytest.approx(row[name], abs=1e-9)), name
+    same_score = ("class", "down_count", "penalty_start", "penalty_max", "penalty_end", "incident_downs", "flagged")
+    for row in scores:
+        assert {name: brokers[key(row)][name] for name in same_score} == {name: row[name] for name in same_score}
+
+
+def test_a_clusters_figures_are_the_sums_of_its_brokers(utc: Report, run_days: DayRunner) -> None:
+    lives = run_days.rows(utc.warehouse, "availability", SPRING, SPRING)
+    for cluster in utc.numbers["headline"]["clusters"]:
+        own = [row for row in lives if row["cluster"] == cluster["cluster"]]
+        up, down = (sum(row[name] for row in own) for name in ("up_seconds", "down_seconds"))
+        assert cluster["brokers"] == len(own) == sum(cluster["by_class"].values())
+        assert cluster["availability"] == pytest.approx(up / (up + down), abs=1e-12)
+        assert cluster["outages"] == sum(row["outages"] for row in own)
+
+
+def test_a_utc_day_cut_out_of_the_intervals_is_the_day_of_the_tables(
+    spark: SparkSession, utc: Report, run_days: DayRunner
+) -> None:
+    cut = {key(row): row for row in collect(local_days.lived(Warehouse(spark, str(utc.warehouse)), utc.span))}
+    for row in run_days.rows(utc.warehouse, "availability", SPRING, SPRING):
+        told = cut[key(row)]
+        assert told["cut_downs"] == row["outages"]
+        for name in ("up_seconds", "down_seconds", "planned_seconds", "repaired", "longest_outage_seconds"):
+            assert told[name] == (row[name] if row[name] is None else pytest.approx(row[name], abs=1e-9)), name
+
+
+def _by_hand(world: World, span: Span, broker: Key) -> dict[str, float]:
+    start, end = (datetime.fromisoformat("1970-01-01T00:00Z") + timedelta(microseconds=us) for us in _ends(span))
+    outages = world.of(broker)
+    down = sum(outage.within(start, end) for outage in outages if not outage.planned)
+    planned = sum(outage.within(start, end) for outage in outages if outage.planned)
+    began = [outage for outage in outages if not outage.planned and start <= outage.start < end]
+    instants = [start, *(outage.start for outage in began)]
+    return {
+        "up_seconds": (end - start).total_seconds() - down - planned,
+        "down_seconds": down,
+        "planned_seconds": planned,
+        "down_count": len(began),
+        "penalty_start": world.penalty(broker, start),
+        "penalty_max": max(world.penalty(broker, at) for at in instants),
+        "penalty_end": world.penalty(broker, end - timedelta(microseconds=1)),
+    }
+
+
+def _ends(span: Span) -> Iterator[int]:
+    yield span.from_us
+    yield span.to_us
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kathmandu"])
+def test_a_local_day_is_cut_to_its_own_midnights(spark: SparkSession, spring: tuple[World, Path], zone: str) -> None:
+    report = make(spark, *spring, SPRING, zone)
+
+    assert report.numbers["interval"]["hours"] == (23 if zone == "Europe/Berlin" else 24)
+    assert report.numbers["headline"]["brokers_seen"] == len(report.world.brokers)
+    for broker in report.numbers["brokers"]:
+        by_hand = _by_hand(report.world, report.span, key(broker))
+        assert {name: broker[name] for name in by_hand} == pytest.approx(by_hand, abs=1e-5), key(broker)
+        for outage in broker["outages"]:
+            assert outage["start_at"] < report.numbers["interval"]["to_at"]
+            assert outage["end_at"] > report.numbers["interval"]["from_at"]
+
+
+def test_a_day_of_25_hours_counts_the_hour_that_comes_twice(spark: SparkSession, autumn: tuple[World, Path]) -> None:
+    report = make(spark, *autumn, AUTUMN, "Europe/Berlin")
+    brokers = {broker["broker_name"]: broker for broker in report.numbers["brokers"]}
+
+    assert report.numbers["interval"]["hours"] == 25
+    assert (report.numbers["interval"]["from_offset"], report.numbers["interval"]["to_offset"]) == ("+02:00", "+01:00")
+    assert brokers["well"]["up_seconds"] == 25 * 3_600
+    assert brokers["twice"]["down_seconds"] == 130 * 60
+    assert "the clocks changed: these days have 25 hours" in report.numbers["headline"]["notices"]
+
+
+def test_who_flapped_before_or_after_the_local_day_did_not_flap_in_it(
+    spark: SparkSession, autumn: tuple[World, Path]
+) -> None:
+    in_utc = make(spark, *autumn, AUTUMN)
+    in_berlin = make(spark, *autumn, AUTUMN, "Europe/Berlin")
+
+    def classes(report: Report) -> dict[str, str]:
+        return {broker["broker_name"]: broker["class"] for broker in report.numbers["brokers"]}
+
+    assert classes(in_utc) == {"early": "healthy", "twice": "degraded", "late": "flapping", "well": "healthy"}
+    assert classes(in_berlin) == {"early": "healthy", "twice": "degraded", "late": "healthy", "well": "healthy"}
+
+
+def test_times_on_the_page_are_in_the_zone_and_in_the_json_in_utc(utc: Report, berlin: Report) -> None:
+    incident = berlin.numbers["incidents"]["rows"][0]
+
+    assert incident["from_at"] == "2026-03-29T15:12:00.000Z"
+    assert utc.tables["Incidents"].rows[0][0].startswith("2026-03-29 15:12:00")
+    assert berlin.tables["Incidents"].rows[0][0].startswith("2026-03-29 17:12:00")
+    assert "all times are Europe/Berlin (UTC+02:00 and UTC+01:00" in berlin.files["report.html"]
+    assert "15:12 UTC" in summary(utc.numbers)
+    assert "17:12 Europe/Berlin" in summary(berlin.numbers)
+
+
+def test_tables_of_whole_utc_days_say_so_where_the_report_is_of_other_days(utc: Report, berlin: Report) -> None:
+    assert "Of the UTC day 2026-03-29." in berlin.files["report.html"]
+    assert "Of the UTC day" not in utc.files["report.html"]
+
+
+def test_the_page_is_self_contained_and_small(utc: Report) -> None:
+    page = utc.files["report.html"]
+
+    assert "<script" not in page
+    assert "http" not in page.replace("http://www.w3.org/", "")
+    assert "url(" not in page.replace("url(#", "")
+    assert page.count("<svg") == 7
+    assert len(page.encode()) < 400_000
+    assert "ledger<b>" not in page, "names are escaped"
+
+
+def test_every_finding_leads_to_a_section_that_is_there(utc: Report) -> None:
+    page = utc.files["report.html"]
+
+    assert utc.numbers["findings"]
+    assert [finding["see"] for finding in utc.numbers["findings"] if f'id="{finding["see"]}"' not in page] == []
+
+
+def _said(value: Any, time: LocalTime) -> Iterator[str]:
+    """Every way in which the page may write a value of the JSON."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            yield from _said(inner, time)
+    elif isinstance(value, list):
+        yield str(len(value))
+        for inner in value:
+            yield from _said(inner, time)
+    elif isinstance(value, str):
+        yield value
+        yield value.replace("_", " ")
+        if re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", value):
+            yield time.plain(value)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        for digits in (0, 1):
+            yield number(value, digits=digits)
+        yield str(value)
+        yield from (duration(value), milliseconds(value), percent(value), percent(value, digits=1))
+
+
+def _figures(text: str) -> list[str]:
+    return [figure.rstrip(".,:-") for figure in re.findall(r"(?<![\w.:-])\d[\d,.:-]*%?", text)]
+
+
+@pytest.mark.parametrize("which", ["utc", "berlin"])
+def test_every_number_in_the_pages_tables_stands_in_the_json(which: str, request: pytest.FixtureRequest) -> None:
+    report: Report = request.getfixturevalue(which)
+    numbers = json.loads(report.files["report.json"])
+    known = {figure for said in _said(numbers, LocalTime(report.span.zone)) for figure in _figures(said)}
+    # Worked out of two figures that both stand there: how soon an outage was noticed, what share of a budget is left.
+    known |= {"4.0", "0%", "59%"}
+    cells = [(table.name, cell) for table in report.tables.values() for row in table.rows for cell in row]
+    unknown = [(name, cell) for name, cell in cells if set(_figures(cell)) - known]
+    assert len(cells) > 500
+    assert unknown == []
+
+
+def test_the_page_lists_what_the_json_lists_in_the_same_order(utc: Report) -> None:
+    numbers, tables = utc.numbers, utc.tables
+
+    def first(table: str, n: int = 0) -> list[str]:
+        return [row[n] for row in tables[table].rows]
+
+    brokers = [broker for broker in numbers["brokers"] if broker["class"] != "healthy"]
+    assert first("Worst brokers") == [f"{b['broker_name']}/{b['broker_id']} | {b['cluster']}" for b in brokers]
+    assert first("Worst brokers", 1) == [b["class"] for b in brokers]
+    assert first("Worst brokers", 2) == [number(b["penalty_max"]) for b in brokers]
+    assert [cell.split(" | ")[0] for cell in first("Worst brokers", 3)] == [number(b["down_count"]) for b in brokers]
+    assert first("Worst brokers", 7) == [percent(b["availability"]) for b in brokers]
+    clusters = numbers["headline"]["clusters"]
+    assert first("Clusters") == [cluster["cluster"] for cluster in clusters]
+    assert first("Clusters", 2) == [percent(cluster["availability"]) for cluster in clusters]
+    assert first("Clusters", 7) == [number(cluster["outages"]) for cluster in clusters]
+    at_risk = numbers["topics_at_risk"]["rows"]
+    assert first("Topics at risk") == [f"{row['topic']} | {row['cluster']}" for row in at_risk]
+    assert first("Topics at risk", 2) == [duration(row["unwritable_seconds"]) for row in at_risk]
+    beats = numbers["punctuality"]["rows"][:20]
+    assert first("Heartbeat punctuality", 4) == [milliseconds(row["p99_ms"]) for row in beats]
+    assert first("Hot queues", 7) == [row["cure"] for row in numbers["queues"]["hot"]["rows"]]
+    assert first("Name servers") == [row["node"] for row in numbers["name_servers"]["nodes"]["rows"]]
+    computed = [number(row["days"]) for row in numbers["computed"]["by"]]
+    assert first("Days by code version", 1) == computed == ["2"]
+    trend = (numbers["trend"]["seven_days"], numbers["trend"]["thirty_days"])
+    assert first("Trend", 2) == [percent(row["availability"]) for row in trend]
+
+
+def test_incidents_have_their_blast_radius_and_topics_their_minutes(utc: Report) -> None:
+    largest = utc.numbers["incidents"]["rows"][0]
+
+    assert (largest["brokers"], largest["topics_hit"], largest["topics_unwritable"]) == (8, 31, 4)
+    assert utc.numbers["topics_at_risk"]["by_worst"] == {"no_master": 1, "one_broker": 1, "unwritable": 2}
+    assert utc.numbers["topics_at_risk"]["rows"][0]["topic"] == "payments.settled"
+
+
+def test_findings_come_worst_first_and_name_what_the_tables_show(utc: Report) -> None:
+    kinds = [finding["kind"] for finding in utc.numbers["findings"]]
+
+    assert kinds == [
+        "incident",
+        "topics_unwritable",
+        "budget_spent",
+        "flapping",
+        "outlier",
+        "clocks_apart",
+        "name_server_vanished",
+        "partial_views",
+        "rows_lost",
+        "quarantine",
+        "falling_behind",
+    ]
+
+
+def test_distributions_count_every_outage_that_ended_with_both_ends_seen(utc: Report) -> None:
+    start, end = midnight(SPRING), midnight(SPRING + timedelta(days=1))
+    whole = [
+        (outage.end - outage.start).total_seconds()
+        for outage in utc.world.outages
+        if not outage.planned and start <= outage.end < end
+    ]
+    told = utc.numbers["outages"]["outage_seconds"]
+
+    assert told["count"] == sum(step["count"] for step in told["steps"]) == len(whole)
+    assert (told["min"], told["max"]) == pytest.approx((min(whole), max(whole)), abs=1e-5)
+    for n, step in enumerate(told["steps"]):
+        below = sum(seconds <= step["up_to_seconds"] for seconds in whole)
+        assert abs(below - sum(other["count"] for other in told["steps"][: n + 1])) <= 1, "an edge is rounded"
+
+
+def test_the_same_tables_give_the_same_bytes(spark: SparkSession, utc: Report) -> None:
+    assert make(spark, utc.world, utc.warehouse, SPRING).files == utc.files
+
+
+def test_a_large_fleet_has_a_small_report_that_says_what_it_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    chatty = [("c", f"broker-{n:05d}", 0) for n in range(1_300)]
+    world = World(SPRING, SPRING, chatty)
+    for n, broker in enumerate(chatty[:1_200]):
+        world.outages.append(_minutes(broker, midnight(SPRING) + timedelta(seconds=n), 1))
+    for n in range(700):
+        world.outages.append(_minutes(chatty[1_299], midnight(SPRING) + timedelta(minutes=2 * n), 1))
+    publish(spark, tmp_path, world.tables(), first_day=SPRING, last_day=SPRING)
+
+    report = make(spark, world, tmp_path, SPRING)
+
+    worst = report.numbers["brokers"][0]
+    assert (worst["broker_name"], worst["down_count"]) == ("broker-01299", 700)
+    assert (len(worst["outages"]), worst["outages_left_out"], worst["reasons"]) == (200, 500, {"SILENCE": 700})
+    assert (len(report.numbers["brokers"]), report.numbers["brokers_left_out"]) == (1_000, 300)
+    assert report.numbers["headline"]["brokers_seen"] == 1_300
+    assert report.numbers["headline"]["outages"] == 1_900
+    assert len(report.files["report.html"].encode()) < 1_000_000
+    assert len(report.files["report.json"].encode()) < 4_000_000
+
+
+def test_an_empty_warehouse_says_no_data_and_shows_no_zeros(spark: SparkSession, tmp_path: Path) -> None:
+    report = make(spark, World(SPRING, SPRING, []), tmp_path / "new", SPRING)
+
+    assert report.numbers["headline"]["no_data"] is True
+    assert report.numbers["findings"][0]["kind"] == "no_data"
+    page = report.files["report.html"]
+    assert 'class="verdict loud"' in page
+    assert "Headline" not in page
+    assert "None:" not in page, "nothing known is not nothing wrong"
+
+
+@pytest.mark.parametrize(("stopped", "alarms"), [(True, ["first"]), (False, ["first", "second", "third"])])
+def test_a_polite_stop_of_all_is_an_alarm_on_the_first_day_only(
+    spark: SparkSession, tmp_path: Path, stopped: bool, alarms: list[str]
+) -> None:
+    broker: Key = ("c", "a", 0)
+    world = World(SPRING, SPRING, [broker])
+    tables = world.tables()
+    noon = midnight(SPRING) + timedelta(hours=12)
+    life = {"dt": SPRING, "node": "n1", "boot_id": "b"}
+    tables["observer_windows"] = [
+        life | {"from_at": midnight(SPRING), "to_at": noon, "open": False, "rows": 9, "rows_missing": 0, "gaps": []}
+    ]
+    said = {"event": "NAMESRV_STOPPED" if stopped else "NAMESRV_ALIVE", "event_at": noon, "seq": 9}
+    tables["registration_events"] = [life | said]
+    known = tables["flapping"][0] | {"class": "unwatched"}
+    tables["flapping"] += [known | {"dt": SPRING + timedelta(days=n)} for n in (1, 2, 3)]
+    publish(spark, tmp_path, tables, first_day=SPRING, last_day=SPRING + timedelta(days=3))
+
+    days = {name: SPRING + timedelta(days=n) for n, name in enumerate(("first", "second", "third"), 1)}
+    reports = {name: make(spark, world, tmp_path, day).numbers for name, day in days.items()}
+
+    assert [name for name, numbers in reports.items() if numbers["findings"]] == alarms
+    for numbers in reports.values():
+        loud = [*numbers["headline"]["findings"], *numbers["headline"]["notices"]]
+        assert any(text.startswith("NO DATA") for text in loud), "it is never quiet"

@@ -1,0 +1,85 @@
+"""What a topic's route was at a moment, asked of a warehouse and of raw history."""
+
+from __future__ import annotations
+
+from zoneinfo import ZoneInfo
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.questions.route_answer import NOBODY_WATCHED, ROUTE, UNKNOWN_TOPIC, RouteAnswer
+from spark_jobs.questions.route_at import route_at
+from spark_jobs.questions.source import Source
+from tests.spark import route_history
+from tests.spark.histories import moment
+from tests.spark.route_history import NIGHT, TOPIC
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+@pytest.fixture(scope="module")
+def files(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return route_history.files(spark, tmp_path_factory.mktemp("route"))
+
+
+@pytest.fixture(scope="module")
+def then(files: Source) -> RouteAnswer:
+    """A second after the first name server lost b, and before the second did."""
+    return route_at(files, TOPIC, moment(NIGHT + 1), cluster=None)
+
+
+def test_each_broker_name_that_had_the_topic_is_in_the_answer_and_no_other(then: RouteAnswer) -> None:
+    assert then.outcome == ROUTE
+    assert [broker.group for broker in then.brokers] == [("c1", "a"), ("c1", "b")]
+
+
+def test_the_slave_of_a_master_that_left_brings_the_queues_read_only(then: RouteAnswer) -> None:
+    (view,) = then.brokers[0].views
+
+    assert view.seen.queues == (4, 8, 4)
+    assert [(one.broker_id, one.state) for one in view.seen.replicas] == [(0, "LEFT"), (1, "UP")]
+
+
+def test_name_servers_that_disagreed_are_named_with_what_they_saw(then: RouteAnswer) -> None:
+    lost = then.brokers[1]
+
+    assert not lost.agreed
+    assert {view.nodes: view.seen.queues for view in lost.views} == {("ns1:9876",): None, ("ns2:9876",): (4, 8, 6)}
+    assert then.exit_code == 1
+
+
+def test_a_person_reads_it_in_the_zone_of_the_report(then: RouteAnswer) -> None:
+    text = then.text(BERLIN)
+
+    assert "2026-03-02 04:00:01 CET (2026-03-02T03:00:01.000Z)" in text
+    assert "c1/b: the name servers did not agree" in text
+    assert "left politely since 02 Mar 03:51:40" in text
+    assert "4 read and 8 write queues, r-, said ns1:9876, ns2:9876" in text
+
+
+def test_a_program_reads_it_in_utc(then: RouteAnswer) -> None:
+    told = then.as_dict()
+
+    assert told["at"] == "2026-03-02T03:00:01.000Z"
+    assert told["brokers"][0]["views"][0]["queues"] == {"read_queues": 4, "write_queues": 8, "perm": 4}
+    assert told["brokers"][1]["views"][0]["replicas"][0]["since"] == "2026-03-02T03:00:00.000Z"
+
+
+def test_what_nobody_has_and_when_nobody_watched_is_said_plainly(files: Source) -> None:
+    nothing = route_at(files, "no such topic", moment(NIGHT), cluster=None)
+    nobody = route_at(files, TOPIC, moment(NIGHT + 7_200), cluster=None)
+    elsewhere = route_at(files, TOPIC, moment(NIGHT), cluster="c2")
+
+    assert (nothing.outcome, nothing.exit_code) == (UNKNOWN_TOPIC, 1)
+    assert (nobody.outcome, nobody.exit_code) == (NOBODY_WATCHED, 1)
+    assert elsewhere.outcome == UNKNOWN_TOPIC
+    assert NOBODY_WATCHED in nobody.text(BERLIN)
+
+
+def test_a_warehouse_answers_what_the_files_answer(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, then: RouteAnswer
+) -> None:
+    tables = route_history.tables(spark, tmp_path_factory.mktemp("tables"))
+
+    assert route_at(tables, TOPIC, moment(NIGHT + 1), cluster="c1").as_dict() == then.as_dict() | {"cluster": "c1"}

@@ -1,0 +1,170 @@
+"""Random histories of topics: one pass, night by night and a plain-Python calculation must agree."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark import plain_topics
+from tests.spark.histories import MIDNIGHT, Row, moment
+from tests.spark.plain_topics import Held, Span
+from tests.spark.tables import DayRunner
+from tests.spark.topic_days import Stretch, TopicDays
+from tests.spark.topic_worlds import DAYS, incidents, stretches, worlds
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+WORLDS, SEED = 60, 20261121
+FIRST, LAST = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=DAYS - 1)
+TABLES = ("topic_intervals", "topic_churn", "topics_at_risk", "blast_radius")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The same history computed both ways, and what a plain calculation makes of it."""
+
+    one_pass: Path
+    nights: Path
+    stretches: list[Stretch]
+    incidents: list[dict[str, Any]]
+    held: list[Held]
+
+
+@pytest.fixture(scope="module")
+def runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    folder = tmp_path_factory.mktemp("topics")
+    rows: list[Row] = worlds(WORLDS, seed=SEED)
+    states = stretches(rows, seed=SEED)
+    told = incidents(states, seed=SEED)
+    held = plain_topics.cut_at_midnight(plain_topics.intervals(rows, states, days=DAYS))
+    found = Runs(folder / "one_pass", folder / "nights", states, told, held)
+    TopicDays(spark, found.one_pass, rows, states, told).compute(FIRST, LAST)
+    for n in range(DAYS):
+        day = FIRST + timedelta(days=n)
+        TopicDays(spark, found.nights, rows, states, told).compute(day, day)
+    return found
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_night_by_night_gives_the_tables_of_one_pass(run_days: DayRunner, runs: Runs, table: str) -> None:
+    one_pass = run_days.rows(runs.one_pass, table, FIRST, LAST)
+
+    assert one_pass
+    assert run_days.rows(runs.nights, table, FIRST, LAST) == one_pass
+
+
+def test_topic_intervals_are_those_of_a_plain_replay(run_days: DayRunner, runs: Runs) -> None:
+    measured = [
+        (
+            (row["cluster"], row["broker_name"], row["broker_id"]),
+            row["topic"],
+            (row["read_queues"], row["write_queues"], row["perm"]),
+            row["from_at"],
+            row["to_at"],
+        )
+        for row in run_days.rows(runs.one_pass, "topic_intervals", FIRST, LAST)
+    ]
+
+    assert len(measured) > 20 * WORLDS
+    assert sorted(measured) == sorted(runs.held)
+
+
+def test_an_interval_is_open_where_it_lasted_to_the_days_end(run_days: DayRunner, runs: Runs) -> None:
+    rows = run_days.rows(runs.one_pass, "topic_intervals", FIRST, LAST)
+
+    assert all(row["open"] == (row["to_at"] == _day(row["dt"])[1]) for row in rows)
+    assert {row["open"] for row in rows} == {True, False}
+
+
+def test_churn_counts_what_a_plain_comparison_counts(run_days: DayRunner, runs: Runs) -> None:
+    expected: dict[Any, Counter[str]] = defaultdict(Counter)
+    by_day: dict[Any, list[Held]] = defaultdict(list)
+    for one in runs.held:
+        by_day[one[3].date(), one[0]].append(one)
+    for (day, broker), own in by_day.items():
+        known_from, until = min(one[3] for one in own), _day(day)[1]
+        for _, topic, queues, since, to in own:
+            changes = expected[day, broker[0], topic]
+            before = next((one[2] for one in own if one[1] == topic and one[4] == since), None)
+            kinds: list[str] = []
+            if since > known_from:
+                kinds += ["created"] * (before is None)
+                kinds += ["queue_changes"] * (before is not None and before[:2] != queues[:2])
+                kinds += ["perm_changes"] * (before is not None and before[2] != queues[2])
+            kinds += ["removed"] * (to < until and not any(one[1] == topic and one[3] == to for one in own))
+            changes.update(kinds)
+    wanted = {key: dict(changes) for key, changes in expected.items() if changes}
+    every = ("created", "removed", "queue_changes", "perm_changes")
+    measured = {
+        (row["dt"], row["cluster"], row["topic"]): {kind: row[kind] for kind in every if row[kind]}
+        for row in run_days.rows(runs.one_pass, "topic_churn", FIRST, LAST)
+    }
+
+    assert measured == wanted
+    assert {kind for changes in wanted.values() for kind in changes} == set(every)
+
+
+def test_risks_are_those_of_a_plain_look_at_every_stretch_of_time(run_days: DayRunner, runs: Runs) -> None:
+    expected = {}
+    for day in (FIRST + timedelta(days=n) for n in range(DAYS)):
+        for cluster, topic in sorted({(one[0][0], one[1]) for one in runs.held if one[3].date() == day}):
+            found = plain_topics.risks(runs.held, runs.stretches, cluster, topic, _day(day))
+            if found:
+                seconds = tuple(_seconds(found[kind]) for kind in ("one_broker", "no_master", "unwritable"))
+                first = min(span[0] for spans in found.values() for span in spans)
+                expected[day, cluster, topic] = (*seconds, first)
+    measured = {
+        (row["dt"], row["cluster"], row["topic"]): (
+            row["one_broker_seconds"],
+            row["no_master_seconds"],
+            row["unwritable_seconds"],
+            row["first_at"],
+        )
+        for row in run_days.rows(runs.one_pass, "topics_at_risk", FIRST, LAST)
+    }
+
+    assert all(any(risk[place] for risk in expected.values()) for place in range(3))
+    assert measured == expected
+
+
+def test_the_blast_of_an_incident_is_what_its_topics_could_not_take(run_days: DayRunner, runs: Runs) -> None:
+    measured = {row["incident_id"]: row for row in run_days.rows(runs.one_pass, "blast_radius", FIRST, LAST)}
+
+    assert set(measured) == {incident["incident_id"] for incident in runs.incidents}
+    assert any(row["topics_unwritable"] for row in measured.values())
+    for incident in runs.incidents:
+        lasted = _unwritable(runs, incident)
+        row = measured[incident["incident_id"]]
+        assert row["topics"] == sorted(lasted, key=lambda topic: (-lasted[topic], topic))
+        assert row["topics_hit"] == len(lasted)
+        assert row["topics_unwritable"] == sum(seconds > 0 for seconds in lasted.values())
+        assert row["unwritable_seconds"] == sum(lasted.values())
+
+
+def _unwritable(runs: Runs, incident: dict[str, Any]) -> dict[str, float]:
+    """Seconds of each topic that the incident's brokers had when they went."""
+    cluster, day = incident["cluster"], _day(incident["dt"])
+    until = incident["back_at"] or day[1]
+    went = {(cluster, name, broker_id): at for name, broker_id, at in incident["members"]}
+    hit = {one[1] for one in runs.held if one[0] in went and one[3] <= went[one[0]] < one[4]}
+    lasted = {}
+    for topic in hit:
+        spans = plain_topics.risks(runs.held, runs.stretches, cluster, topic, day)["unwritable"]
+        clipped = [(max(at, incident["from_at"]), min(to, until)) for at, to in spans]
+        lasted[topic] = _seconds([span for span in clipped if span[0] < span[1]])
+    return lasted
+
+
+def _day(day: date) -> Span:
+    start: datetime = moment(0, day=(day - FIRST).days)
+    return start, start + timedelta(days=1)
+
+
+def _seconds(spans: list[Span]) -> float:
+    return sum((to - at for at, to in spans), timedelta()).total_seconds()

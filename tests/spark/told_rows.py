@@ -1,0 +1,68 @@
+"""Rows of raw history as a question about one topic reads them, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from spark_jobs.questions.told import Life, Set, Story, Told
+
+_FIELDS = (
+    "event",
+    "reason",
+    "node",
+    "boot_id",
+    "seq",
+    "cluster",
+    "broker_name",
+    "broker_id",
+    "broker_addr",
+    "incarnation",
+    "data_version",
+    "interval_ms",
+)
+
+
+def told_row(row: dict[str, Any], topic: str) -> Told:
+    detail, said = row["detail"], None
+    if row["event"] == "TOPICS":
+        queues = detail["topics"].get(topic)
+        said = Set(
+            detail["part"],
+            detail["parts"],
+            detail["full"],
+            detail.get("base"),
+            None if queues is None else tuple(queues[:3]),
+            topic in detail["removed"],
+        )
+        detail = {}
+    at = datetime.fromisoformat(row["event_at"])
+    facts: dict[str, Any] = {name: row.get(name) for name in _FIELDS}
+    return Told(at=at, detail=detail, set=said, **facts)
+
+
+def story_of(rows: Iterable[dict[str, Any]], topic: str, *, at: datetime) -> Story:
+    """All rows, as if they had been asked for at that moment."""
+    told = sorted((told_row(row, topic) for row in rows), key=lambda row: (row.at, row.node, row.boot_id, row.seq))
+    lives = []
+    for node, boot_id in sorted({(row.node, row.boot_id) for row in told}):
+        own = [row for row in told if (row.node, row.boot_id) == (node, boot_id)]
+        heard = [row for row in own if row.at <= at]
+        if heard:
+            moments = {row.event: row.at for row in reversed(own)}
+            lives.append(
+                Life(
+                    node=node,
+                    boot_id=boot_id,
+                    first_at=own[0].at,
+                    last_at=heard[-1].at,
+                    goes_on=len(heard) < len(own),
+                    missing=heard[-1].seq - heard[0].seq + 1 - len(heard),
+                    started_at=moments.get("NAMESRV_STARTED"),
+                    ready_at=moments.get("NAMESRV_READY"),
+                    draining_at=moments.get("NAMESRV_DRAINING"),
+                    stopped_at=moments.get("NAMESRV_STOPPED"),
+                )
+            )
+    return Story(lives, told)

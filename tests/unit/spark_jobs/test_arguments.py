@@ -1,0 +1,176 @@
+"""What commands share: days, places, parameters, other numbers."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.cli import COMMANDS, build_parser, main
+from spark_jobs.commands import arguments
+from spark_jobs.commands.command import UsageError, exit_code
+from spark_jobs.commands.simulate import with_settings
+from spark_jobs.parameters import Parameters, ReportParameters
+
+FAR_EAST, FAR_WEST = "Pacific/Kiritimati", "Pacific/Niue"
+
+
+def test_yesterday_is_the_last_day_that_is_over_where_the_report_is_read() -> None:
+    # Their clocks are 25 hours apart: at every moment one of them has another date than the other.
+    east, west = (arguments.yesterday(ReportParameters(timezone=zone)) for zone in (FAR_EAST, FAR_WEST))
+    assert east - west in {timedelta(days=1), timedelta(days=2)}
+
+
+def test_nightly_asks_for_yesterday_unless_told_otherwise() -> None:
+    given = ["nightly", "--history", "h", "--warehouse", "w"]
+    assert build_parser().parse_args(given).date == "yesterday"
+    assert build_parser().parse_args([*given, "--date", "2026-11-20"]).date == date(2026, 11, 20)
+
+
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_findings_alone_are_forgiven(code: int) -> None:
+    assert exit_code(code, argparse.Namespace(exit_zero=False)) == code
+    assert exit_code(code, argparse.Namespace(exit_zero=True)) == (2 if code == 2 else 0)
+
+
+def test_the_zone_of_the_command_stands_over_the_files(tmp_path: Path) -> None:
+    file = tmp_path / "report.toml"
+    file.write_text('[report]\ntimezone = "Europe/Berlin"\n[flapping]\nsuppress_above = 2000.0\n')
+    from_file = arguments.loaded_parameters(argparse.Namespace(parameters=file, timezone=None))
+    over = arguments.loaded_parameters(argparse.Namespace(parameters=file, timezone="Asia/Tokyo"))
+
+    assert (from_file.report.timezone, over.report.timezone) == ("Europe/Berlin", "Asia/Tokyo")
+    assert from_file.flapping == over.flapping
+
+
+def test_a_zone_that_is_none_is_named() -> None:
+    with pytest.raises(UsageError, match="--timezone Mars/Olympus is no IANA time zone"):
+        arguments.loaded_parameters(argparse.Namespace(parameters=None, timezone="Mars/Olympus"))
+
+
+def test_numbers_are_put_over_the_given_ones() -> None:
+    given = Parameters()
+    other = with_settings(given, [("flapping", "suppress_above", 2000), ("flapping", "reuse_below", 500.5)])
+
+    assert (other.flapping.suppress_above, other.flapping.reuse_below) == (2000, 500.5)
+    assert other.incidents == given.incidents
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        pytest.param(("flap", "x", 1), "--set flap.x: unknown; known: flapping,", id="unknown-table"),
+        pytest.param(("flapping", "x", 1), "--set flapping.x: unknown; known: half_life_minutes,", id="unknown-name"),
+        pytest.param(("flapping", "suppress_above", -1), "--set flapping: suppress_above = -1 is not", id="absurd"),
+        pytest.param(("flapping", "reuse_below", 9e9), "--set flapping: reuse_below is not", id="against-another"),
+    ],
+)
+def test_a_number_that_cannot_be_is_named(setting: tuple[str, str, object], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        with_settings(Parameters(), [setting])
+    assert said in str(caught.value)
+
+
+def test_local_paths_are_told_from_those_of_other_file_systems() -> None:
+    assert arguments.local_path("some/where") == Path("some/where")
+    assert arguments.local_path("file:///some/where") == arguments.local_path("file:/some/where") == Path("/some/where")
+    assert arguments.local_path("s3a://bucket/history") is None
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_the_help_of_a_command_has_an_example_that_can_be_typed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([name, "--help"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    examples = [line.split()[1:] for line in shown.splitlines() if line.startswith("  pointsman-report ")]
+    assert examples
+    for words in examples:
+        assert build_parser().parse_args(words).command == name
+
+
+def test_the_overview_names_every_command_with_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    for name in COMMANDS:
+        assert f"    {name} " in shown
+    for line in shown.splitlines():
+        if line.startswith("  pointsman-report ") and "..." not in line:
+            build_parser().parse_args(line.split()[1:])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["route-at", "t", "--at", "03:12"], "say one of the two: --warehouse", id="no-place"),
+        pytest.param(
+            ["route-at", "t", "--at", "03:12", "--warehouse", "w", "--history", "h"],
+            "say one of the two",
+            id="two-places",
+        ),
+        pytest.param(
+            ["explain", "t", "--at", "03:12", "--warehouse", "nowhere"],
+            "--warehouse nowhere: no such directory",
+            id="no-warehouse",
+        ),
+        pytest.param(
+            ["compare", "2026-11-20", "2026-11-21", "--warehouse", "nowhere"],
+            "--warehouse nowhere: no such directory",
+            id="nothing-to-compare",
+        ),
+        pytest.param(
+            ["ingest", "--history", "nowhere", "--warehouse", "w"],
+            "--history nowhere: no such directory",
+            id="no-history",
+        ),
+        pytest.param(
+            ["simulate", "--set=flapping.x=1", "--from=2026-11-20", "--to=2026-11-20", "--warehouse=."],
+            "--set flapping.x: unknown",
+            id="unknown-number",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_line_before_spark_starts(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("spark_jobs.commands.running.spark_session", _never)
+
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def _never(*_: object, **__: object) -> None:
+    raise AssertionError("Spark was started")
+
+
+def test_a_number_that_is_not_written_as_one_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    for written in ("suppress_above=1", "flapping.suppress_above", "flapping.suppress_above=two"):
+        words = ["simulate", "--set", written, "--from=2026-11-20", "--to=2026-11-20", "--warehouse=w"]
+        with pytest.raises(SystemExit) as caught:
+            main(words)
+        assert caught.value.code == 2
+        assert "such" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["--memory", "much"], "'much' is not a size such as 4g", id="size"),
+        pytest.param(["--conf", "ui=false"], "'ui=false' is not NAME=VALUE", id="setting"),
+        pytest.param(["--date", "2026-02-30"], "'2026-02-30' is not a day written YYYY-MM-DD", id="day"),
+    ],
+)
+def test_a_value_that_is_none_is_named_with_its_argument(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["nightly", "--history", "h", "--warehouse", "w", *words])
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert f"argument {words[0]}: {said}" in error

@@ -1,0 +1,64 @@
+"""Which days a run computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, timedelta
+
+import pytest
+
+from spark_jobs.errors import ReportError
+from spark_jobs.jobs.day_range import LATE_DAYS, Computed, DayRange, day_range
+
+DAY = date(2026, 3, 10)
+NOW = Computed(None, 2, ("1.0", "{}"))
+
+
+def ago(days: int) -> date:
+    return DAY - timedelta(days=days)
+
+
+def decided(
+    rows: Mapping[date, int], computed: Mapping[date, int | None], *, looks_back: bool = True, reread: bool = False
+) -> DayRange:
+    known = {day: Computed(count, 2, ("1.0", "{}")) for day, count in computed.items()}
+    return day_range(DAY, DAY, rows=rows, computed=known, now=NOW, looks_back=looks_back, reread=reread)
+
+
+def test_a_night_without_late_rows_computes_its_day() -> None:
+    assert decided({ago(1): 5, DAY: 9}, {ago(1): 5}) == DayRange(DAY, DAY, (), None)
+
+
+def test_a_night_begins_at_the_first_day_that_got_late_rows() -> None:
+    rows, computed = {ago(3): 6, ago(2): 5, ago(1): 7}, {ago(3): 5, ago(2): 5, ago(1): 5}
+
+    assert decided(rows, computed) == DayRange(ago(3), DAY, (ago(3), ago(1)), None)
+    assert decided(rows, computed, looks_back=False).first_day == DAY
+
+
+def test_days_that_were_never_computed_or_lie_further_back_are_not_late() -> None:
+    assert decided({ago(2): 4, ago(LATE_DAYS + 1): 9}, {ago(LATE_DAYS + 1): 3}).late_days == ()
+
+
+def test_a_day_of_an_older_version_whose_rows_are_not_known_is_not_late() -> None:
+    assert decided({ago(2): 4}, {ago(2): None}).first_day == DAY
+
+
+def test_days_behind_a_changed_one_are_computed_too_or_said_to_be_stale() -> None:
+    near, far = DAY + timedelta(days=2), DAY + timedelta(days=LATE_DAYS + 1)
+
+    assert decided({DAY: 4}, {DAY: 3, near: 0}) == DayRange(DAY, near, (), None)
+    assert decided({DAY: 4}, {DAY: 3, far: 0}) == DayRange(DAY, DAY, (), DAY)
+
+
+def test_a_day_that_comes_out_as_it_was_leaves_the_days_behind_it_alone() -> None:
+    after = DAY + timedelta(days=1)
+
+    assert decided({DAY: 4}, {DAY: 4, after: 0}) == DayRange(DAY, DAY, (), None)
+    assert decided({DAY: 4}, {DAY: 4, after: 0}, reread=True).last_day == after
+
+
+def test_a_day_that_lost_rows_is_computed_anew_only_from_the_raw_history() -> None:
+    with pytest.raises(ReportError, match=r"holds 3 rows and was computed from 4.*--reread"):
+        decided({DAY: 3}, {DAY: 4})
+    assert decided({DAY: 3}, {DAY: 4}, reread=True).first_day == DAY

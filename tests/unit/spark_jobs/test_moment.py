@@ -1,0 +1,48 @@
+"""An instant as a person writes it."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from spark_jobs.commands.command import UsageError
+from spark_jobs.commands.moment import instant, written
+
+BERLIN = ZoneInfo("Europe/Berlin")
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def read(text: str, zone: ZoneInfo = BERLIN) -> datetime:
+    return instant(written(text), zone, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        pytest.param("2026-11-20T03:12Z", "2026-11-20T03:12:00", id="utc"),
+        pytest.param("2026-11-20T03:12:07.5+05:30", "2026-11-19T21:42:07.500000", id="an-offset"),
+        pytest.param("2026-11-20 03:12", "2026-11-20T02:12:00", id="by-the-zones-clock"),
+        pytest.param("2026-07-20T03:12", "2026-07-20T01:12:00", id="in-summer"),
+        pytest.param("03:12", "2026-11-21T02:12:00", id="earlier-today"),
+        pytest.param("13:30", "2026-11-20T12:30:00", id="later-than-now-is-yesterday"),
+        pytest.param("03:12Z", "2026-11-21T03:12:00", id="a-clock-with-an-offset"),
+        pytest.param("2026-10-25 02:30", "2026-10-25T00:30:00", id="of-an-hour-that-was-twice-the-first"),
+    ],
+)
+def test_a_time_has_its_place(text: str, meant: str) -> None:
+    assert read(text) == datetime.fromisoformat(meant).replace(tzinfo=UTC)
+    assert read(text).tzinfo is UTC
+
+
+def test_a_time_that_the_clocks_left_out_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"--at 2026-03-29 02:30:00: the clocks of Europe/Berlin were put forward"):
+        read("2026-03-29 02:30")
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-11-20", "25:00", "2026-11-31T03:12"])
+def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is no time; such are 2026-11-20T03:12Z"):
+        written(text)

@@ -1,0 +1,96 @@
+"""What a run says of itself, on a terminal and in a log."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from spark_jobs.commands import progress
+from spark_jobs.commands.progress import Progress
+from tests.fakes.deadline import until
+
+
+@dataclass
+class Stage:
+    numTasks: int = 8  # noqa: N815 - Spark's name
+    numCompletedTasks: int = 3  # noqa: N815 - Spark's name
+
+
+@dataclass
+class Spark:
+    """A session as far as progress looks at it."""
+
+    stages: dict[int, Stage | None] = field(default_factory=lambda: {1: Stage(), 2: Stage(2, 1), 3: None})
+    is_gone: bool = False
+
+    @property
+    def sparkContext(self) -> Spark:  # noqa: N802 - Spark's name
+        return self
+
+    def statusTracker(self) -> Spark:  # noqa: N802 - Spark's name
+        return self
+
+    def getActiveStageIds(self) -> list[int]:  # noqa: N802 - Spark's name
+        if self.is_gone:
+            raise Py4JNetworkError("answer from Java side is empty")
+        return list(self.stages)
+
+    def getStageInfo(self, stage: int) -> Stage | None:  # noqa: N802 - Spark's name
+        return self.stages[stage]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("QUIET_SECONDS", "LOOK_SECONDS", "LINE_SECONDS"):
+        monkeypatch.setattr(progress, name, 0.01)
+
+
+def watched(stream: io.StringIO, spark: Spark, *, quiet: bool = False) -> Any:
+    session: Any = spark
+    return Progress(session, quiet=quiet, stream=stream)
+
+
+def test_a_log_gets_lines() -> None:
+    log = io.StringIO()
+    with watched(log, Spark()) as told:
+        told.say("read")
+        until(lambda: log.getvalue().count("\n") > 2)
+    first, second, *_ = log.getvalue().splitlines()
+    assert first == "read"
+    assert second.endswith("s  ... Spark has done 4 of 10 tasks")
+    assert "\r" not in log.getvalue()
+
+
+def test_a_terminal_gets_one_line_that_is_gone_when_something_is_said() -> None:
+    terminal = Terminal()
+    with watched(terminal, Spark(stages={})) as told:
+        until(lambda: "planning" in terminal.getvalue())
+        told.say("read")
+    assert "\r\x1b[Kread\n" in terminal.getvalue()
+    assert terminal.getvalue().count("\n") == 1
+    assert not terminal.getvalue().endswith("planning")
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["log", "terminal"])
+def test_quiet_is_quiet(stream: io.StringIO) -> None:
+    with watched(stream, Spark(), quiet=True) as told:
+        told.say("read")
+    assert stream.getvalue() == ""
+
+
+def test_a_session_that_is_gone_ends_the_watching_without_a_word() -> None:
+    log = io.StringIO()
+    with watched(log, Spark(is_gone=True)) as told:
+        thread = told._thread
+        thread.join(5)
+        assert not thread.is_alive()
+    assert log.getvalue() == ""

@@ -1,0 +1,158 @@
+"""The page and the summary of small reports: what they say, and whether everybody can read it."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from spark_jobs.parameters import Parameters
+from spark_jobs.report.findings import findings, notices
+from spark_jobs.report.numbers import Drawn
+from spark_jobs.report.page import page
+from spark_jobs.report.plots.drawing import VARIABLES
+from spark_jobs.report.summary import summary
+from tests.fakes.html_tables import tables_of
+from tests.fakes.report_numbers import a_broker, calm_numbers
+
+STYLE = resources.files("spark_jobs.report").joinpath("page.css").read_text(encoding="utf-8")
+NASTY = '<script>alert("x")</script>\x1b[2J'
+
+
+def told(**change: dict[str, Any]) -> dict[str, Any]:
+    numbers = calm_numbers(**change)
+    numbers["findings"] = [finding.as_dict() for finding in findings(numbers)]
+    numbers["headline"] |= {"findings": [f["text"] for f in numbers["findings"]], "notices": notices(numbers)}
+    return numbers
+
+
+def render(numbers: dict[str, Any]) -> str:
+    return page(numbers, Drawn([], []), Parameters())
+
+
+class _Outline(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.links: list[str] = []
+        self.headings: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        given = dict(attributes)
+        self.names += filter(None, [given.get("id")])
+        self.links += filter(None, [given.get("href")])
+        self.headings += [tag] if re.fullmatch(r"h\d", tag) else []
+
+
+def outline(text: str) -> _Outline:
+    read = _Outline()
+    read.feed(text)
+    return read
+
+
+def test_a_calm_day_says_so_and_says_what_was_not_measured() -> None:
+    text = render(told())
+
+    assert "Nothing to look at." in text
+    assert "None: no outages of 3 or more brokers" in text
+    assert "No heartbeat statistics in this history." in text
+    assert "Nothing to look at." in summary(told())
+
+
+def test_one_of_a_thing_is_singular_in_the_summary() -> None:
+    said = summary(told(headline={"outages": 1}, completeness={"rows": 1, "lives": 1}))
+
+    assert "1 outage, " in said
+    assert "1 row of 1 name server life;" in said
+    assert "c: 1 broker, 100 % available" in said
+
+
+def test_no_data_is_loud_on_page_and_terminal_and_nothing_says_that_all_is_well() -> None:
+    numbers = told(headline={"no_data": True}, completeness={"rows": 0})
+    text = render(numbers)
+
+    assert 'class="verdict loud"' in text
+    assert "NO DATA" in summary(numbers)
+    for well in ("Nothing to look at.", "None:", "100 %"):
+        assert well not in text
+
+
+def test_a_notice_of_no_data_is_as_loud_as_a_finding() -> None:
+    stop = {"node": "n1", "to_at": "2026-03-02T10:00:00.000Z", "told_before": True}
+    numbers = told(headline={"no_data": True}, completeness={"rows": 0, "stopped_before": stop})
+
+    assert numbers["findings"] == []
+    assert 'class="verdict loud"' in render(numbers)
+    assert "Nothing to look at." not in summary(numbers)
+
+
+def test_a_name_is_text_and_nothing_else() -> None:
+    numbers = told(headline={"by_class": {"flapping": 1}})
+    numbers["brokers"] = [a_broker(NASTY) | {"class": "flapping", "cluster": NASTY, "reasons": {NASTY: 1}}]
+    numbers["findings"] = [finding.as_dict() for finding in findings(numbers)]
+
+    assert "script" not in outline(render(numbers)).tags
+    assert "\x1b" not in render(numbers) + summary(numbers)
+    assert "&lt;script&gt;" in render(numbers)
+
+
+def test_links_lead_somewhere_and_no_two_things_have_one_name() -> None:
+    read = outline(render(told(completeness={"rows_missing": 3, "fell_silent": None})))
+
+    assert len(set(read.names)) == len(read.names)
+    assert {link.removeprefix("#") for link in read.links} <= set(read.names)
+    assert read.headings[0] == "h1"
+    assert set(read.headings[1:]) == {"h2"}
+
+
+def test_every_table_has_a_name_and_headers_for_columns_and_rows() -> None:
+    tables = tables_of(render(told()))
+
+    assert {"Clusters", "Worst brokers"} <= set(tables)
+    for table in tables.values():
+        assert table.name
+        assert {len(row) for row in table.rows} <= {len(table.head)}
+
+
+def _colours(start: str) -> dict[str, str]:
+    block = STYLE[STYLE.index(start) :]
+    return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{3,6})", block[: block.index("}")]))
+
+
+def _luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[n : n + 2], 16) / 255 for n in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(one: str, other: str) -> float:
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+LIGHT = _colours(":root")
+DARK = LIGHT | _colours("@media screen and (prefers-color-scheme: dark)")
+PRINT = LIGHT | _colours("@media print")
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK, PRINT], ids=["light", "dark", "print"])
+def test_text_stands_out_from_what_it_is_written_on(palette: dict[str, str]) -> None:
+    written = {(name, on) for name in ("ink", "soft", "link") for on in ("paper", "tint", "bad-tint", "fine-tint")}
+    faint = {(a, b): _contrast(palette[a], palette[b]) for a, b in written | {("bad", "paper")}}
+    lines = {name: _contrast(palette[name], palette["paper"]) for name in palette if name.startswith("curve")}
+
+    assert {pair: ratio for pair, ratio in faint.items() if ratio < 4.5} == {}
+    assert {name: ratio for name, ratio in lines.items() if ratio < 3} == {}
+
+
+def test_the_style_sheet_knows_every_colour_of_the_plots_in_light_and_dark() -> None:
+    dark = _colours("@media screen and (prefers-color-scheme: dark)")
+
+    assert set(VARIABLES.values()) <= set(LIGHT)
+    assert set(VARIABLES.values()) <= set(dark)

@@ -1,0 +1,305 @@
+"""What a name server answered at a moment, played from its rows: against the real core, and rule by rule."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from spark_jobs.questions.group_view import GroupView
+from spark_jobs.questions.route_answer import NOBODY_WATCHED, ROUTE, UNKNOWN_TOPIC, RouteAnswer
+from spark_jobs.questions.route_at import route_of
+from tests.spark.histories import NameServer, broker, moment
+from tests.spark.recorded_core import TOPICS, RecordedCore
+from tests.spark.told_rows import story_of
+
+HISTORIES, CALLS, MOMENTS = 120, 60, 12
+MASTER, SLAVE = broker("a"), broker("a", broker_id=1)
+GROUP = {"cluster": "c1", "broker_name": "a", "broker_id": None}
+WHOLE = {"part": 1, "parts": 1, "full": True, "topics": {"orders": [4, 8, 6, 0]}, "removed": []}
+
+
+def answer(servers: list[NameServer], at: datetime, *, topic: str = "orders") -> RouteAnswer:
+    rows = [row for server in servers for row in server.rows]
+    return route_of(story_of(rows, topic, at=at), topic, at, cluster=None)
+
+
+def seen(server: NameServer, at: datetime) -> GroupView:
+    """How the one name server saw the one broker name."""
+    (found,) = answer([server], at).brokers
+    return found.views[0].seen
+
+
+def says(
+    server: NameServer,
+    at: datetime,
+    about: dict[str, Any],
+    *,
+    version: str = "0.0.1",
+    reason: str | None = None,
+    **detail: Any,
+) -> None:
+    """A broker's topics; a full set of one topic unless the detail says otherwise."""
+    server.say("TOPICS", at, about, reason=reason, data_version=version, detail=WHOLE | detail)
+
+
+def registered(server: NameServer, at: datetime, about: dict[str, Any], *, version: str = "0.0.1") -> None:
+    server.say("REGISTERED", at, about, data_version=version)
+    says(server, at, about, version=version)
+
+
+@pytest.fixture
+def server() -> NameServer:
+    """One that knows the master of one broker name, and its topic."""
+    found = NameServer().start(moment(0))
+    registered(found, moment(1), MASTER)
+    return found
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, 20))
+def test_a_replay_answers_what_the_real_core_answered(first: int) -> None:
+    routed = 0
+    for seed in range(first, first + 20):
+        rng = random.Random(seed)
+        core = RecordedCore(rng)
+        core.live(CALLS)
+        for number in sorted(rng.sample(range(CALLS), MOMENTS)):
+            noted_at, offered = core.noted[number]
+            at = noted_at + timedelta(microseconds=400)
+            played = route_of(story_of(core.rows, TOPICS[0], at=at), TOPICS[0], at, cluster=None)
+            found = {one.group: one.views[0].seen.offered() for one in played.brokers if one.is_routed}
+            assert found == offered, f"history {seed}, call {number}, {at}"
+            routed += bool(offered)
+    assert routed > 20
+
+
+def test_a_master_that_registered_is_in_the_route_with_its_queues(server: NameServer) -> None:
+    found = answer([server], moment(2))
+
+    assert (found.outcome, found.exit_code) == (ROUTE, 0)
+    assert seen(server, moment(2)).queues == (4, 8, 6)
+    assert [(one.addr, one.state, one.since) for one in seen(server, moment(2)).replicas] == [
+        ("a:6379", "UP", moment(1))
+    ]
+
+
+def test_before_it_registered_the_topic_was_unknown(server: NameServer) -> None:
+    assert answer([server], moment(0.5)).outcome == UNKNOWN_TOPIC
+
+
+def test_when_no_name_server_lived_nobody_watched(server: NameServer) -> None:
+    server.stop(moment(60))
+
+    assert answer([server], moment(61)).outcome == NOBODY_WATCHED
+
+
+def test_a_name_server_that_wrote_nothing_for_long_did_not_watch(server: NameServer) -> None:
+    assert answer([server], moment(150)).outcome == ROUTE
+    assert answer([server], moment(152)).outcome == NOBODY_WATCHED
+
+
+def test_one_that_wrote_later_watched_all_the_while(server: NameServer) -> None:
+    server.say("NAMESRV_ALIVE", moment(3_000))
+
+    assert answer([server], moment(1_000)).outcome == ROUTE
+
+
+def test_a_slave_brings_the_topics_read_only_while_its_master_is_gone(server: NameServer) -> None:
+    registered(server, moment(2), SLAVE)
+    server.say("EXPIRED", moment(10), MASTER, reason="SILENCE")
+
+    assert seen(server, moment(11)).queues == (4, 8, 4)
+    assert [(one.broker_id, one.state) for one in seen(server, moment(11)).replicas] == [(0, "DOWN"), (1, "UP")]
+
+
+def test_a_slave_of_which_a_checkpoint_says_that_it_brings_none_brings_none(server: NameServer) -> None:
+    registered(server, moment(2), SLAVE)
+    server.say("EXPIRED", moment(10), MASTER, reason="SILENCE")
+    server.say("CHECKPOINT", moment(11), SLAVE, reason="DAY", detail={"state": "UP", "brings_topics": False})
+
+    assert seen(server, moment(12)).queues is None
+
+
+def test_a_checkpoint_while_its_master_lives_says_nothing_of_what_a_slave_may(server: NameServer) -> None:
+    registered(server, moment(2), SLAVE)
+    server.say("CHECKPOINT", moment(3), SLAVE, reason="DAY", detail={"state": "UP", "brings_topics": False})
+    server.say("EXPIRED", moment(10), MASTER, reason="SILENCE")
+
+    assert seen(server, moment(11)).queues == (4, 8, 4)
+
+
+def test_a_polite_leave_is_told_from_a_loss(server: NameServer) -> None:
+    server.say("UNREGISTERED", moment(10), MASTER, reason="SHUTDOWN")
+
+    (replica,) = seen(server, moment(11)).replicas
+    assert (replica.state, replica.since, replica.reason) == ("LEFT", moment(10), "SHUTDOWN")
+    assert answer([server], moment(11)).outcome == UNKNOWN_TOPIC
+
+
+def test_what_a_failed_probe_took_out_is_known_and_not_routed(server: NameServer) -> None:
+    server.say("PROBE_FAILED", moment(10), MASTER, reason="PROBE")
+    server.say("RECOVERED", moment(20), MASTER, reason="HEARTBEAT")
+    server.say("RECOVERED", moment(30), MASTER, reason="PROBE")
+
+    assert [seen(server, moment(at)).replicas[0].state for at in (11, 21, 31)] == ["PROBE_FAILED", "PROBE_FAILED", "UP"]
+    assert [seen(server, moment(at)).queues is None for at in (11, 21, 31)] == [True, True, False]
+
+
+def test_a_probe_that_fails_in_an_announced_absence_does_not_end_the_registration(server: NameServer) -> None:
+    server.say("UNREGISTERED", moment(10), MASTER, reason="MAINTENANCE", detail={"cause": "PROBE"})
+
+    assert seen(server, moment(11)).replicas[0].state == "PROBE_FAILED"
+
+
+def test_a_guard_puts_back_whoever_failed_shortly_before(server: NameServer) -> None:
+    server.say("PROBE_FAILED", moment(10), MASTER, reason="PROBE")
+    server.say("GUARD_ON", moment(20), {"cluster": "c1"}, reason="SHARE")
+    server.say("GUARD_OFF", moment(40), {"cluster": "c1"}, reason="SHARE")
+
+    assert [seen(server, moment(at)).replicas[0].state for at in (21, 41, 80)] == [
+        "PROTECTED",
+        "PROTECTED",
+        "PROBE_FAILED",
+    ]
+
+
+def test_a_suspect_broker_is_still_routed(server: NameServer) -> None:
+    server.say("SUSPECTED", moment(10), MASTER, reason="SILENCE")
+
+    assert seen(server, moment(11)).replicas[0].state == "SUSPECT"
+    assert seen(server, moment(11)).queues == (4, 8, 6)
+
+
+def test_a_wiped_write_permission_holds_over_a_checkpoint_until_it_is_given_back(server: NameServer) -> None:
+    server.say("PERM_CHANGED", moment(10), GROUP, detail={"writable": False})
+    server.say("CHECKPOINT", moment(20), MASTER, reason="DAY", detail={"state": "UP", "writable": False})
+    server.say("PERM_CHANGED", moment(30), GROUP, detail={"writable": True})
+
+    assert [seen(server, moment(at)).queues for at in (11, 21, 31)] == [(4, 8, 4), (4, 8, 4), (4, 8, 6)]
+
+
+def test_a_deleted_topic_is_hidden_until_its_broker_brings_another_version(server: NameServer) -> None:
+    server.say("TOPIC_DELETED", moment(10), GROUP, detail={"topic": "orders"})
+    says(server, moment(20), MASTER, reason="DAY")
+    says(server, moment(30), MASTER, version="0.0.2", full=False, base="0.0.1", topics={})
+
+    assert [seen(server, moment(at)).hidden for at in (11, 21, 31)] == [True, True, False]
+    assert [seen(server, moment(at)).queues is None for at in (11, 21, 31)] == [True, True, False]
+
+
+def test_a_deletion_outlasts_a_restart_with_a_snapshot(server: NameServer) -> None:
+    server.say("TOPIC_DELETED", moment(10), GROUP, detail={"topic": "orders"})
+    server.stop(moment(11))
+    later = NameServer(boot_id="b2").start(moment(12))
+    state = {"state": "PROVISIONAL", "writable": True}
+    later.say("CHECKPOINT", moment(12), MASTER, reason="START", data_version="0.0.1", detail=state)
+    says(later, moment(12), MASTER, reason="START")
+
+    assert answer([server, later], moment(13)).outcome == UNKNOWN_TOPIC
+
+
+def test_a_set_of_which_a_part_is_lost_takes_no_topic_away(server: NameServer) -> None:
+    says(server, moment(10), MASTER, version="0.0.2", parts=2, topics={"other": [1, 1, 6, 0]})
+    says(server, moment(20), MASTER, version="0.0.2", topics={"other": [1, 1, 6, 0]})
+
+    assert [seen(server, moment(at)).queues for at in (11, 21)] == [(4, 8, 6), None]
+
+
+def test_a_change_sets_and_removes_a_topic(server: NameServer) -> None:
+    says(server, moment(10), MASTER, version="0.0.2", full=False, base="0.0.1", topics={"orders": [1, 2, 6, 0]})
+    says(server, moment(20), MASTER, version="0.0.3", full=False, base="0.0.2", topics={}, removed=["orders"])
+
+    assert [seen(server, moment(at)).queues for at in (11, 21)] == [(1, 2, 6), None]
+
+
+def test_name_servers_that_saw_different_things_are_put_side_by_side(server: NameServer) -> None:
+    other = NameServer(node="ns2:9876").start(moment(0))
+    registered(other, moment(1.5), MASTER)
+    other.say("EXPIRED", moment(10), MASTER, reason="SILENCE")
+
+    (found,) = answer([server, other], moment(11)).brokers
+
+    assert not found.agreed
+    assert {view.nodes: view.seen.queues for view in found.views} == {("ns1:9876",): (4, 8, 6), ("ns2:9876",): None}
+    assert answer([server, other], moment(11)).exit_code == 1
+
+
+def test_name_servers_that_agree_are_one_view_and_the_last_row_is_named(server: NameServer) -> None:
+    other = NameServer(node="ns2:9876").start(moment(0))
+    registered(other, moment(1.5), MASTER)
+
+    (found,) = answer([server, other], moment(11)).brokers
+
+    assert found.agreed
+    (view,) = found.views
+    (replica,) = view.seen.replicas
+    assert view.nodes == ("ns1:9876", "ns2:9876")
+    assert (replica.since, replica.told_at, replica.told_by) == (moment(1), moment(1.5), "ns2:9876")
+
+
+def test_one_that_still_warms_up_speaks_only_where_nobody_else_does(server: NameServer) -> None:
+    young = NameServer(node="ns2:9876", began_at=moment(5))
+    young.say("NAMESRV_STARTED", moment(5))
+    young.say("NAMESRV_READY", moment(30))
+
+    assert [node.node for node in answer([server, young], moment(10)).nodes] == ["ns1:9876"]
+    assert [node.state for node in answer([young], moment(10)).nodes] == ["WARMING"]
+
+
+def test_rows_that_are_lost_are_said(server: NameServer) -> None:
+    server.say("NAMESRV_ALIVE", moment(60))
+    server.say("NAMESRV_ALIVE", moment(120))
+    del server.rows[-2]
+
+    assert [node.rows_missing for node in answer([server], moment(121)).nodes] == [1]
+
+
+def test_a_broker_known_by_a_sign_of_life_alone_is_up_with_topics_unknown() -> None:
+    server = NameServer().start(moment(0))
+    says(server, moment(1), MASTER, full=False, base="0.0.0")
+    server.say("LATE_HEARTBEAT", moment(2), SLAVE)
+
+    assert [(one.broker_id, one.state) for one in seen(server, moment(3)).replicas] == [(0, "UP"), (1, "UP")]
+
+
+def test_a_deletion_is_not_ended_by_what_a_restarted_name_server_only_repeats() -> None:
+    """A slave's other version is nobody's new word while it comes from a snapshot; its old one is hidden again."""
+    server = NameServer().start(moment(0))
+    registered(server, moment(1), SLAVE)
+    server.say("TOPIC_DELETED", moment(10), GROUP, detail={"topic": "orders"})
+    server.stop(moment(11))
+    later = NameServer(boot_id="b2").start(moment(12))
+    state = {"state": "PROVISIONAL", "writable": True, "brings_topics": True}
+    later.say("CHECKPOINT", moment(12), SLAVE, reason="START", data_version="0.0.2", detail=state)
+    says(later, moment(12), SLAVE, version="0.0.2", reason="START")
+    later.say("REREGISTERED", moment(13), SLAVE, reason="SNAPSHOT", data_version="0.0.2")
+    later.say("REREGISTERED", moment(20), SLAVE, data_version="0.0.1")
+
+    hidden = [answer([server, later], moment(at)).brokers[0].views[0].seen.hidden for at in (14, 21)]
+    assert hidden == [False, True]
+
+
+def test_a_wiped_write_permission_is_known_from_a_checkpoint_alone(server: NameServer) -> None:
+    server.say("CHECKPOINT", moment(10), MASTER, reason="DAY", detail={"state": "UP", "writable": False})
+    server.say("CHECKPOINT", moment(20), MASTER, reason="DAY", detail={"state": "UP", "writable": True})
+
+    assert [seen(server, moment(at)).queues for at in (11, 21)] == [(4, 8, 4), (4, 8, 6)]
+
+
+def test_whoever_registers_in_a_free_place_has_the_topics_that_are_told_then_and_no_older_ones(
+    server: NameServer,
+) -> None:
+    """The row of its loss is missing, and that of its topics as well."""
+    server.say("REGISTERED", moment(10), MASTER, data_version="0.0.2")
+
+    assert seen(server, moment(11)).queues is None
+
+
+def test_the_same_holds_for_one_that_registers_with_its_probe_failing(server: NameServer) -> None:
+    detail = {"registration": "REGISTERED"}
+    server.say("PROBE_FAILED", moment(10), MASTER, reason="PROBE", data_version="0.0.2", detail=detail)
+    server.say("RECOVERED", moment(20), MASTER, reason="PROBE", data_version="0.0.2")
+
+    assert seen(server, moment(21)).queues is None

@@ -1,0 +1,81 @@
+"""Which settings a session gets: ours on this machine, a cluster's own on a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark import SparkConf
+
+from spark_jobs.session import LOCAL_SETTINGS, SETTINGS, SMALL_BYTES, is_local, settings_for
+
+
+def submitted(**given: str) -> SparkConf:
+    conf = SparkConf(loadDefaults=False)
+    for key, value in given.items():
+        conf.set(key.replace("_", "."), value)
+    return conf
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    return tmp_path
+
+
+def test_a_cluster_keeps_its_own_address_memory_and_partitions(history: Path) -> None:
+    settings = settings_for("spark://master:7077", memory=None, reads=[history], submitted=None)
+
+    assert set(LOCAL_SETTINGS) & set(settings) == set()
+    assert set(SETTINGS) <= set(settings)
+
+
+def test_what_a_submitter_says_stands_but_for_the_zone_that_days_are_cut_in() -> None:
+    conf = submitted(
+        spark_master="yarn",
+        spark_sql_session_timeZone="Asia/Tokyo",
+        spark_sql_parquet_compression_codec="snappy",
+        spark_log_level="INFO",
+    )
+    settings = settings_for(None, memory=None, reads=[], submitted=conf)
+
+    assert settings["spark.sql.session.timeZone"] == "UTC"
+    assert "spark.sql.parquet.compression.codec" not in settings
+    assert "spark.log.level" not in settings
+    assert settings["spark.hadoop.fs.file.impl"].endswith("RawLocalFileSystem")
+    assert "spark.driver.host" not in settings
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "local"),
+    [
+        pytest.param(None, None, True, id="alone"),
+        pytest.param("local[2]", None, True, id="asked-for"),
+        pytest.param("spark://m:7077", None, False, id="asked-for-a-cluster"),
+        pytest.param(None, submitted(spark_master="k8s://m"), False, id="submitted-to-a-cluster"),
+        pytest.param(None, submitted(spark_master="local[*]"), True, id="submitted-here"),
+        pytest.param("local[1]", submitted(spark_master="yarn"), True, id="the-command-before-the-submitter"),
+    ],
+)
+def test_what_is_local(master: str | None, conf: SparkConf | None, local: bool) -> None:
+    assert is_local(master, conf) is local
+
+
+def test_little_to_read_spares_the_second_compiler_and_much_does_not(history: Path) -> None:
+    def options() -> str:
+        settings = settings_for(None, memory=None, reads=[history], submitted=None)
+        return settings.get("spark.driver.extraJavaOptions", "")
+
+    assert "TieredStopAtLevel=1" in options()
+    with (history / "much.jsonl").open("wb") as file:
+        file.truncate(SMALL_BYTES)
+    assert "TieredStopAtLevel" not in options()
+
+
+def test_nothing_known_of_what_is_read_is_taken_for_much() -> None:
+    settings = settings_for(None, memory=None, reads=[], submitted=None)
+    assert "TieredStopAtLevel" not in settings.get("spark.driver.extraJavaOptions", "")
+
+
+def test_memory_is_what_was_asked_for() -> None:
+    assert settings_for(None, memory="3g", reads=[], submitted=None)["spark.driver.memory"] == "3g"
