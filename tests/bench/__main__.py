@@ -1,4 +1,4 @@
-"""``make bench``: every figure, or the subjects named on the command line."""
+"""``make bench``: the figures of the daemons and the client, or the subjects named on the command line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import uvloop
 from tests.bench import (
     capacity,
     choices,
+    detectors,
     failover,
     fleet,
     groups,
@@ -20,6 +21,7 @@ from tests.bench import (
     routes,
     watches,
 )
+from tests.bench.nightly import growth, large_day, skewed
 from tests.bench.report import Report
 
 SUBJECTS = {
@@ -36,6 +38,16 @@ SUBJECTS = {
     "messages_through_redis": redis_messages.measure,
     "failover": failover.measure,
 }
+OF_THE_REPORT = {
+    "detectors": detectors.measure,
+    "nightly": large_day.measure,
+    "nightly_growth": growth.measure,
+    "nightly_skew": skewed.measure,
+}
+"""Minutes each, gigabytes of disk, and Java: only when named."""
+
+EVERY = SUBJECTS | OF_THE_REPORT
+_HELP = f"of {', '.join(SUBJECTS)}; all of these by default. Of the report: {', '.join(OF_THE_REPORT)}"
 
 
 async def main(subjects: list[str]) -> None:
@@ -43,14 +55,14 @@ async def main(subjects: list[str]) -> None:
     report = Report()
     report.machine()
     for subject in subjects:
-        await SUBJECTS[subject](report)
+        await EVERY[subject](report)
     report.conclude()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser("python -m tests.bench", description=__doc__)
-    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"of {', '.join(SUBJECTS)}; all by default")
+    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=_HELP)
     given = parser.parse_args().subjects
-    for unknown in set(given) - set(SUBJECTS):
-        parser.error(f"no subject {unknown!r}: choose from {', '.join(SUBJECTS)}")
+    for unknown in set(given) - set(EVERY):
+        parser.error(f"no subject {unknown!r}: choose from {', '.join(EVERY)}")
     uvloop.run(main(given or list(SUBJECTS)))

@@ -1,0 +1,87 @@
+"""What a node says of a broker each ten minutes: how punctual its beats were and, if wanted, what its queues hold."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from namesrv.core.events import BrokerFacts, Event, EventKind
+from namesrv.core.punctuality import PERIOD_SECONDS, Punctuality
+from namesrv.core.queue_stats import GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
+from tests.bench.histories.fleet import DAY, Fleet
+
+BEAT = 30.0
+JITTER = 0.15
+PUNCTUAL_ROWS = 256
+"""Rows of punctual beats differ in their digits alone: some are made, and used again and again."""
+STATS_ROWS = 64
+
+
+class Beats:
+    """Each broker has its turn in each ten minutes, at its own second."""
+
+    def __init__(self, fleet: Fleet, rng: random.Random) -> None:
+        self._wanted = fleet.heartbeats
+        self._rng = rng
+        self._punctual = [_punctuality(rng) for _ in range(PUNCTUAL_ROWS)]
+        self._stats = [_queue_stats(rng, fleet.topics_a_broker) for _ in range(STATS_ROWS * fleet.queue_stats)]
+        self._turns = sorted((rng.uniform(0, PERIOD_SECONDS), number) for number in range(fleet.brokers))
+        self._late: dict[int, list[tuple[float, float]]] = {}
+
+    def turns(self, began: float) -> Iterator[tuple[float, int]]:
+        """Every broker's turns of the day that began then, in order."""
+        if not self._wanted and not self._stats:
+            return
+        for period in range(round(DAY / PERIOD_SECONDS)):
+            start = began + period * PERIOD_SECONDS
+            for at, number in self._turns:
+                yield start + at, number
+
+    def late(self, number: int, at: float, silence: float) -> None:
+        """Take a late beat into the broker's next row."""
+        self._late.setdefault(number, []).append((at, silence))
+
+    def told(self, broker: BrokerFacts, number: int, *, at: float, since: float) -> Iterator[Event]:
+        """The broker's rows at its turn; none in its first ten minutes."""
+        if at - since < PERIOD_SECONDS:
+            return
+        choice = self._rng.random()
+        if self._wanted:
+            detail = self._punctual[int(choice * PUNCTUAL_ROWS)]
+            late = self._late.pop(number, None)
+            if late is not None:
+                detail = _punctuality(self._rng, [silence for when, silence in late if at - when < PERIOD_SECONDS])
+            yield Event(kind=EventKind.HEARTBEATS, broker=broker, detail=detail)
+        if self._stats:
+            yield Event(kind=EventKind.QUEUE_STATS, broker=broker, detail=self._stats[int(choice * STATS_ROWS)])
+
+
+def _punctuality(rng: random.Random, silences: list[float] | None = None) -> dict[str, object]:
+    told = Punctuality(0.0)
+    for silence in silences or ():
+        told.add(silence)
+    left = PERIOD_SECONDS - sum(silences or ())
+    for _ in range(round(left / BEAT)):
+        told.add(max(1.0, rng.gauss(BEAT, JITTER)))
+    return told.detail()
+
+
+def _queue_stats(rng: random.Random, topics: int) -> dict[str, object]:
+    rates = {f"topic-{number + 1:05d}": rng.lognormvariate(1, 1) for number in range(min(20, topics))}
+    puts = [QueuePuts(topic, 0, round(rate / 3, 3), rng.randrange(1000)) for topic, rate in rates.items()]
+    lags = [QueueLag("billing", topic, 0, rng.randrange(1, 5000), round(rate / 3, 3)) for topic, rate in rates.items()]
+    totals = [TopicTotals(t, 4, 0, round(r, 3), round(r / 3, 3), 2000, 900) for t, r in rates.items()]
+    groups = [GroupTotals("billing", topic, 4, 5000, 2000, rng.randint(1, 6)) for topic in rates]
+    return QueueStats(
+        period=PERIOD_SECONDS,
+        queue_count=4 * topics,
+        unmeasured_queue_count=0,
+        topic_count=topics,
+        depth=2000 * topics,
+        put_rate=sum(rates.values()),
+        lag=5000 * topics,
+        top_put_rates=tuple(sorted(puts, key=lambda each: -each.put_rate)),
+        top_lags=tuple(sorted(lags, key=lambda each: -each.lag)),
+        top_topics=tuple(sorted(totals, key=lambda each: -each.put_rate)),
+        top_groups=tuple(sorted(groups, key=lambda each: -each.lag)),
+    ).detail()
