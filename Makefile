@@ -84,6 +84,10 @@ trace: setup ## TRACE=folder: hold the Spark jobs against a real availability tr
 wheel: setup ## Build the wheel and try it in an empty environment
 	deploy/dev/try_wheel.sh $(BIN)/python
 
+.PHONY: spark-zip
+spark-zip: setup ## Pack the report's jobs for spark-submit: dist/pointsman-spark.zip
+	@$(BIN)/python -m deploy.spark.make_zip
+
 .PHONY: units
 units: setup ## Ask systemd whether the units are sound, and how much they can reach (0 is best, 10 worst)
 	$(BIN)/pytest --quiet tests/unit/deploy/test_systemd.py

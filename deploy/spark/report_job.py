@@ -1,0 +1,8 @@
+"""The main file that ``spark-submit`` wants: the command ``pointsman-report`` from the zip beside it."""
+
+from __future__ import annotations
+
+from spark_jobs.__main__ import main
+
+if __name__ == "__main__":
+    main()
