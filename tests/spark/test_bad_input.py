@@ -20,7 +20,7 @@ from spark_jobs.jobs.ingest import IngestResult, ingest
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
 from tests.spark.tables import DayRunner
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DAY = MIDNIGHT.date()
 SINCE_EVER = date(1960, 1, 1)

@@ -13,7 +13,7 @@ import pytest
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
 from tests.spark.tables import DayRunner
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 FIRST, LAST = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=1)
 TABLES = ("incidents", "flap_charges", "flapping", "flap_ranking")

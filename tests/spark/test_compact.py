@@ -19,7 +19,7 @@ from spark_jobs.parameters import Parameters
 from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_history
 from tests.spark.tables import DayRunner
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DAY = MIDNIGHT.date()
 AFTER = date(2026, 4, 15)

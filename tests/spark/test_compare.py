@@ -18,7 +18,7 @@ from spark_jobs.questions.comparison import Comparison
 from spark_jobs.schemas import TABLES
 from tests.spark.histories import MIDNIGHT
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 ONE = MIDNIGHT.date()
 OTHER, QUIET = ONE + timedelta(days=1), ONE + timedelta(days=2)

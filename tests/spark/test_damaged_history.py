@@ -17,7 +17,7 @@ from spark_jobs.io import History
 from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_history
 from tests.spark.tables import DayRunner
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DAY = MIDNIGHT.date()
 NAME = "$a$_{\x1b[31m"

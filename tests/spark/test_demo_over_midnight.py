@@ -20,7 +20,7 @@ KILLS: dict[Instance, tuple[float, ...]] = {FLAPPING: (-8, -4, -0.2, 4, 8), ONCE
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_demo_over_midnight_is_judged_right(tmp_path: Path) -> None:
     deeds = Deeds(flapping=FLAPPING)
     servers = [NameServer(node=f"host:{n}", boot_id=f"b{n}", began_at=moment(-30)).start() for n in (1, 2)]

@@ -16,7 +16,7 @@ from tests.spark.histories import NameServer, broker, moment
 from tests.spark.route_history import NIGHT, TOPIC
 from tests.spark.told_rows import story_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

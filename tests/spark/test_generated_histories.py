@@ -128,7 +128,7 @@ def test_a_broker_goes_only_when_it_is_registered_and_registers_only_when_it_is_
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_what_is_labelled_is_in_the_tables_and_nothing_else(run_days: DayRunner, tmp_path: Path) -> None:
     none_else = FaultRates(
         outages_a_broker_day=0,

@@ -26,7 +26,7 @@ from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
 from tests.spark.test_queues import absurd_reports, of_group, of_topic, report
 from tests.spark.typed import registration_events, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DAY = MIDNIGHT.date()
 OF_GROUPS = ("top_groups", "top_lags")

@@ -22,7 +22,7 @@ from tests.spark.test_health import availability, random_availability
 from tests.spark.test_queues import of_group, random_report, report
 from tests.spark.typed import registration_events, shuffled
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DAYS = 3
 FIRST = MIDNIGHT.date()

@@ -18,7 +18,7 @@ from spark_jobs.schemas.base import BOOL, DAY, LONG, TEXT, TIME, struct
 from spark_jobs.transforms.flapping.incidents import incidents, members, outages
 from tests.spark.histories import MIDNIGHT, moment
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 PLACES = struct(dt=DAY, cluster=TEXT, broker_name=TEXT, broker_id=LONG, zone=TEXT, host=TEXT)
 INTERVALS = struct(

@@ -24,7 +24,7 @@ from spark_jobs.schemas import WAREHOUSE_VERSION
 from tests.spark.histories import MIDNIGHT, NameServer, moment, write_history
 from tests.spark.tables import DayRunner
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DAY = MIDNIGHT.date()
 

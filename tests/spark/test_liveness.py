@@ -10,7 +10,7 @@ from tests.spark.histories import NameServer, Row, moment
 from tests.spark.storybook import FIRST, LAST, Storybook, Told
 from tests.spark.tables import DayRunner
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 book = Storybook()
 story = book.story

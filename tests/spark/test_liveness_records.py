@@ -18,7 +18,7 @@ from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
 from tests.spark.tables import with_times_as_text
 from tests.spark.typed import registration_events, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DAY, NEXT_DAY = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=1)
 DAYS = {"first_day": DAY, "last_day": NEXT_DAY}

@@ -15,7 +15,7 @@ from spark_jobs.schemas.base import BOOL, DAY, LONG, TEXT, TIME, struct
 from spark_jobs.transforms.flapping.percent import longest_stable, state_changes
 from tests.spark.histories import MIDNIGHT, moment
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 INTERVALS = struct(
     dt=DAY, cluster=TEXT, broker_name=TEXT, broker_id=LONG, state=TEXT, planned=BOOL, start_at=TIME, end_at=TIME,

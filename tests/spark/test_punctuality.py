@@ -17,7 +17,7 @@ from spark_jobs.transforms.health.punctuality import heartbeat_histogram, heartb
 from tests.spark.histories import NameServer, Row, broker, moment
 from tests.spark.typed import registration_events, rows_of, shuffled
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 Histogram = tuple[float, float, dict[str, int]]
 """Shortest, longest, and how many up to each edge."""

@@ -19,7 +19,7 @@ from spark_jobs.transforms.health.topic_load import topic_load
 from tests.spark.histories import NameServer, Row, broker, moment
 from tests.spark.typed import registration_events, rows_of, shuffled
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 SLOT = 1_200
 PERIOD = 600

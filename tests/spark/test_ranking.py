@@ -19,7 +19,7 @@ from spark_jobs.transforms.flapping.poisson import upper_tail
 from spark_jobs.transforms.flapping.ranking import flap_ranking, with_outliers
 from tests.spark.histories import MIDNIGHT
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 TODAY = MIDNIGHT.date()
 BROKER_DAYS = struct(dt=DAY, cluster=TEXT, broker_name=TEXT, broker_id=LONG, watched_us=LONG, outages=LONG)

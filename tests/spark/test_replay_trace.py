@@ -14,7 +14,7 @@ from tests.bench.trace_figures import Stretch, compare, counted_apart, measure, 
 from tests.spark.histories import MIDNIGHT
 from tests.spark.tables import DayRunner
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DAYS = 5
 

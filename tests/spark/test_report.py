@@ -26,7 +26,7 @@ from tests.fakes.html_tables import HtmlTable, tables_of
 from tests.spark.fake_warehouse import Outage, World, midnight, publish, rich_world
 from tests.spark.tables import DayRunner
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 SPRING, AUTUMN = date(2026, 3, 29), date(2026, 10, 25)
 """Days of 23 and of 25 hours in Berlin."""

@@ -14,7 +14,7 @@ from tests.spark import route_history
 from tests.spark.histories import moment
 from tests.spark.route_history import NIGHT, TOPIC
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 BERLIN = ZoneInfo("Europe/Berlin")
 
 

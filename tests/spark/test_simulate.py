@@ -18,7 +18,7 @@ from spark_jobs.questions.simulate import Simulation, simulate
 from spark_jobs.schemas import TABLES
 from tests.spark.histories import MIDNIGHT, moment
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 FIRST, LAST = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=1)
 GIVEN = Parameters()

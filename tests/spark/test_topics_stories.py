@@ -15,7 +15,7 @@ from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
 from tests.spark.tables import DayRunner
 from tests.spark.topic_days import Stretch, TopicDays
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 FIRST, SECOND = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=1)
 DAY = 86_400.0
 QUEUES = [4, 8, 6, 0]

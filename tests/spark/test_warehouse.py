@@ -19,7 +19,7 @@ from spark_jobs.io import Warehouse, file_sizes
 from spark_jobs.io.warehouse import FORMAT_SETTING
 from spark_jobs.schemas import TABLES
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DAY = date(2026, 3, 2)
 
