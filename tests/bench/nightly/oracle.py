@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
+if TYPE_CHECKING:
+    import duckdb
 
 EPOCH = date(1970, 1, 1)
 INTERVAL = "cluster, broker_name, broker_id, state, start_at, end_at"
@@ -29,7 +32,17 @@ class Oracle:
 
 
 def compute(histories: Iterable[Path], warehouse: Path, *, day: date) -> Oracle:
-    """Compute the day from raw history, and compare events and intervals with the tables that Spark published."""
+    """Compute the day from raw history, and compare events and intervals with the tables that Spark published.
+
+    In a process of its own: no child of a process that has both gRPC and DuckDB in it lives to start Java.
+    """
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as apart:
+        return apart.submit(_compute, list(histories), warehouse, day).result()
+
+
+def _compute(histories: list[Path], warehouse: Path, day: date) -> Oracle:
+    import duckdb  # noqa: PLC0415 - see compute
+
     files = [str(path) for history in histories for path in sorted((history / "raw").rglob("*.jsonl*"))]
     start = (day - EPOCH) // timedelta(microseconds=1)
     given = {"files": files, "day_start": start, "day_end": start + 86_400_000_000}
