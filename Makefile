@@ -21,8 +21,9 @@ demo: setup ## Name servers, brokers, faults and the nightly report, end to end;
 	$(BIN)/python -m deploy.demo
 
 .PHONY: test
-test: setup ## All tests
-	$(BIN)/pytest
+test: setup ## All tests; those with Spark in a process of their own, where Java starts before anything else
+	$(BIN)/pytest -m "not chaos and not spark"
+	$(BIN)/pytest -m spark
 
 ##@ Work on the code
 

@@ -34,7 +34,7 @@ class Oracle:
 def compute(histories: Iterable[Path], warehouse: Path, *, day: date) -> Oracle:
     """Compute the day from raw history, and compare events and intervals with the tables that Spark published.
 
-    In a process of its own: no child of a process that has both gRPC and DuckDB in it lives to start Java.
+    In a process of its own: at the end of one that has imported it DuckDB complains of leaks.
     """
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as apart:
         return apart.submit(_compute, list(histories), warehouse, day).result()
