@@ -98,17 +98,16 @@ class Warehouse:
     def read(self, table: str, *, first_day: date, last_day: date) -> DataFrame:
         """Rows of the days first..last of a published table; none if there is no such table yet."""
         schema = TABLES[table].schema
-        path = f"{self._path}/{table}"
-        if not self._files.exists(path):
-            return self._spark.createDataFrame([], schema)
-        rows = self._load(path, schema)
+        if not any(first_day <= day <= last_day for day in self.days(table)):
+            return self._empty(schema)
+        rows = self._load(f"{self._path}/{table}", schema)
         return rows.filter(F.col("dt").between(F.lit(first_day), F.lit(last_day))).select(*schema.fieldNames())
 
     def read_days(self, table: str, days: Collection[date]) -> DataFrame:
         """Rows of some days of a published table."""
         found = sorted(set(days) & self.days(table))
         if not found:
-            return self._spark.createDataFrame([], TABLES[table].schema)
+            return self._empty(TABLES[table].schema)
         return self.read(table, first_day=found[0], last_day=found[-1]).filter(F.col("dt").isin(found))
 
     def days(self, table: str) -> set[date]:
@@ -167,7 +166,8 @@ class Warehouse:
         if self._span is not None and table in self._own_days:
             first_day, last_day = self._span
             return self.as_will_be(table, first_day=first_day, last_day=last_day)
-        return self._load(f"{self._staging}/{table}", TABLES[table].schema)
+        path, schema = f"{self._staging}/{table}", TABLES[table].schema
+        return self._load(path, schema) if partition_days(self._files.names_in(path)) else self._empty(schema)
 
     def show(self, first_day: date, last_day: date) -> None:
         """From now on `staged` shows these days of the tables that are not replaced as a whole."""
@@ -238,6 +238,11 @@ class Warehouse:
                 f"{staged}/{name}" if day in fresh else None,
                 f"{old}/{name}" if day in there else None,
             )
+
+    def _empty(self, schema: T.StructType) -> DataFrame:
+        """No rows, in a way that the planner sees: what would join with them is not even planned."""
+        columns = (f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in schema.fields)
+        return self._spark.sql(f"SELECT {', '.join(columns)} WHERE false")
 
     def _load(self, path: str, schema: T.StructType | None) -> DataFrame:
         reader = self._spark.read.format(self._table_format)

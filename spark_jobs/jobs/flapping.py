@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from spark_jobs.jobs.work import Work
 from spark_jobs.schemas import INSTANCE
+from spark_jobs.together import together
 from spark_jobs.transforms import days
 from spark_jobs.transforms.flapping.causes import causes, moments
 from spark_jobs.transforms.flapping.charges import charges
@@ -28,9 +29,11 @@ _BROKER_DAY = ["dt", *INSTANCE]
 
 def run(work: Work) -> None:
     """Stage the tables of `schemas.flapping`, and ``broker_state``."""
-    in_incidents = _incidents(work)
-    _classes(work, in_incidents)
-    _ranking(work)
+    in_incidents, at_end, states = together(
+        lambda: _incidents(work), lambda: _at_day_end(work), lambda: _state_changes(work)
+    )
+    days_known = _days_known(work, in_incidents, at_end, states)
+    together(lambda: _classes(work, days_known), lambda: _state(work, days_known))
 
 
 def _incidents(work: Work) -> DataFrame:
@@ -43,12 +46,25 @@ def _incidents(work: Work) -> DataFrame:
     return found
 
 
-def _classes(work: Work, in_incidents: DataFrame) -> None:
-    """Stage ``flap_charges``, ``flapping`` and ``broker_state``."""
+def _at_day_end(work: Work) -> DataFrame:
+    steps = work.warehouse.set_aside("steps")
+    return work.warehouse.aside("at_day_end", state_at_day_end(steps, last_day=work.last_day))
+
+
+def _state_changes(work: Work) -> DataFrame:
+    """Nagios' percentage, and the longest stable time, of each broker's day."""
+    intervals = work.warehouse.staged("broker_intervals")
+    since_yesterday = intervals.unionByName(_day_before(work, "broker_intervals"))
+    span = {"first_day": work.first_day, "last_day": work.last_day}
+    changes = state_changes(since_yesterday, **span, parameters=work.parameters.ranking)
+    return work.warehouse.aside("states", changes.join(longest_stable(intervals), on=_BROKER_DAY, how="full"))
+
+
+def _days_known(work: Work, in_incidents: DataFrame, at_end: DataFrame, states: DataFrame) -> DataFrame:
+    """Stage ``flap_charges`` and return all that is known of each broker's day."""
     warehouse, parameters = work.warehouse, work.parameters.flapping
     state = _day_before(work, "broker_state")
     available = warehouse.staged("availability")
-    at_end = warehouse.aside("at_day_end", state_at_day_end(warehouse.set_aside("steps"), last_day=work.last_day))
     known = at_end.select(*_BROKER_DAY)
     sums = warehouse.aside("sums", running_sums(_charged(work, in_incidents), parameters=parameters))
     starts = warehouse.aside("starts", penalty_days(sums, known, state, parameters=parameters))
@@ -57,12 +73,23 @@ def _classes(work: Work, in_incidents: DataFrame) -> None:
     days_known = (
         at_end.join(flapped_days(per_day, state), on=_BROKER_DAY, how="inner")
         .join(seen_days(known, available, state), on=_BROKER_DAY, how="inner")
-        .join(_of_day(work, in_incidents), on=_BROKER_DAY, how="left")
+        .join(_of_day(work, in_incidents, states), on=_BROKER_DAY, how="left")
     )
-    days_known = warehouse.aside("days_known", days_known)
-    warehouse.stage("flapping", flapping(days_known, warehouse.staged("blind_periods"), parameters=parameters))
-    ends = at_day_end(warehouse.set_aside("opinions"), first_day=work.first_day, last_day=work.last_day)
-    warehouse.stage("broker_state", broker_state(days_known, ends))
+    return warehouse.aside("days_known", days_known)
+
+
+def _classes(work: Work, days_known: DataFrame) -> None:
+    """Stage ``flapping`` and ``flap_ranking``."""
+    blind = work.warehouse.staged("blind_periods")
+    work.warehouse.stage("flapping", flapping(days_known, blind, parameters=work.parameters.flapping))
+    _ranking(work)
+
+
+def _state(work: Work, days_known: DataFrame) -> None:
+    """Stage ``broker_state``."""
+    said = work.warehouse.set_aside("opinions")
+    ends = at_day_end(said, first_day=work.first_day, last_day=work.last_day)
+    work.warehouse.stage("broker_state", broker_state(days_known, ends))
 
 
 def _charged(work: Work, in_incidents: DataFrame) -> DataFrame:
@@ -76,18 +103,15 @@ def _charged(work: Work, in_incidents: DataFrame) -> DataFrame:
     return charges(outages(intervals), in_incidents, intervals, seen, parameters=parameters)
 
 
-def _of_day(work: Work, in_incidents: DataFrame) -> DataFrame:
+def _of_day(work: Work, in_incidents: DataFrame, states: DataFrame) -> DataFrame:
     """What else is known of each broker that was watched on a day."""
-    warehouse, span = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
     tables = ("availability", "broker_intervals", "flap_charges", "broker_changes", "partial_views")
-    available, intervals, charged, changes, views = map(warehouse.staged, tables)
+    available, intervals, charged, changes, views = map(work.warehouse.staged, tables)
     watched = F.col("up_seconds") + F.col("down_seconds") + F.col("planned_seconds")
-    since_yesterday = intervals.unionByName(_day_before(work, "broker_intervals"))
     happened = moments(outages(intervals), in_incidents, charged, intervals, changes)
     facts = (
         in_incidents.groupBy(*_BROKER_DAY).agg(F.count("*").alias("incident_downs")),
-        state_changes(since_yesterday, **span, parameters=work.parameters.ranking),
-        longest_stable(intervals),
+        states,
         causes(happened, views),
     )
     told = available.select(*_BROKER_DAY, "outages", "down_seconds", watched.alias("watched_seconds"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from spark_jobs.jobs.work import Work
+from spark_jobs.together import together
 from spark_jobs.transforms.health.beats import beats
 from spark_jobs.transforms.health.cluster_health import cluster_health
 from spark_jobs.transforms.health.group_lag import group_lag
@@ -17,10 +18,8 @@ from spark_jobs.transforms.health.topic_load import topic_load
 
 
 def run(work: Work) -> None:
-    """Stage the tables of `schemas.health`; aside: ``beats`` and ``queue_reports``."""
-    _heartbeats(work)
-    _queues(work)
-    _clusters(work)
+    """Stage the tables of `schemas.health` but ``hot_queues``; aside: ``beats`` and ``queue_reports``."""
+    together(lambda: _heartbeats(work), lambda: _queues(work), lambda: _clusters(work))
 
 
 def _heartbeats(work: Work) -> None:
@@ -31,12 +30,19 @@ def _heartbeats(work: Work) -> None:
 
 
 def _queues(work: Work) -> None:
-    warehouse, parameters = work.warehouse, work.parameters.health
+    warehouse = work.warehouse
     reports = warehouse.aside("queue_reports", queue_reports(warehouse.staged("registration_events")))
-    warehouse.stage("queue_stats", queue_stats(reports))
-    topics = warehouse.stage("topic_load", topic_load(reports))
-    groups = warehouse.stage("group_lag", group_lag(reports))
-    registered = warehouse.staged("topic_intervals")
+    together(
+        lambda: warehouse.stage("queue_stats", queue_stats(reports)),
+        lambda: warehouse.stage("topic_load", topic_load(reports)),
+        lambda: warehouse.stage("group_lag", group_lag(reports)),
+    )
+
+
+def run_hot_queues(work: Work) -> None:
+    """Stage ``hot_queues``, which needs `run` and the topics."""
+    warehouse, parameters = work.warehouse, work.parameters.health
+    topics, groups, registered = map(warehouse.staged, ("topic_load", "group_lag", "topic_intervals"))
     hot = (
         key_skew(topics, parameters=parameters)
         .unionByName(too_many_queues(topics, parameters=parameters))

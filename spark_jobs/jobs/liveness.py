@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from spark_jobs.jobs.work import Work
+from spark_jobs.together import together
 from spark_jobs.transforms.liveness.availability import availability
 from spark_jobs.transforms.liveness.blind import blind_periods
 from spark_jobs.transforms.liveness.clocks import observer_clocks
@@ -24,8 +25,7 @@ def run(work: Work) -> None:
     Aside: ``rare_events``, ``opinions`` and ``steps``.
     """
     rare = work.warehouse.aside("rare_events", rare_events(work.warehouse.staged("registration_events")))
-    _intervals(work, rare)
-    _facts(work, rare)
+    together(lambda: _intervals(work, rare), lambda: _facts(work, rare))
 
 
 def _intervals(work: Work, rare: DataFrame) -> None:
@@ -35,21 +35,31 @@ def _intervals(work: Work, rare: DataFrame) -> None:
         warehouse.read(table, first_day=work.day_before, last_day=work.day_before)
         for table in ("broker_state", "blind_periods", "maintenance_windows")
     )
-    blind = warehouse.stage("blind_periods", blind_periods(rare, windows, blind_before, **days))
-    announced = warehouse.stage("maintenance_windows", maintenance_windows(rare, maintenance_before, **days))
+    blind, announced = together(
+        lambda: warehouse.stage("blind_periods", blind_periods(rare, windows, blind_before, **days)),
+        lambda: warehouse.stage("maintenance_windows", maintenance_windows(rare, maintenance_before, **days)),
+    )
     said = warehouse.aside("opinions", opinions(rare, events, windows, announced, state, first_day=work.first_day))
     cast = warehouse.aside("votes", votes(said, blind))
     steps = warehouse.aside("steps", sweep(cast, state, first_day=work.first_day))
-    intervals = warehouse.stage("broker_intervals", broker_intervals(steps, **days))
-    warehouse.stage("partial_views", partial_views(steps, cast, last_day=work.last_day))
-    warehouse.stage("availability", availability(intervals))
-    warehouse.stage("namesrv_days", namesrv_days(rare, windows, blind))
+    together(
+        lambda: _availability(work, steps),
+        lambda: warehouse.stage("partial_views", partial_views(steps, cast, last_day=work.last_day)),
+        lambda: warehouse.stage("namesrv_days", namesrv_days(rare, windows, blind)),
+    )
+
+
+def _availability(work: Work, steps: DataFrame) -> DataFrame:
+    found = broker_intervals(steps, first_day=work.first_day, last_day=work.last_day)
+    return work.warehouse.stage("availability", availability(work.warehouse.stage("broker_intervals", found)))
 
 
 def _facts(work: Work, rare: DataFrame) -> None:
     warehouse, days = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
     facts_before = warehouse.read("broker_facts", first_day=work.day_before, last_day=work.day_before)
     told = warehouse.aside("told_facts", told_facts(rare, facts_before))
-    warehouse.stage("broker_facts", broker_facts(told, **days))
-    warehouse.stage("broker_changes", broker_changes(told, rare))
-    warehouse.stage("observer_clocks", observer_clocks(warehouse.staged("registration_events")))
+    together(
+        lambda: warehouse.stage("broker_facts", broker_facts(told, **days)),
+        lambda: warehouse.stage("broker_changes", broker_changes(told, rare)),
+        lambda: warehouse.stage("observer_clocks", observer_clocks(warehouse.staged("registration_events"))),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
 
 from spark_jobs.io import days_from
 from spark_jobs.jobs import flapping, health, liveness, reading, topics
@@ -12,13 +13,14 @@ from spark_jobs.jobs.reading import Read, made_by
 from spark_jobs.jobs.work import Work
 from spark_jobs.schemas import WAREHOUSE_VERSION
 from spark_jobs.schemas.history import COMPUTED_DAYS
+from spark_jobs.together import together
 
 STAGES = (
-    (liveness.run, "intervals of every broker, merged over the name servers"),
-    (flapping.run, "flap score, and the state for the next day"),
-    (topics.run, "topics"),
-    (health.run, "health"),
+    ((liveness.run,), "intervals of every broker, merged over the name servers"),
+    ((flapping.run, topics.run, health.run), "flap score and the state for the next day, topics, health"),
+    ((topics.run_blast_radius, health.run_hot_queues), "what incidents did to topics, queues that need something done"),
 )
+"""Those of a line do not need each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,8 @@ def compute(work: Work) -> Run:
     try:
         read = reading.run(work)
         done(f"read {read.files_read} files of history, {read.files - read.files_read} were known")
-        for stage, what in STAGES:
-            stage(read.work)
+        for stages, what in STAGES:
+            together(*(partial(stage, read.work) for stage in stages))
             done(what)
         _stage_computed_days(read)
         warehouse.publish(first_day=read.days.first_day, last_day=read.days.last_day)

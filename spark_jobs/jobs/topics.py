@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pyspark.sql import DataFrame
+
 from spark_jobs.jobs.work import Work
+from spark_jobs.together import together
 from spark_jobs.transforms.topics.at_risk import topics_at_risk
 from spark_jobs.transforms.topics.blast_radius import blast_radius
 from spark_jobs.transforms.topics.churn import topic_churn
@@ -12,15 +15,25 @@ from spark_jobs.transforms.topics.statements import statements
 
 
 def run(work: Work) -> None:
-    """Stage ``topic_intervals``, ``topic_churn``, ``topics_at_risk`` and ``blast_radius``."""
+    """Stage ``topic_intervals``, ``topic_churn`` and ``topics_at_risk``; aside: ``holdings_at_risk``."""
     warehouse, span = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
     yesterday = warehouse.read("topic_intervals", first_day=work.day_before, last_day=work.day_before)
     carried = yesterday.filter("open")
     events, brokers = warehouse.staged("registration_events"), warehouse.staged("broker_intervals")
     told = warehouse.aside("statements", statements(events, carried, brokers, **span))
     held = warehouse.stage("topic_intervals", topic_intervals(events, told, carried, **span))
-    warehouse.stage("topic_churn", topic_churn(held))
+    together(lambda: warehouse.stage("topic_churn", topic_churn(held)), lambda: _at_risk(work, held))
+
+
+def run_blast_radius(work: Work) -> None:
+    """Stage ``blast_radius``, which needs `run` and the incidents."""
+    warehouse = work.warehouse
+    found, held = warehouse.staged("incidents"), warehouse.staged("topic_intervals")
+    warehouse.stage("blast_radius", blast_radius(found, held, warehouse.set_aside("holdings_at_risk")))
+
+
+def _at_risk(work: Work, held: DataFrame) -> DataFrame:
+    warehouse, brokers = work.warehouse, work.warehouse.staged("broker_intervals")
     doubtful = warehouse.aside("holdings", holdings(held, brokers))
     at_risk = warehouse.aside("holdings_at_risk", holdings_at_risk(doubtful, brokers))
-    warehouse.stage("topics_at_risk", topics_at_risk(at_risk))
-    warehouse.stage("blast_radius", blast_radius(warehouse.staged("incidents"), held, at_risk))
+    return warehouse.stage("topics_at_risk", topics_at_risk(at_risk))

@@ -5,6 +5,7 @@ A module for each section. What is collected is bounded: the worst of each kind,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from spark_jobs.io import Warehouse
@@ -27,6 +28,7 @@ from spark_jobs.report.numbers.topics import topic_churn, topics_at_risk
 from spark_jobs.report.numbers.trend import trend
 from spark_jobs.report.span import Span
 from spark_jobs.report.wording import rfc3339
+from spark_jobs.together import together
 
 __all__ = ["REPORT_VERSION", "Drawn", "Numbers", "Span", "drawn", "report_numbers"]
 
@@ -43,7 +45,22 @@ def report_numbers(warehouse: Warehouse, span: Span, *, parameters: Parameters, 
         brokers = listed_brokers(warehouse, span, rows, in_all=top["brokers_seen"])
     finally:
         rows.unpersist()
-    data = completeness(warehouse, span, run)
+    sections: dict[str, Callable[[], Any]] = {
+        "incidents": lambda: incidents(warehouse, span),
+        "topics_at_risk": lambda: topics_at_risk(warehouse, span),
+        "topic_churn": lambda: topic_churn(warehouse, span),
+        "punctuality": lambda: punctuality(warehouse, span),
+        "outages": lambda: distributions(warehouse, span),
+        "transitions": lambda: transitions(warehouse, span, brokers),
+        "name_servers": lambda: name_servers(warehouse, span),
+        "changes": lambda: changes(warehouse, span),
+        "queues": lambda: queues(warehouse, span),
+        "trend": lambda: trend(warehouse, span),
+        "computed": lambda: computed_days(warehouse, span, parameters, run),
+        "completeness": lambda: completeness(warehouse, span, run),
+    }
+    found = dict(zip(sections, together(*sections.values()), strict=True))
+    data = found.pop("completeness")
     numbers: Numbers = {
         "report_version": REPORT_VERSION,
         "date": span.last_day.isoformat(),
@@ -54,27 +71,17 @@ def report_numbers(warehouse: Warehouse, span: Span, *, parameters: Parameters, 
         "headline": top | {"no_data": data["rows"] == 0},
         "brokers": brokers,
         "brokers_left_out": top["brokers_seen"] - len(brokers),
-        "incidents": incidents(warehouse, span),
-        "topics_at_risk": topics_at_risk(warehouse, span),
-        "topic_churn": topic_churn(warehouse, span),
-        "punctuality": punctuality(warehouse, span),
-        "outages": distributions(warehouse, span),
-        "transitions": transitions(warehouse, span, brokers),
-        "name_servers": name_servers(warehouse, span),
-        "changes": changes(warehouse, span),
-        "queues": queues(warehouse, span),
-        "trend": trend(warehouse, span),
-        "computed": computed_days(warehouse, span, parameters, run),
+        **found,
         "observers": data.pop("observers"),
         "completeness": data,
         "parameters": parameters.as_dict(),
         "classes": meanings(parameters.flapping),
         "causes": dict(CAUSES),
     }
-    found = findings(numbers)
-    numbers["headline"]["findings"] = [finding.text for finding in found]
+    to_do = findings(numbers)
+    numbers["headline"]["findings"] = [finding.text for finding in to_do]
     numbers["headline"]["notices"] = notices(numbers)
-    numbers["findings"] = [finding.as_dict() for finding in found]
+    numbers["findings"] = [finding.as_dict() for finding in to_do]
     return numbers
 
 
