@@ -54,9 +54,14 @@ CLUSTER_SETTINGS = {
     # spark-submit has opened the local file system before it could be told which one.
     "spark.hadoop.fs.file.impl.disable.cache": "true",
 }
-SMALL_SETTINGS = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-"""Over the local ones where there is little to read: Java's CPU time of a tiny night almost halves (from 55 to 30 s, on
-two shared cores)."""
+SMALL_SETTINGS = {
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    # Compiling a plan costs more than running it on so few rows.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""Over the local ones where there is little to read: there a run is planning and compiling, and hardly any rows."""
 
 
 class SparkUnavailableError(Exception):

@@ -11,12 +11,8 @@ from pyspark.sql import SparkSession
 from spark_jobs.session import LOCAL_SETTINGS, SETTINGS, SMALL_SETTINGS
 
 SMALL = {
-    "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
     "spark.sql.adaptive.enabled": "false",
-    # Compiling a plan costs more than running it on so few rows.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 
