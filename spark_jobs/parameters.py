@@ -18,11 +18,12 @@ class ParametersError(ValueError):
     """A parameters file that cannot be used; the text names every fault."""
 
 
+@dataclass(frozen=True, slots=True)
 class _Section:
     """A table of the file. Raises `ParametersError` naming every value that makes no sense."""
 
     def __post_init__(self) -> None:
-        values = [(f.name, getattr(self, f.name)) for f in fields(self)]  # type: ignore[arg-type]
+        values = [(f.name, getattr(self, f.name)) for f in fields(self)]
         numbers = [(name, value) for name, value in values if name not in self.not_numbers()]
         faults = [f"{name} = {value!r} is not a number of at least 0" for name, value in numbers if not is_count(value)]
         if not faults:
@@ -243,7 +244,7 @@ def load(path: Path | None) -> Parameters:
 def _section(name: str, table: object) -> _Section:
     if not isinstance(table, dict):
         raise ParametersError(f"{name} is not a table")
-    known = {f.name for f in fields(SECTIONS[name])}  # type: ignore[arg-type]
+    known = {f.name for f in fields(SECTIONS[name])}
     unknown = [f"{name}.{key}" for key in sorted(set(table) - known)]
     if unknown:
         raise ParametersError(f"unknown: {', '.join(unknown)}; known: {', '.join(sorted(known))}")

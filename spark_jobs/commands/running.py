@@ -34,8 +34,7 @@ def running(options: argparse.Namespace, *, reads: Iterable[str]) -> Iterator[tu
     local = [path for path in map(local_path, reads) if path is not None]
     shape = {"memory": options.memory, "reads": local, "over": dict(options.conf)}
     with spark_session(options.master, name=name, **shape) as spark:
-        # Only now: it needs py4j, whose absence has been said above in one line.
-        from spark_jobs.commands.progress import Progress  # noqa: PLC0415
+        from spark_jobs.commands.progress import Progress  # noqa: PLC0415 - it imports py4j
 
         with Progress(spark, quiet=options.quiet) as progress:
             progress.say(f"{time.monotonic() - began:6.1f} s  Spark started")

@@ -282,5 +282,6 @@ def _begin(row: Told) -> int:
 
 
 def _span(milliseconds: object, default: timedelta) -> timedelta:
-    is_number = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
-    return timedelta(milliseconds=milliseconds) if is_number else default  # type: ignore[arg-type]
+    if isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool):
+        return timedelta(milliseconds=milliseconds)
+    return default

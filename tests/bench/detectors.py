@@ -7,8 +7,6 @@ was added after that, for what it is.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,7 +18,8 @@ from typing import Any
 
 from spark_jobs.parameters import Parameters
 from tests.bench.detector_scores import Broker, Flag, Score, either, score
-from tests.bench.histories import FaultRates, Fleet, Written, write
+from tests.bench.histories import FaultRates, Fleet, write
+from tests.bench.nightly import runs
 from tests.bench.report import Report
 
 CALM = Fleet(
@@ -53,21 +52,11 @@ async def measure(report: Report) -> None:
             written = write(fleet, Path(folder) / "history")
             report.progress(f"{written.rows} rows; computing the days")
             warehouse = Path(folder) / "warehouse"
-            backfill(fleet, written, warehouse)
+            runs.backfill(written.histories, warehouse, fleet.first_day, fleet.last_day)
             report.progress("reading the tables")
             detectors = flags_of(warehouse, fleet)
         scores = {name: score(flags, written.labels) for name, flags in detectors.items()}
         show(report, with_best_count(scores))
-
-
-def backfill(fleet: Fleet, written: Written, warehouse: Path) -> None:
-    """Compute all days as an operator would."""
-    command = [sys.executable, "-m", "spark_jobs", "backfill", "--warehouse", str(warehouse)]
-    command += ["--from", str(fleet.first_day), "--to", str(fleet.last_day)]
-    command += [word for history in written.histories for word in ("--history", str(history))]
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False, text=True)
-    if done.returncode == 2:
-        raise RuntimeError(done.stderr)
 
 
 def flags_of(warehouse: Path, fleet: Fleet) -> dict[str, list[Flag]]:

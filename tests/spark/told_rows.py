@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
 from spark_jobs.questions.told import Life, Set, Story, Told
 
-_FIELDS = (
-    "event",
-    "reason",
-    "node",
-    "boot_id",
-    "seq",
-    "cluster",
-    "broker_name",
-    "broker_id",
-    "broker_addr",
-    "incarnation",
-    "data_version",
-    "interval_ms",
-)
+_FIELDS = [field.name for field in fields(Told) if field.name not in ("at", "detail", "set")]
 
 
 def told_row(row: dict[str, Any], topic: str) -> Told:

@@ -14,7 +14,8 @@ from datetime import date
 from pathlib import Path
 
 LOOK_SECONDS = 0.2
-_STAGE = re.compile(r"^\s*(\d+\.\d) s  (.*)$")
+_STAGE = re.compile(r"^ *(\d+\.\d) s  (?!\.\.\. |in all$)(.*)$")
+"""A line of progress that tells of something done: no sign of life, and not the sum."""
 _START = "Spark started"
 
 
