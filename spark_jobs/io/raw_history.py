@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from spark_jobs.errors import ReportError
 from spark_jobs.files import Files, RawFile, absolute
+from spark_jobs.io.local_rows import local_rows
 from spark_jobs.schemas.history import RAW_LINE
 
 GZIP_FAULT = "unreadable gzip"
@@ -94,7 +95,7 @@ class History:
             return lines
         told = [(None, file.path, file.modified_at, f"{GZIP_FAULT}: {faults[file.path]}") for file in damaged]
         before_the_tear = self._read(damaged, until_torn=True)
-        return lines.unionByName(before_the_tear).unionByName(self._spark.createDataFrame(told, RAW_LINE))
+        return lines.unionByName(before_the_tear).unionByName(local_rows(self._spark, told, RAW_LINE))
 
     def _read(self, files: list[RawFile], *, until_torn: bool = False) -> DataFrame:
         # A bracket is a pattern to a file reader; quoting it fails beside a colon, and such files are read one by one.
@@ -105,7 +106,7 @@ class History:
         if together:
             parts.append(self._lines_of(together, until_torn=until_torn, patterns=True))
         if not parts:
-            return self._spark.createDataFrame([], RAW_LINE)
+            return local_rows(self._spark, [], RAW_LINE)
         return reduce(DataFrame.unionByName, parts)
 
     def _lines_of(self, paths: list[str], *, until_torn: bool, patterns: bool) -> DataFrame:

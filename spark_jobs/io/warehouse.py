@@ -30,6 +30,7 @@ from spark_jobs.files import Files, absolute
 from spark_jobs.io.calendar import days_from, partition, partition_days
 from spark_jobs.io.file_sizes import divided
 from spark_jobs.io.journal import Journal, Replacement, folders_of
+from spark_jobs.io.local_rows import local_rows
 from spark_jobs.schemas import TABLES, WAREHOUSE_VERSION
 
 FORMAT_SETTING = "spark.pointsman.tableFormat"
@@ -127,7 +128,7 @@ class Warehouse:
 
     def rows(self, values: list[tuple[Any, ...]], schema: T.StructType) -> DataFrame:
         """Rows that were made here, not read."""
-        return self._spark.createDataFrame(values, schema)
+        return local_rows(self._spark, values, schema)
 
     def stage(
         self,

@@ -53,7 +53,9 @@ class SparkCluster:
         command += [word for key, value in small.items() for word in ("--conf", f"{key}={value}")]
         # The zip must do alone: nothing of these sources is on the path that the process is given.
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable}
+        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(SPARK_HOME)}
+        # Executors need no Python: one that was asked for would not be found.
+        environment |= {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": "no-python-at-executors"}
         return subprocess.run(
             [*command, str(main_file), *arguments],
             env=environment,

@@ -8,8 +8,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from spark_jobs.io.local_rows import local_rows
 from spark_jobs.report.wording import rfc3339
 from spark_jobs.schemas import INSTANCE
+from spark_jobs.schemas.base import LONG, TEXT, struct
 
 Row = dict[str, Any]
 Key = tuple[str, str, int]
@@ -39,7 +41,7 @@ def listed(rows: list[Row]) -> Row:
 
 def only(rows: DataFrame, keys: list[Key]) -> DataFrame:
     """Keep the rows of these brokers."""
-    wanted = rows.sparkSession.createDataFrame(keys, "cluster string, broker_name string, broker_id bigint")
+    wanted = local_rows(rows.sparkSession, keys, struct(cluster=TEXT, broker_name=TEXT, broker_id=LONG))
     return rows.join(F.broadcast(wanted), on=list(INSTANCE), how="left_semi")
 
 
