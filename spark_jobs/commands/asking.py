@@ -36,7 +36,10 @@ def ask(options: argparse.Namespace, question: Question) -> int:
             "say one of the two: --warehouse DIR (days that were computed) or --history DIR (the files as they are)"
         )
     zone = arguments.loaded_parameters(options).report.zone
-    at = moment.instant(options.at, zone, now=datetime.now(tz=UTC))
+    now = datetime.now(tz=UTC)
+    at = moment.instant(options.at, zone, now=now)
+    if at > now:
+        raise UsageError(f"--at {options.at} is still to come")
     histories = arguments.checked_histories(options)
     warehouse = None if options.warehouse is None else arguments.checked_warehouse(options)
     with running(options, reads=histories if warehouse is None else [warehouse]) as (spark, _):

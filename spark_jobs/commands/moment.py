@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from spark_jobs.commands.command import UsageError
@@ -33,13 +33,18 @@ def instant(moment: datetime | time, zone: ZoneInfo, *, now: datetime) -> dateti
         return _last_time(moment, zone, now=now)
     if moment.tzinfo is not None:
         return moment.astimezone(UTC)
-    placed = moment.replace(tzinfo=zone)
-    if placed.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != moment:
+    return _placed(moment, zone)
+
+
+def _placed(moment: datetime, zone: tzinfo) -> datetime:
+    placed = moment.replace(tzinfo=zone).astimezone(UTC)
+    if placed.astimezone(zone).replace(tzinfo=None) != moment:
         raise UsageError(f"--at {moment}: the clocks of {zone} were put forward over that time")
-    return placed.astimezone(UTC)
+    return placed
 
 
 def _last_time(clock: time, zone: ZoneInfo, *, now: datetime) -> datetime:
     where = clock.tzinfo or zone
-    today = datetime.combine(now.astimezone(where).date(), clock.replace(tzinfo=None), tzinfo=where)
-    return (today if today <= now else today - timedelta(days=1)).astimezone(UTC)
+    today = datetime.combine(now.astimezone(where).date(), clock.replace(tzinfo=None))
+    is_over = today.replace(tzinfo=where) <= now
+    return _placed(today if is_over else today - timedelta(days=1), where)

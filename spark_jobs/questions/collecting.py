@@ -22,7 +22,8 @@ _TOPICS = struct(
     topics=T.MapType(TEXT, T.ArrayType(T.IntegerType())),
     removed=T.ArrayType(TEXT),
 )
-_ROUTINE = ("HEARTBEAT", "HEARTBEATS", "QUEUE_STATS", "NAMESRV_ALIVE", "KV_CHANGED")
+ROUTINE = ("HEARTBEAT", "HEARTBEATS", "QUEUE_STATS", "NAMESRV_ALIVE", "KV_CHANGED")
+"""Rows that bear on no route; they show that a life went on, so they are counted, not collected."""
 _FIELDS = (
     "event",
     "reason",
@@ -43,13 +44,16 @@ def told_of(events: DataFrame, topic: str, *, at: datetime, until: datetime, clu
     """Collect what the history tells of a topic's brokers up to ``until``, and which name servers lived at ``at``."""
     lean = _lean(events.filter(F.col("event_at") <= F.lit(until)), topic).persist()
     try:
-        lives = [_life(row.asDict()) for row in _lives(lean, at=at).collect()]
+        lives = [row.asDict() for row in _lives(lean, at=at).collect()]
         rows = [_told(row.asDict(recursive=True)) for row in _rows(lean, cluster).collect()]
     finally:
         lean.unpersist()
+    ends = [life.pop("end_at") for life in lives]
+    begun = [_life(life) for life in lives if life["last_at"] is not None]
     return Story(
-        sorted(lives, key=lambda life: (life.node, life.first_at, life.boot_id)),
+        sorted(begun, key=lambda life: (life.node, life.first_at, life.boot_id)),
         sorted(rows, key=lambda row: (row.at, row.node, row.boot_id, row.seq)),
+        moment_of(max(ends, default=None)),
     )
 
 
@@ -74,7 +78,7 @@ def _lean(events: DataFrame, topic: str) -> DataFrame:
         F.try_element_at("topics", F.lit(topic)).alias("queues"),
         F.coalesce(F.array_contains("removed", topic), F.lit(False)).alias("removed"),
     )
-    no_text = is_set | F.col("event").isin(*_ROUTINE)
+    no_text = is_set | F.col("event").isin(*ROUTINE)
     return rows.select(
         "at", *_FIELDS, F.when(~no_text, F.col("detail")).alias("detail"), F.when(is_set, said).alias("said")
     )
@@ -87,9 +91,10 @@ def _lives(lean: DataFrame, *, at: datetime) -> DataFrame:
         return F.min(F.when(F.col("event") == event, F.col("at")))
 
     seqs = F.when(heard, F.col("seq"))
-    lives = lean.groupBy(*OBSERVER).agg(
+    return lean.groupBy(*OBSERVER).agg(
         F.min("at").alias("first_at"),
         F.max(F.when(heard, F.col("at"))).alias("last_at"),
+        F.max("at").alias("end_at"),
         F.bool_or(~heard).alias("goes_on"),
         (F.max(seqs) - F.min(seqs) + 1 - F.count(seqs)).alias("missing"),
         first_of("NAMESRV_STARTED").alias("started_at"),
@@ -97,14 +102,13 @@ def _lives(lean: DataFrame, *, at: datetime) -> DataFrame:
         first_of("NAMESRV_DRAINING").alias("draining_at"),
         first_of("NAMESRV_STOPPED").alias("stopped_at"),
     )
-    return lives.filter(F.col("last_at").isNotNull())
 
 
 def _rows(lean: DataFrame, cluster: str | None) -> DataFrame:
     of_cluster = F.lit(True) if cluster is None else F.col("cluster") == cluster
     mentions = F.col("said.queues").isNotNull() | F.coalesce(F.col("said.removed"), F.lit(False))
     groups = lean.filter(mentions & of_cluster).select("cluster", "broker_name").distinct()
-    rows = lean.filter(~F.col("event").isin(*_ROUTINE))
+    rows = lean.filter(~F.col("event").isin(*ROUTINE))
     of_groups = rows.join(groups, on=["cluster", "broker_name"], how="left_semi")
     whole = rows.filter(F.col("broker_name").isNull())
     of_clusters = whole.join(groups.select("cluster").distinct(), on="cluster", how="left_semi")

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from spark_jobs.questions.group_view import OUT
 from spark_jobs.questions.replay import LOSSES, REGISTRATIONS
-from spark_jobs.questions.told import Group, Life, Story, Told
+from spark_jobs.questions.told import Group, Story, Told
 
 WATCHING_CLIENTS = timedelta(seconds=1)
 POLLING_CLIENTS = timedelta(seconds=30)
@@ -27,6 +28,8 @@ class Sighting:
     back_at: datetime | None
     until: datetime
     """Back, or the last that this name server could say of it."""
+    watched: bool
+    """Whether this name server, in whichever life, watched at the moment of the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +66,14 @@ class Departure:
 
     def lasted_at(self, at: datetime) -> bool:
         """Whether it was out at that moment, to any name server that watched."""
-        return any(one.at <= at and (one.back_at is None or one.back_at > at) for one in self.sightings)
+        return any(one.watched and one.at <= at and (one.back_at is None or one.back_at > at) for one in self.sightings)
 
 
 def departures(story: Story, *, since: datetime, at: datetime) -> tuple[Departure, ...]:
     """All that began between the two moments, the newest last."""
     own: dict[tuple[Group, int], list[tuple[Sighting, Told]]] = defaultdict(list)
-    for life in story.lives:
-        for key, sighting in _seen_by(life, story.rows, since=since, at=at):
+    for node in {life.node for life in story.lives}:
+        for key, sighting in _seen_by(node, story, since=since, at=at):
             own[key].append(sighting)
     found = [
         Departure(group, broker_id, together[0][1].broker_addr, tuple(sighting for sighting, _ in together))
@@ -81,10 +84,12 @@ def departures(story: Story, *, since: datetime, at: datetime) -> tuple[Departur
 
 
 def _seen_by(
-    life: Life, rows: list[Told], *, since: datetime, at: datetime
+    node: str, story: Story, *, since: datetime, at: datetime
 ) -> Iterable[tuple[tuple[Group, int], tuple[Sighting, Told]]]:
-    """What one life saw of each replica; a replica that was gone already does not go again."""
-    own = sorted((row for row in rows if (row.node, row.boot_id) == (life.node, life.boot_id)), key=lambda row: row.seq)
+    """What one name server saw of each replica, life after life; who was gone already does not go again."""
+    lives = [life for life in story.lives if life.node == node]
+    watched = any(life.watched(at) for life in lives)
+    own = _told_by(node, story.rows)
     gone: dict[tuple[Group, int], Told] = {}
     for row in own:
         if row.broker_id is None:
@@ -95,23 +100,37 @@ def _seen_by(
         elif key in gone and _is_back(row, gone[key]):
             went = gone.pop(key)
             if since <= went.at <= at:
-                yield key, (_sighting(went, row.at, row.at), went)
-    end = own[-1].at if own else life.last_at
+                yield key, (_sighting(went, row.at, row.at, watched=watched), went)
+    # A living name server writes rows that are not among these.
+    moments = [*(life.last_at for life in lives), *(row.at for row in own)]
+    end = max([*moments, at] if watched else moments)
     for key, went in gone.items():
         if since <= went.at <= at:
-            yield key, (_sighting(went, None, life.stopped_at or end), went)
+            yield key, (_sighting(went, None, end, watched=watched), went)
+
+
+def _told_by(node: str, rows: list[Told]) -> list[Told]:
+    """A name server's rows, each life's in its own order."""
+    lives: dict[str, list[Told]] = defaultdict(list)
+    for row in rows:
+        if row.node == node:
+            lives[row.boot_id].append(row)
+    return [row for own in lives.values() for row in sorted(own, key=lambda row: row.seq)]
 
 
 def _is_back(row: Told, went: Told) -> bool:
+    if row.event == "CHECKPOINT":
+        # The snapshot that a later life began with may be from before the loss.
+        return row.boot_id != went.boot_id and row.detail.get("state") != OUT
     # A late beat does not bring back what a failed probe took out: its agent lives, it does not.
     return row.event in REGISTRATIONS or (
         row.event == "RECOVERED" and (row.reason == "PROBE" or went.event != "PROBE_FAILED")
     )
 
 
-def _sighting(went: Told, back_at: datetime | None, until: datetime) -> Sighting:
+def _sighting(went: Told, back_at: datetime | None, until: datetime, *, watched: bool) -> Sighting:
     heard = None if went.interval_ms is None else went.at - timedelta(milliseconds=went.interval_ms)
-    return Sighting(went.node, went.at, went.event, went.reason, heard, back_at, until)
+    return Sighting(went.node, went.at, went.event, went.reason, heard, back_at, until, watched)
 
 
 def _together(seen: list[tuple[Sighting, Told]]) -> Iterable[list[tuple[Sighting, Told]]]:

@@ -117,7 +117,7 @@ def explain(source: Source, topic: str, at: datetime, *, cluster: str | None) ->
     until = datetime(last_day.year, last_day.month, last_day.day, tzinfo=UTC) + timedelta(days=1)
     events = source.events(first_day, last_day)
     story = told_of(events, topic, at=at, until=until, cluster=cluster)
-    route = route_of(story, topic, at, cluster=cluster)
+    route = route_of(story, topic, at, cluster=cluster, of_warehouse=source.is_warehouse)
     clusters = {broker.group[0] for broker in route.brokers}
     since = at - LOOKS_BACK
     return ExplainAnswer(

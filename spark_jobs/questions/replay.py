@@ -4,7 +4,8 @@ The rules are the server's own: a group's topics are those of its master, or rea
 may act as one; a wiped write permission holds until it is given back; a deleted topic stays hidden until its broker
 brings another version; what a failing probe took out is known and not routed. Rows do not tell everything: a broker
 that the guard keeps for its silence still shows as SUSPECT, and whether a slave may act as a master is told by
-checkpoints alone (it may, where none says otherwise).
+checkpoints alone (it may, where none says otherwise). A checkpoint does not name deleted topics, so a deletion from
+before the rows that are played (those of the asked day and the day before) is not known.
 """
 
 from __future__ import annotations
@@ -73,13 +74,14 @@ class _Group:
 
 
 class Replay:
-    """Takes one life's rows in their order.
+    """Takes one life's rows in their order; of deletions only that of ``topic`` bears on it.
 
     ``before``: the life whose snapshot it began with, played to its end. What operators had laid over the brokers' own
     word lasts, and rows tell it but once.
     """
 
-    def __init__(self, before: Replay | None = None) -> None:
+    def __init__(self, topic: str, before: Replay | None = None) -> None:
+        self.topic = topic
         self.windows: set[Group] = set() if before is None else set(before.windows)
         kept = {} if before is None else before.groups
         self.groups: dict[Group, _Group] = {
@@ -114,7 +116,8 @@ class Replay:
         elif row.event == "PERM_CHANGED":
             self._group(row).wiped = row.detail.get("writable") is False
         elif row.event == "TOPIC_DELETED":
-            self._hide(row)
+            if row.detail.get("topic") == self.topic:
+                self._hide(row)
         elif row.broker_id is None:
             return
         elif row.event in LOSSES:

@@ -13,6 +13,7 @@ from spark_jobs.questions.told import Group, Queues
 from spark_jobs.report.wording import printable
 
 ROUTE, UNKNOWN_TOPIC, NOBODY_WATCHED = "route", "unknown topic at that time", "nobody watched then"
+NOT_READ = "nothing was read of that time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,14 @@ class RouteAnswer:
     cluster: str | None
     nodes: tuple[NodeView, ...]
     brokers: tuple[BrokerAnswer, ...]
+    last_row_at: datetime | None
+    """Of the days that were read, about whomever."""
+    of_warehouse: bool
 
     @property
     def outcome(self) -> str:
         if not self.nodes:
-            return NOBODY_WATCHED
+            return NOT_READ if self.last_row_at is None or self.last_row_at < self.at else NOBODY_WATCHED
         return ROUTE if any(broker.is_routed for broker in self.brokers) else UNKNOWN_TOPIC
 
     @property
@@ -80,6 +84,7 @@ class RouteAnswer:
             "cluster": self.cluster,
             "at": rfc3339(self.at),
             "outcome": self.outcome,
+            "last_row_at": rfc3339(self.last_row_at),
             "name_servers": [
                 {
                     "node": node.node,
@@ -96,17 +101,26 @@ class RouteAnswer:
     def text(self, zone: ZoneInfo) -> str:
         lines = [f"Route of {printable(self.topic)} at {said_at(self.at, zone, day=True)} ({rfc3339(self.at)})"]
         if self.outcome != ROUTE:
-            lines.append(f"{self.outcome}: " + _why_none(self))
+            lines.append(f"{self.outcome}: {_why_none(self, zone)}")
         for broker in self.brokers:
             lines += _broker_lines(broker, zone)
         lines += [_node_line(node, zone) for node in self.nodes]
         return "\n".join(lines)
 
 
-def _why_none(answer: RouteAnswer) -> str:
+def _why_none(answer: RouteAnswer, zone: ZoneInfo) -> str:
+    if answer.outcome == NOT_READ:
+        return _where_it_ends(answer, zone)
     if answer.outcome == NOBODY_WATCHED:
         return "no name server wrote history at that moment"
     return "no broker that a name server knew had it" if not answer.brokers else "no broker that had it was in a route"
+
+
+def _where_it_ends(answer: RouteAnswer, zone: ZoneInfo) -> str:
+    end, source = answer.last_row_at, "warehouse" if answer.of_warehouse else "history"
+    said = "holds nothing of that day and the day before" if end is None else f"ends at {said_at(end, zone, day=True)}"
+    cure = "; ask with --history DIR, or run pointsman-report ingest first" if answer.of_warehouse else ""
+    return f"the {source} {said}{cure}"
 
 
 def _broker_as_dict(broker: BrokerAnswer) -> dict[str, Any]:

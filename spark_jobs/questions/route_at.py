@@ -15,17 +15,18 @@ def route_at(source: Source, topic: str, at: datetime, *, cluster: str | None) -
     """Answer from the rows of the moment's day and of the day before."""
     at = at.astimezone(UTC)
     events = source.events(*days_before(at))
-    return route_of(told_of(events, topic, at=at, until=_end_of_day(at), cluster=cluster), topic, at, cluster=cluster)
+    story = told_of(events, topic, at=at, until=_end_of_day(at), cluster=cluster)
+    return route_of(story, topic, at, cluster=cluster, of_warehouse=source.is_warehouse)
 
 
-def route_of(story: Story, topic: str, at: datetime, *, cluster: str | None) -> RouteAnswer:
+def route_of(story: Story, topic: str, at: datetime, *, cluster: str | None, of_warehouse: bool = False) -> RouteAnswer:
     """Play each name server's rows up to the moment, and put side by side what they make."""
     lives = _answering(story.lives, at)
-    played = {life: _played(story, life, at) for life in lives}
+    played = {life: _played(story, topic, life, at) for life in lives}
     keys = sorted({key for replay in played.values() for key in replay.groups if key[1]})
     brokers = tuple(BrokerAnswer(key, _views(key, played, at)) for key in keys)
     nodes = tuple(NodeView(life.node, life.boot_id, life.state(at), life.last_at, life.missing) for life in lives)
-    return RouteAnswer(topic, at, cluster, nodes, brokers)
+    return RouteAnswer(topic, at, cluster, nodes, brokers, story.last_row_at, of_warehouse)
 
 
 def _views(key: Group, played: dict[Life, Replay], at: datetime) -> tuple[View, ...]:
@@ -48,15 +49,15 @@ def _answering(lives: list[Life], at: datetime) -> list[Life]:
     return sorted(ready or latest.values(), key=lambda life: life.node)
 
 
-def _played(story: Story, life: Life, at: datetime) -> Replay:
+def _played(story: Story, topic: str, life: Life, at: datetime) -> Replay:
     of_life = [row for row in story.rows if (row.node, row.boot_id) == (life.node, life.boot_id) and row.at <= at]
     own = sorted(of_life, key=lambda row: row.seq)
     before = None
     if any(row.event == "CHECKPOINT" and row.reason == "START" for row in own):
         earlier = [one for one in story.lives if one.node == life.node and one.first_at < life.first_at]
         previous = max(earlier, key=lambda one: one.first_at, default=None)
-        before = None if previous is None else _played(story, previous, at)
-    return Replay(before).play(own)
+        before = None if previous is None else _played(story, topic, previous, at)
+    return Replay(topic, before).play(own)
 
 
 def _end_of_day(at: datetime) -> datetime:

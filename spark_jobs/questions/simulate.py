@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
@@ -11,8 +13,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_jobs.io import Warehouse
-from spark_jobs.parameters import Parameters
-from spark_jobs.report.wording import duration, label
+from spark_jobs.io.calendar import days_from
+from spark_jobs.parameters import FlapParameters, Parameters
+from spark_jobs.report.wording import duration, label, some
 from spark_jobs.schemas import INSTANCE
 from spark_jobs.transforms.flapping.flagged import METHODS, flagged_by_day, flagged_by_penalty
 
@@ -36,6 +39,12 @@ SIMULATED = {
     "ranking": ("false_discovery_rate", "percent_high", "count_at_least"),
 }
 """What the tables of a day can tell of other parameters; the rest needs the days computed anew."""
+
+FLAGGED_BY = ("flapping", "incidents", "ranking")
+"""Tables of parameters that bear on who is flagged."""
+
+NOTHING_LEFT = 0.001
+"""Points; so few make no difference to a flag."""
 
 _SAYS = {
     "penalty": "penalty above its threshold",
@@ -81,6 +90,9 @@ class Simulation:
     differing: int
     brokers: tuple[dict[str, Any], ...]
     """Those that a method flags differently, the most different time above the threshold first."""
+    not_computed: tuple[date, ...]
+    computed_otherwise: tuple[date, ...]
+    """With other parameters than the given ones, so far as they bear on who is flagged."""
 
     @property
     def exit_code(self) -> int:
@@ -109,6 +121,8 @@ class Simulation:
             },
             "differing": self.differing,
             "brokers": list(self.brokers),
+            "not_computed": [day.isoformat() for day in self.not_computed],
+            "computed_with_other_parameters": [day.isoformat() for day in self.computed_otherwise],
         }
 
     def text(self, zone: ZoneInfo) -> str:  # noqa: ARG002  # whole days of UTC, as the tables have them
@@ -119,6 +133,10 @@ class Simulation:
         unsaid = [change.name for change in self.changes if not change.is_simulated]
         if unsaid:
             lines.append(f"the tables cannot tell what these would change, compute the days anew: {', '.join(unsaid)}")
+        if self.not_computed:
+            lines.append(f"not computed, so without charges of their own: {_named(self.not_computed)}")
+        if self.computed_otherwise:
+            lines.append(f"computed with other parameters than those given: {_named(self.computed_otherwise)}")
         lines += ["", f"{'flagged by':<28}{'given':>8}{'others':>8}{'newly':>8}{'no more':>8}"]
         lines += [
             f"{_SAYS[one.method]:<28}{one.given:>8,}{one.others:>8,}{one.newly:>8,}{one.no_longer:>8,}"
@@ -164,16 +182,39 @@ def simulate(
         other_seconds=sums["other_seconds"] or 0.0,
         differing=sums["differing"],
         brokers=named,
+        not_computed=tuple(sorted(set(days_from(first_day, last_day)) - warehouse.computed_days())),
+        computed_otherwise=_computed_otherwise(warehouse, first_day, last_day, given),
     )
+
+
+def days_to_decay(parameters: FlapParameters) -> int:
+    """After how many days without a charge nothing is left of the highest penalty."""
+    half_lives = math.log2(max(2.0, parameters.ceiling / NOTHING_LEFT))
+    return math.ceil(half_lives * parameters.half_life_minutes / (24 * 60))
+
+
+def _computed_otherwise(warehouse: Warehouse, first_day: date, last_day: date, given: Parameters) -> tuple[date, ...]:
+    rows = warehouse.read("computed_days", first_day=first_day, last_day=last_day).select("dt", "parameters").collect()
+    return tuple(sorted(row["dt"] for row in rows if is_other(row["parameters"], given)))
+
+
+def is_other(written: str | None, given: Parameters) -> bool:
+    """Whether what a day was computed with would flag otherwise than the given; what cannot be read may."""
+    try:
+        used = json.loads(written or "")
+        return any(used[name] != given.as_dict()[name] for name in FLAGGED_BY)
+    except (ValueError, TypeError, KeyError):
+        return True
 
 
 def _side(warehouse: Warehouse, first_day: date, last_day: date, parameters: Parameters, side: str) -> DataFrame:
     span = {"first_day": first_day, "last_day": last_day}
-    charges = warehouse.read("flap_charges", first_day=first_day - timedelta(days=1), last_day=last_day)
+    back = min(days_to_decay(parameters.flapping), (first_day - date.min).days)
+    charges = warehouse.read("flap_charges", first_day=first_day - timedelta(days=back), last_day=last_day)
     by_penalty = flagged_by_penalty(charges, **span, parameters=parameters.flapping)
     tables = (warehouse.read(table, **span) for table in ("flapping", "flap_ranking"))
     by_day = flagged_by_day(*tables, parameters=parameters.ranking)
-    # Whoever was charged the day before alone may still be above the threshold.
+    # Whoever was charged before the first day alone may still be above the threshold.
     joined = by_day.join(by_penalty, on=list(INSTANCE), how="left").fillna(0)
     return joined.select(*INSTANCE, *(F.col(name).alias(f"{side}_{name}") for name in _MEASURES))
 
@@ -216,6 +257,10 @@ def _sums() -> list[Column]:
 def _broker(row: dict[str, Any]) -> dict[str, Any]:
     sides = {side: {name: row[f"{side}_{name}"] for name in _MEASURES} for side in ("given", "others")}
     return {name: row[name] for name in INSTANCE} | sides
+
+
+def _named(days: tuple[date, ...]) -> str:
+    return some([day.isoformat() for day in days])
 
 
 def _line(broker: dict[str, Any]) -> str:

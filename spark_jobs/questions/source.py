@@ -18,6 +18,10 @@ class Source:
     warehouse: Warehouse | None = None
     history: History | None = None
 
+    @property
+    def is_warehouse(self) -> bool:
+        return self.warehouse is not None
+
     def events(self, first_day: date, last_day: date) -> DataFrame:
         """Rows of ``registration_events`` of these days."""
         if self.history is not None:

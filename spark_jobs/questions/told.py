@@ -91,3 +91,5 @@ class Story:
     lives: list[Life]
     rows: list[Told]
     """By time, and each life's in its own order."""
+    last_row_at: datetime | None
+    """Of all rows that were read, about whomever; None where there were none."""

@@ -181,7 +181,8 @@ class RecordedCore:
 
     def delete(self) -> None:
         try:
-            told = Administration(self.core).delete_topic(TOPICS[0], cluster="", force=True, by="ops")
+            topic = self.rng.choice(TOPICS)
+            told = Administration(self.core).delete_topic(topic, cluster="", force=True, by="ops")
         except NameServerError:
             return
         self.tell(told.events)

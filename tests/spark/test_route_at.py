@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.questions.route_answer import NOBODY_WATCHED, ROUTE, UNKNOWN_TOPIC, RouteAnswer
+from spark_jobs.questions.route_answer import NOBODY_WATCHED, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteAnswer
 from spark_jobs.questions.route_at import route_at
 from spark_jobs.questions.source import Source
 from tests.spark import route_history
@@ -68,7 +68,7 @@ def test_a_program_reads_it_in_utc(then: RouteAnswer) -> None:
 
 def test_what_nobody_has_and_when_nobody_watched_is_said_plainly(files: Source) -> None:
     nothing = route_at(files, "no such topic", moment(NIGHT), cluster=None)
-    nobody = route_at(files, TOPIC, moment(NIGHT + 7_200), cluster=None)
+    nobody = route_at(files, TOPIC, moment(3_600 * 19, day=-1), cluster=None)
     elsewhere = route_at(files, TOPIC, moment(NIGHT), cluster="c2")
 
     assert (nothing.outcome, nothing.exit_code) == (UNKNOWN_TOPIC, 1)
@@ -77,9 +77,22 @@ def test_what_nobody_has_and_when_nobody_watched_is_said_plainly(files: Source) 
     assert NOBODY_WATCHED in nobody.text(BERLIN)
 
 
-def test_a_warehouse_answers_what_the_files_answer(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, then: RouteAnswer
-) -> None:
-    tables = route_history.tables(spark, tmp_path_factory.mktemp("tables"))
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return route_history.tables(spark, tmp_path_factory.mktemp("tables"))
 
+
+def test_a_moment_that_the_source_does_not_reach_is_told_from_one_that_nobody_watched(
+    files: Source, tables: Source
+) -> None:
+    ended = route_at(files, TOPIC, moment(NIGHT + 7_200), cluster=None)
+    much_later = route_at(tables, TOPIC, moment(0, day=5), cluster=None)
+
+    assert (ended.outcome, ended.exit_code, ended.last_row_at) == (NOT_READ, 1, moment(NIGHT + 3_700))
+    assert f"{NOT_READ}: the history ends at 2026-03-02 05:01:40 CET\n" in ended.text(BERLIN) + "\n"
+    assert (much_later.outcome, much_later.last_row_at) == (NOT_READ, None)
+    assert "the warehouse holds nothing of that day and the day before; ask with --history" in much_later.text(BERLIN)
+
+
+def test_a_warehouse_answers_what_the_files_answer(tables: Source, then: RouteAnswer) -> None:
     assert route_at(tables, TOPIC, moment(NIGHT + 1), cluster="c1").as_dict() == then.as_dict() | {"cluster": "c1"}

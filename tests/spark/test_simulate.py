@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.io import Warehouse
-from spark_jobs.parameters import FlapParameters, IncidentParameters, Parameters, RankingParameters
+from spark_jobs.parameters import FlapParameters, HealthParameters, IncidentParameters, Parameters, RankingParameters
 from spark_jobs.questions.simulate import Simulation, simulate
 from spark_jobs.schemas import TABLES
 from tests.spark.histories import MIDNIGHT, moment
@@ -23,18 +23,24 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 FIRST, LAST = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=1)
 GIVEN = Parameters()
 POINTS = {"EXPIRED": 1_000.0, "LATE_HEARTBEAT": 100.0, "RECOVERED": 300.0}
+COMPUTED_WITH = {
+    FIRST: replace(GIVEN, health=HealthParameters(slo=0.9)),
+    LAST: Parameters(FlapParameters(ceiling=9_000)),
+}
 BROKERS = [f"b{n}" for n in range(12)]
 
 
 @pytest.fixture(scope="module")
 def charges() -> dict[str, list[tuple[int, str]]]:
-    """Seconds and causes, some of them on the day before."""
+    """Seconds and causes, some of them on the day before, or three days before."""
     rng = random.Random(8)
     told = {}
     for name in BROKERS:
         bursts = [rng.randint(-20_000, 170_000) for _ in range(rng.randint(1, 4))]
         times = [start + rng.randint(0, 4_000) for start in bursts for _ in range(rng.randint(1, 9))]
         told[name] = sorted((at, rng.choice(list(POINTS))) for at in times if at < 172_800)
+    for name in BROKERS[:3]:
+        told[name] = [(-3 * 86_400 + 60 * n, "EXPIRED") for n in range(14)] + told[name]
     return told
 
 
@@ -65,7 +71,9 @@ def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, cha
     ]
     stage("flapping", seen)
     stage("flap_ranking", [of(name, day) | {"p_value": 10.0**-n} for n, name in enumerate(BROKERS) for day in days])
-    held.publish(first_day=FIRST - timedelta(days=1), last_day=LAST)
+    computed = [(day, 1, 1, "", json.dumps(made_by.as_dict()), True) for day, made_by in COMPUTED_WITH.items()]
+    stage("computed_days", [dict(zip(TABLES["computed_days"].schema.names, row, strict=True)) for row in computed])
+    held.publish(first_day=FIRST - timedelta(days=3), last_day=LAST)
     return held
 
 
@@ -78,8 +86,11 @@ def second_by_second(own: list[tuple[int, str]], parameters: FlapParameters) -> 
     decay = 2 ** (-1 / (parameters.half_life_minutes * 60))
     penalty, flagged, seconds, times = 0.0, False, 0, 0
     points = POINTS | {"EXPIRED": parameters.points_outage}
-    for second in range(-86_400, 172_800):
-        for _, cause in (one for one in own if one[0] == second):
+    charged: dict[int, list[str]] = {}
+    for at, cause in own:
+        charged.setdefault(at, []).append(cause)
+    for second in range(min(charged), 172_800):
+        for cause in charged.get(second, ()):
             penalty = min(parameters.ceiling, penalty + points[cause])
         if penalty > parameters.suppress_above and not flagged:
             flagged, times = True, times + (second >= 0)
@@ -90,8 +101,17 @@ def second_by_second(own: list[tuple[int, str]], parameters: FlapParameters) -> 
     return seconds, times
 
 
-def test_other_thresholds_flag_what_a_count_second_by_second_says(warehouse: Warehouse, charges: Any) -> None:
-    other = FlapParameters(suppress_above=2_000, reuse_below=500, half_life_minutes=30, points_outage=900)
+@pytest.mark.parametrize(
+    "other",
+    [
+        FlapParameters(suppress_above=2_000, reuse_below=500, half_life_minutes=30, points_outage=900),
+        FlapParameters(half_life_minutes=1_440),
+    ],
+    ids=["lower", "slower"],
+)
+def test_other_thresholds_flag_what_a_count_second_by_second_says(
+    warehouse: Warehouse, charges: Any, other: FlapParameters
+) -> None:
     answer = asked(warehouse, flapping=other)
     told = {broker["broker_name"]: broker for broker in answer.brokers}
 
@@ -132,6 +152,20 @@ def test_an_answer_names_what_was_changed_and_what_cannot_be_told(warehouse: War
     assert "flapping.suppress_above = 2000.0 instead of 3000.0" in text
     assert "compute the days anew: flapping.same_sign_seconds, incidents.brokers" in text
     assert all(f"c/{broker['broker_name']}/0" in text for broker in answer.brokers)
+
+
+def test_an_answer_names_days_that_say_little_of_the_given_parameters(warehouse: Warehouse) -> None:
+    after = LAST + timedelta(days=1)
+    answer = simulate(
+        warehouse, FIRST, after, given=GIVEN, others=replace(GIVEN, flapping=FlapParameters(ceiling=8_000))
+    )
+
+    assert (answer.not_computed, answer.computed_otherwise) == ((after,), (LAST,))
+    assert answer.as_dict()["not_computed"] == [after.isoformat()]
+    assert answer.as_dict()["computed_with_other_parameters"] == [LAST.isoformat()]
+    text = answer.text(GIVEN.report.zone)
+    assert f"not computed, so without charges of their own: {after}\n" in text
+    assert f"computed with other parameters than those given: {LAST}\n" in text
 
 
 def test_days_that_were_never_computed_give_no_answer_and_say_so(spark: SparkSession, tmp_path: Path) -> None:

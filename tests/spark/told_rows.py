@@ -7,6 +7,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
+from spark_jobs.questions.collecting import ROUTINE
 from spark_jobs.questions.told import Life, Set, Story, Told
 
 _FIELDS = [field.name for field in fields(Told) if field.name not in ("at", "detail", "set")]
@@ -53,4 +54,4 @@ def story_of(rows: Iterable[dict[str, Any]], topic: str, *, at: datetime) -> Sto
                     stopped_at=moments.get("NAMESRV_STOPPED"),
                 )
             )
-    return Story(lives, told)
+    return Story(lives, [row for row in told if row.event not in ROUTINE], told[-1].at if told else None)

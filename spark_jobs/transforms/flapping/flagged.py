@@ -1,7 +1,7 @@
 """Which brokers a set of parameters flags over some days, from what the days' tables recorded.
 
 The penalty is played anew over the recorded charges, with the points that the parameters give to their causes; it
-begins a day early, after which nothing is left of what was before. Charges of incidents are recorded nowhere, and what
+begins so early that nothing is left of what was before. Charges of incidents are recorded nowhere, and what
 makes a charge or an incident is as it was.
 """
 
@@ -38,7 +38,7 @@ def flagged_by_day(flapping: DataFrame, ranking: DataFrame, *, parameters: Ranki
 def flagged_by_penalty(charges: DataFrame, *, first_day: date, last_day: date, parameters: FlapParameters) -> DataFrame:
     """``penalty_times`` that each broker's penalty rose above the threshold, and ``penalty_seconds`` above reuse since.
 
-    ``charges``: the table ``flap_charges`` from the day before the first.
+    ``charges``: the table ``flap_charges`` from `simulate.days_to_decay` days before the first.
     """
     charge = F.struct(F.unix_micros("charged_at").alias("at"), _points(parameters).alias("points"), "cause")
     brokers = charges.groupBy(*INSTANCE).agg(F.sort_array(F.collect_list(charge)).alias("charges"))

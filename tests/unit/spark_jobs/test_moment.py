@@ -15,8 +15,8 @@ BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
-def read(text: str, zone: ZoneInfo = BERLIN) -> datetime:
-    return instant(written(text), zone, now=NOW)
+def read(text: str, zone: ZoneInfo = BERLIN, *, now: datetime = NOW) -> datetime:
+    return instant(written(text), zone, now=now)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,12 @@ def test_a_time_has_its_place(text: str, meant: str) -> None:
 def test_a_time_that_the_clocks_left_out_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--at 2026-03-29 02:30:00: the clocks of Europe/Berlin were put forward"):
         read("2026-03-29 02:30")
+
+
+@pytest.mark.parametrize("now", ["2026-03-29T12:00Z", "2026-03-29T23:00Z"])
+def test_a_clock_that_the_clocks_left_out_the_last_time_is_refused(now: str) -> None:
+    with pytest.raises(UsageError, match=r"--at 2026-03-29 02:30:00: the clocks of Europe/Berlin were put forward"):
+        read("02:30", now=datetime.fromisoformat(now))
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-11-20", "25:00", "2026-11-31T03:12"])

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from spark_jobs.questions.group_view import GroupView
-from spark_jobs.questions.route_answer import NOBODY_WATCHED, ROUTE, UNKNOWN_TOPIC, RouteAnswer
+from spark_jobs.questions.route_answer import NOBODY_WATCHED, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteAnswer
 from spark_jobs.questions.route_at import route_of
 from tests.spark.histories import NameServer, broker, moment
 from tests.spark.recorded_core import TOPICS, RecordedCore
 from tests.spark.told_rows import story_of
 
+UTC = ZoneInfo("UTC")
 HISTORIES, CALLS, MOMENTS = 120, 60, 12
 MASTER, SLAVE = broker("a"), broker("a", broker_id=1)
 GROUP = {"cluster": "c1", "broker_name": "a", "broker_id": None}
@@ -91,13 +94,25 @@ def test_before_it_registered_the_topic_was_unknown(server: NameServer) -> None:
 
 def test_when_no_name_server_lived_nobody_watched(server: NameServer) -> None:
     server.stop(moment(60))
+    later = NameServer(boot_id="b2").start(moment(70))
 
-    assert answer([server], moment(61)).outcome == NOBODY_WATCHED
+    assert answer([server, later], moment(61)).outcome == NOBODY_WATCHED
 
 
 def test_a_name_server_that_wrote_nothing_for_long_did_not_watch(server: NameServer) -> None:
-    assert answer([server], moment(150)).outcome == ROUTE
-    assert answer([server], moment(152)).outcome == NOBODY_WATCHED
+    later = NameServer(boot_id="b2").start(moment(500))
+
+    assert answer([server, later], moment(150)).outcome == ROUTE
+    assert answer([server, later], moment(152)).outcome == NOBODY_WATCHED
+
+
+def test_a_moment_after_the_last_row_of_all_is_not_one_that_nobody_watched(server: NameServer) -> None:
+    found = answer([server], moment(3_600))
+    of_warehouse = replace(found, of_warehouse=True)
+
+    assert (found.outcome, found.exit_code, found.as_dict()["last_row_at"]) == (NOT_READ, 1, "2026-03-02T00:00:01.000Z")
+    assert found.text(UTC).endswith("nothing was read of that time: the history ends at 2026-03-02 00:00:01 UTC")
+    assert of_warehouse.text(UTC).endswith("; ask with --history DIR, or run pointsman-report ingest first")
 
 
 def test_one_that_wrote_later_watched_all_the_while(server: NameServer) -> None:
@@ -187,6 +202,13 @@ def test_a_deleted_topic_is_hidden_until_its_broker_brings_another_version(serve
 
     assert [seen(server, moment(at)).hidden for at in (11, 21, 31)] == [True, True, False]
     assert [seen(server, moment(at)).queues is None for at in (11, 21, 31)] == [True, True, False]
+
+
+def test_a_deletion_of_another_topic_hides_nothing(server: NameServer) -> None:
+    server.say("TOPIC_DELETED", moment(10), GROUP, detail={"topic": "another"})
+
+    assert not seen(server, moment(11)).hidden
+    assert seen(server, moment(11)).queues == (4, 8, 6)
 
 
 def test_a_deletion_outlasts_a_restart_with_a_snapshot(server: NameServer) -> None:

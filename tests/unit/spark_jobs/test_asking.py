@@ -1,0 +1,15 @@
+"""What is refused of a question before anything is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_jobs.cli import main
+
+
+@pytest.mark.parametrize("command", ["route-at", "explain"])
+def test_a_moment_that_is_still_to_come_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [command, "orders", "--at=2999-01-01T12:00Z", "--warehouse=nowhere"]
+
+    assert main(words) == 2
+    assert "--at 2999-01-01 12:00:00+00:00 is still to come" in capsys.readouterr().err

@@ -1,0 +1,34 @@
+"""How far back a simulation looks, and which days it warns of."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spark_jobs.parameters import FlapParameters, HealthParameters, Parameters, RankingParameters
+from spark_jobs.questions.simulate import days_to_decay, is_other
+
+
+@pytest.mark.parametrize(("half_life_minutes", "days"), [(5, 1), (60, 1), (61, 2), (1_440, 24)])
+def test_a_longer_half_life_looks_further_back(half_life_minutes: float, days: int) -> None:
+    parameters = FlapParameters(half_life_minutes=half_life_minutes)
+
+    assert days_to_decay(parameters) == days
+    assert parameters.ceiling * 2 ** (-days * 1_440 / half_life_minutes) < 0.001
+
+
+@pytest.mark.parametrize(
+    ("written", "is_told"),
+    [
+        pytest.param(json.dumps(Parameters().as_dict()), False, id="the-same"),
+        pytest.param(json.dumps(Parameters(health=HealthParameters(slo=0.9)).as_dict()), False, id="of-no-flag"),
+        pytest.param(json.dumps(Parameters(ranking=RankingParameters(days=3)).as_dict()), True, id="another"),
+        pytest.param('{"flapping": {}}', True, id="of-an-older-version"),
+        pytest.param("?", True, id="unreadable"),
+        pytest.param("[]", True, id="no-object"),
+        pytest.param(None, True, id="unsaid"),
+    ],
+)
+def test_a_day_computed_with_other_parameters_is_told_of(written: str | None, is_told: bool) -> None:
+    assert is_other(written, Parameters()) is is_told
