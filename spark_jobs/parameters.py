@@ -26,6 +26,9 @@ class _Section:
         values = [(f.name, getattr(self, f.name)) for f in fields(self)]
         numbers = [(name, value) for name, value in values if name not in self.not_numbers()]
         faults = [f"{name} = {value!r} is not a number of at least 0" for name, value in numbers if not is_count(value)]
+        whole = {f.name for f in fields(self) if f.type == "int"}
+        points = [(name, value) for name, value in numbers if name in whole and isinstance(value, float)]
+        faults += [f"{name} = {value!r} is not a whole number" for name, value in points]
         if not faults:
             faults = [fault for holds, fault in self._rules() if not holds]
         if faults:
@@ -77,6 +80,7 @@ class FlapParameters(_Section):
         return (
             # Below that, a day has so many half-lives that its doublings leave a double's range.
             (self.half_life_minutes >= 5, f"half_life_minutes = {self.half_life_minutes} is below 5"),
+            (self.reuse_below > 0, "reuse_below is not above 0"),
             (self.reuse_below < self.suppress_above, "reuse_below is not below suppress_above"),
             (self.suppress_above < self.ceiling, "suppress_above is not below ceiling"),
             (self.same_sign_seconds >= 1, "same_sign_seconds is below 1"),
@@ -154,13 +158,14 @@ class HealthParameters(_Section):
 
     def _rules(self) -> tuple[tuple[bool, str], ...]:
         by_cluster: object = self.slo_by_cluster
-        own = by_cluster if isinstance(by_cluster, dict) else {"": by_cluster}
+        own = by_cluster if isinstance(by_cluster, dict) else None
         return (
+            (own is not None, f"slo_by_cluster = {by_cluster!r} is not a table of clusters"),
             (0 < self.slo < 1, f"slo = {self.slo} is not between 0 and 1"),
             (1 <= self.slo_days <= 90, f"slo_days = {self.slo_days} is not 1 to 90"),
             *(
                 (isinstance(slo, float) and 0 < slo < 1, f"slo_by_cluster.{cluster} = {slo!r} is not between 0 and 1")
-                for cluster, slo in own.items()
+                for cluster, slo in (own or {}).items()
             ),
         )
 

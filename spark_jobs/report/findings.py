@@ -120,8 +120,8 @@ def scope(incident: dict[str, Any]) -> str:
 
 def _topics(numbers: Numbers) -> Iterator[Finding]:
     topics = numbers["topics_at_risk"]
-    cut = [row for row in topics["rows"] if row["worst"] == "unwritable"]
-    count = topics["by_worst"].get("unwritable", 0)
+    cut = [row for row in topics["rows"] if row["unwritable_seconds"] > 0]
+    count = topics["unwritable"]
     if not count:
         return
     longest = [f"{printable(row['topic'])} ({duration(row['unwritable_seconds'])})" for row in cut]
@@ -193,17 +193,34 @@ def _outliers(numbers: Numbers) -> Iterator[Finding]:
         )
 
 
-def _name_servers(numbers: Numbers) -> Iterator[Finding]:
-    servers, limit = numbers["name_servers"], numbers["parameters"]["health"]["clock_offset_above_seconds"]
-    apart = [row for row in servers["clocks"] if abs(row["offset_seconds"] or 0.0) > limit]
-    if apart:
-        told = [f"{printable(row['node'])} by {duration(row['offset_seconds'])}" for row in apart]
+def _clocks(clocks: list[Numbers], limit: float) -> Iterator[Finding]:
+    # The median itself stands in the middle of two that differ.
+    offsets = [0.0, *(row["offset_seconds"] or 0.0 for row in clocks)]
+    apart = max(offsets) - min(offsets)
+    if apart > limit:
+        off = [row for row in clocks if abs(row["offset_seconds"] or 0.0) > limit / 2]
+        told = [f"{printable(row['node'])} by {duration(row['offset_seconds'])}" for row in off]
         yield Finding(
             "clocks_apart",
-            f"clocks of name servers differ from the median: {some(told)}",
+            f"clocks of name servers are up to {duration(apart)} apart, from the median {some(told)}: an outage "
+            "shorter than that shows as a disagreement only",
             "see that NTP runs there: outages are dated by these clocks",
             "nameservers",
         )
+    stepped = [row for row in clocks if (row["stepped_seconds"] or 0.0) > limit]
+    if stepped:
+        told = [f"{printable(row['node'])} by {duration(row['stepped_seconds'])}" for row in stepped]
+        yield Finding(
+            "clock_stepped",
+            f"the clock of a running name server was put forward or back: {some(told)}",
+            "have its time service slew the clock: what that name server saw around the step is in the wrong order",
+            "nameservers",
+        )
+
+
+def _name_servers(numbers: Numbers) -> Iterator[Finding]:
+    servers, limit = numbers["name_servers"], numbers["parameters"]["health"]["clock_offset_above_seconds"]
+    yield from _clocks(servers["clocks"], limit)
     twice = [printable(row["node"]) for row in servers["nodes"]["rows"] if row.get("overlapping_lives")]
     if twice:
         yield Finding(
@@ -262,7 +279,7 @@ def _history(numbers: Numbers) -> Iterator[Finding]:
     if days:
         yield Finding(
             "stale_days",
-            f"{counted(len(days), 'day')} {_has(days)} other rows now than when computed: {some(days)}",
+            f"{counted(len(days), 'day')} {_has(days)} more rows now than when computed: {some(days)}",
             f"run pointsman-report backfill --from {days[0]} --to {numbers['to']}",
             "basis",
         )
@@ -307,15 +324,13 @@ def _faults_of_history(data: dict[str, Any]) -> Iterable[tuple[str, int, str, st
 
 
 def _groups(numbers: Numbers) -> Iterator[Finding]:
-    hot = numbers["queues"]["hot"]
-    behind = [row for row in hot["rows"] if row["kind"] == "falling_behind"]
-    count = hot["by_kind"].get("falling_behind", 0)
+    behind, count = numbers["queues"]["behind"]["rows"], numbers["queues"]["behind"]["in_all"]
     if count:
         told = [f"{printable(str(row['consumer_group']))} of {printable(str(row['topic']))}" for row in behind]
         yield Finding(
             "falling_behind",
             f"{counted(count, 'consumer group')} {'falls' if count == 1 else 'fall'} behind: {some(told, of=count)}",
-            printable(str(behind[0]["cure"])) if behind and behind[0]["cure"] else "see the table of queues",
+            printable(behind[0]["cure"] or "see the table of queues"),
             "queues",
         )
 

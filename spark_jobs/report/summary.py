@@ -10,27 +10,10 @@ MOST_BROKERS = 10
 
 def summary(numbers: Numbers) -> str:
     """Say what was seen, what somebody has to look at, and the worst brokers."""
-    headline, data = numbers["headline"], numbers["completeness"]
-    counts = f"{counted(headline['outages'], 'outage')}, {headline['flapping_count']} flapping"
-    zone = numbers["interval"]["timezone"]
-    lines = [f"Brokers on {days_of(numbers)} ({zone}): {headline['brokers_seen']} seen, {counts}"]
-    lines += [f"  {_cluster(cluster)}" for cluster in headline["clusters"]]
-    watched = percent(data["watched_seconds"] / data["span_seconds"], digits=1)
-    lives = counted(data["lives"], "name server life", "name server lives")
-    lines.append(f"  {counted(data['rows'], 'row')} of {lives}; {watched} of the time watched")
-    shown = [broker for broker in numbers["brokers"] if broker["class"] not in ("healthy", "new", "retired")][
-        :MOST_BROKERS
-    ]
-    if shown:
-        width = max(len(label(broker)) for broker in shown)
-        head = ("class", "penalty", "downs", "longest", "available")
-        lines += ["", f"{'broker':<{width}}  {head[0]:<9} {head[1]:>8} {head[2]:>6} {head[3]:>11} {head[4]:>11}  cause"]
-        lines += [
-            f"{label(broker):<{width}}  {broker['class']:<9} {broker['penalty_max']:>8.0f} {broker['down_count']:>6} "
-            f"{duration(broker['longest_outage_seconds']):>11} {percent(broker['availability']):>11}  "
-            f"{str(broker['cause'] or '').replace('_', ' ')}".rstrip()
-            for broker in shown
-        ]
+    headline, zone = numbers["headline"], numbers["interval"]["timezone"]
+    # Without data, any count would look like an answer.
+    nothing = [f"NO DATA on {days_of(numbers)} ({zone})"]
+    lines = nothing if headline["no_data"] else [*_seen(numbers), *_worst(numbers)]
     lines += ["", *(f"! {text}" for text in headline["notices"])] if headline["notices"] else [""]
     for finding in numbers["findings"]:
         lines += [f"! {finding['text']}", f"    {finding['do']}"]
@@ -38,6 +21,34 @@ def summary(numbers: Numbers) -> str:
         lines.append("Nothing to look at.")
     # A name can hold what would move a terminal's cursor.
     return "\n".join(printable(line) for line in lines)
+
+
+def _seen(numbers: Numbers) -> list[str]:
+    headline, data = numbers["headline"], numbers["completeness"]
+    counts = f"{counted(headline['outages'], 'outage')}, {headline['flapping_count']} flapping"
+    zone = numbers["interval"]["timezone"]
+    lines = [f"Brokers on {days_of(numbers)} ({zone}): {headline['brokers_seen']} seen, {counts}"]
+    lines += [f"  {_cluster(cluster)}" for cluster in headline["clusters"]]
+    watched = percent(data["watched_seconds"] / data["span_seconds"], digits=1)
+    lives = counted(data["lives"], "name server life", "name server lives")
+    return [*lines, f"  {counted(data['rows'], 'row')} of {lives}; {watched} of the time watched"]
+
+
+def _worst(numbers: Numbers) -> list[str]:
+    well = ("healthy", "new", "retired")
+    shown = [broker for broker in numbers["brokers"] if broker["class"] not in well][:MOST_BROKERS]
+    if not shown:
+        return []
+    width = max(len(label(broker)) for broker in shown)
+    head = ("class", "penalty", "downs", "longest", "available")
+    titles = f"{'broker':<{width}}  {head[0]:<9} {head[1]:>8} {head[2]:>6} {head[3]:>11} {head[4]:>11}  cause"
+    rows = [
+        f"{label(broker):<{width}}  {broker['class']:<9} {broker['penalty_max']:>8.0f} {broker['down_count']:>6} "
+        f"{duration(broker['longest_outage_seconds']):>11} {percent(broker['availability']):>11}  "
+        f"{str(broker['cause'] or '').replace('_', ' ')}".rstrip()
+        for broker in shown
+    ]
+    return ["", titles, *rows]
 
 
 def _cluster(cluster: Numbers) -> str:

@@ -31,6 +31,7 @@ def write_textfile(path: Path, numbers: dict[str, Any], *, succeeded_at: float) 
     at_risk = gauge("topics_at_risk", "Topics that could not be written to, or nearly so.", 0, ("worst",))
     for worst in ("unwritable", "no_master", "one_broker"):
         at_risk.labels(worst).set(numbers["topics_at_risk"]["by_worst"].get(worst, 0))
+    gauge("topics_unwritable", "Topics that nobody could write to for a time.", numbers["topics_at_risk"]["unwritable"])
     gauge("rows", "Rows of history that the report rests on.", data["rows"])
     gauge("rows_missing", "Rows of history that were lost.", data["rows_missing"])
     gauge("quarantined_lines", "Lines of history that could not be read.", data["quarantined_lines"])

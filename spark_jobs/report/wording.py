@@ -20,7 +20,9 @@ def percent(share: float | None, *, digits: int = 3) -> str:
     if share >= 1:
         return "100 %"
     scale = 10**digits
-    return f"{math.floor(share * 100 * scale) / scale:.{digits}f} %"
+    # A share such as 0.9993 is a hair less in binary: what is far below the last digit is not rounded down for.
+    parts = math.floor(round(share * 100 * scale, 6))
+    return f"{min(parts, 100 * scale - 1) / scale:.{digits}f} %"
 
 
 def duration(seconds: float | None) -> str:

@@ -98,7 +98,7 @@ def calm_numbers(**change: dict[str, Any]) -> dict[str, Any]:
         "findings": [],
         "brokers": [a_broker()],
         "incidents": NONE | {"outages": 0, "drawn": []},
-        "topics_at_risk": NONE | {"by_worst": {}, "unwritable_seconds": 0.0},
+        "topics_at_risk": NONE | {"by_worst": {}, "unwritable": 0, "unwritable_seconds": 0.0},
         "topic_churn": NONE,
         "punctuality": NONE | {"histogram": []},
         "outages": {name: _none_measured() for name in ("outage_seconds", "detection_seconds")}
@@ -106,7 +106,7 @@ def calm_numbers(**change: dict[str, Any]) -> dict[str, Any]:
         "transitions": {"step_seconds": 3_600, "columns": 24, "rows": []},
         "name_servers": {"nodes": NONE, "clocks": [], "partial_views": NONE | {"brokers": 0}},
         "changes": NONE | {"by_what": [], "versions": []},
-        "queues": {"hot": NONE | {"by_kind": {}}, "groups": NONE, "topics": NONE},
+        "queues": {"hot": NONE | {"by_kind": {}}, "behind": NONE, "groups": NONE, "topics": NONE},
         "trend": {"days": [], "seven_days": {}, "thirty_days": {}},
         "computed": {"by": [], "older_warehouse": [], "other_parameters": [], "stale": []},
         "observers": [],

@@ -18,6 +18,8 @@ from spark_jobs.io import Warehouse
 from spark_jobs.jobs.pipeline import Run
 from spark_jobs.parameters import Parameters, ReportParameters
 from spark_jobs.report.numbers import Numbers, Span, drawn, local_days, report_numbers
+from spark_jobs.report.numbers.outages import distributions
+from spark_jobs.report.numbers.queues import queues
 from spark_jobs.report.numbers.rows import Key, collect, key
 from spark_jobs.report.summary import summary
 from spark_jobs.report.wording import LocalTime, duration, milliseconds, number, percent
@@ -298,6 +300,7 @@ def test_incidents_have_their_blast_radius_and_topics_their_minutes(utc: Report)
 
     assert (largest["brokers"], largest["topics_hit"], largest["topics_unwritable"]) == (8, 31, 4)
     assert utc.numbers["topics_at_risk"]["by_worst"] == {"no_master": 1, "one_broker": 1, "unwritable": 2}
+    assert utc.numbers["topics_at_risk"]["unwritable"] == 3, "slaves were left of one of them"
     assert utc.numbers["topics_at_risk"]["rows"][0]["topic"] == "payments.settled"
 
 
@@ -333,6 +336,89 @@ def test_distributions_count_every_outage_that_ended_with_both_ends_seen(utc: Re
     for n, step in enumerate(told["steps"]):
         below = sum(seconds <= step["up_to_seconds"] for seconds in whole)
         assert abs(below - sum(other["count"] for other in told["steps"][: n + 1])) <= 1, "an edge is rounded"
+
+
+def test_an_outage_whose_end_was_not_seen_is_counted_apart_and_its_detection_measured(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    names: list[Key] = [("c", name, 0) for name in ("back", "away", "left")]
+    world = World(SPRING, SPRING, names)
+    noon = midnight(SPRING) + timedelta(hours=12)
+    world.outages = [_minutes(names[0], noon, 5), _minutes(names[1], noon, 24 * 60)]
+    world.outages.append(Outage(names[2], noon, noon + timedelta(hours=1), planned=True))
+    publish(spark, tmp_path, world.tables(), first_day=SPRING, last_day=SPRING)
+
+    told = distributions(Warehouse(spark, str(tmp_path)), Span(SPRING, SPRING))
+
+    assert told["censored_outages"] == 1
+    assert (told["outage_seconds"]["count"], told["outage_seconds"]["max"]) == (1, 300)
+    delays = told["detection_seconds"]
+    assert (delays["count"], delays["min"], delays["max"]) == (2, 4, 4)
+    assert delays["steps"] == [{"up_to_seconds": 5.01, "count": 2}]
+
+
+def test_a_broker_first_seen_in_the_local_evening_is_in_that_evenings_report(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    known, new, later = (("c", name, 0) for name in ("known", "new", "later"))
+    next_day = SPRING + timedelta(days=1)
+    world, evening = World(SPRING, next_day, [known]), World(next_day, next_day, [new, later])
+    world.outages = [_minutes(known, midnight(SPRING) + timedelta(hours=12), 10)]
+    evening.outages = [_minutes(new, midnight(next_day) + timedelta(hours=1), 10)]
+    tables = world.tables()
+    for name, rows in evening.tables().items():
+        tables[name] += rows
+    for row in tables["broker_intervals"]:
+        if key(row) == later:
+            row["start_at"] = midnight(next_day) + timedelta(hours=5)
+    publish(spark, tmp_path, tables, first_day=SPRING, last_day=next_day)
+
+    report = make(spark, world, tmp_path, SPRING, "America/New_York")
+
+    downs = {broker["broker_name"]: broker["down_count"] for broker in report.numbers["brokers"]}
+    assert downs == {"known": 1, "new": 1}
+    assert report.numbers["headline"]["outages"] == 2
+
+
+def test_of_very_many_charges_the_highest_of_each_pixel_is_drawn(spark: SparkSession, tmp_path: Path) -> None:
+    broker: Key = ("c", "a", 0)
+    world = World(SPRING, SPRING, [broker])
+    world.outages = [_minutes(broker, midnight(SPRING) + timedelta(seconds=28 * n), 0.1) for n in range(3_000)]
+    tables = world.tables()
+    publish(spark, tmp_path, tables, first_day=SPRING, last_day=SPRING)
+    interval = {"from_at": "2026-03-29T00:00:00.000Z", "to_at": "2026-03-30T00:00:00.000Z"}
+    worst = dict(zip(("cluster", "broker_name", "broker_id"), broker, strict=True)) | {"penalty_max": 9.0}
+
+    charges = drawn(
+        Warehouse(spark, str(tmp_path)), Span(SPRING, SPRING), {"brokers": [worst], "interval": interval}
+    ).charges
+
+    pixel = timedelta(days=1) / 1_000
+    highest: dict[int, float] = {}
+    for charge in tables["flap_charges"]:
+        slot = (charge["charged_at"] - midnight(SPRING)) // pixel
+        highest[slot] = max(highest.get(slot, 0.0), charge["penalty"])
+    assert len(charges) == len(highest) <= 1_000
+    assert [row["penalty"] for row in charges] == [highest[slot] for slot in sorted(highest)]
+
+
+def test_a_group_that_falls_behind_on_two_days_is_one_group_and_idle_members_are_none(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    next_day = SPRING + timedelta(days=1)
+    told = {"cluster": "c", "topic": "orders", "value": 9_000.0, "limit": 1_000.0, "says": "behind"}
+    rows = [
+        told | {"dt": SPRING, "kind": "falling_behind", "consumer_group": "g", "broker_name": "a", "cure": "first"},
+        told | {"dt": next_day, "kind": "falling_behind", "consumer_group": "g", "broker_name": "b", "cure": "last"},
+        told | {"dt": next_day, "kind": "too_few_queues", "consumer_group": "full", "cure": "add queues"},
+        told | {"dt": next_day, "kind": "idle_members", "consumer_group": "idle", "cure": "stop members"},
+    ]
+    publish(spark, tmp_path, {"hot_queues": rows}, first_day=SPRING, last_day=next_day)
+
+    behind = queues(Warehouse(spark, str(tmp_path)), Span(SPRING, next_day))["behind"]
+
+    assert behind["in_all"] == 2
+    assert [(row["consumer_group"], row["cure"]) for row in behind["rows"]] == [("g", "last"), ("full", "add queues")]
 
 
 def test_the_same_tables_give_the_same_bytes(spark: SparkSession, utc: Report) -> None:

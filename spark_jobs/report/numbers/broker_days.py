@@ -19,8 +19,12 @@ _RANKED = (*(name for name in WORST_FIRST if name != UNWATCHED), UNWATCHED)
 
 def scored(warehouse: Warehouse, span: Span) -> DataFrame:
     """Sum up ``flapping``: its worst class, its counts, its penalty."""
+    return summed(span.named(warehouse, "flapping"))
+
+
+def summed(flapping: DataFrame) -> DataFrame:
     rank = F.array_position(F.array(*map(F.lit, _RANKED)), F.col("class"))
-    days = span.named(warehouse, "flapping").withColumn("order", rank)
+    days = flapping.withColumn("order", rank)
     caused = F.when(F.col("cause").isNotNull(), F.col("dt"))
     return days.groupBy(*INSTANCE).agg(
         F.min_by("class", "order").alias("class"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from spark_jobs.io import Warehouse
@@ -15,7 +15,7 @@ from spark_jobs.report.span import Span
 
 
 def computed_days(warehouse: Warehouse, span: Span, parameters: Parameters, run: Run) -> dict[str, Any]:
-    """Of the days of the trend: who computed them, and which hold other rows now than they were computed from."""
+    """Of the days of the trend: who computed them, and which hold more rows now than they were computed from."""
     first = min(span.first_utc_day, span.last_day - timedelta(days=DAYS - 1))
     days = warehouse.read("computed_days", first_day=first, last_day=span.last_utc_day)
     rows = sorted(collect(days), key=lambda row: row["dt"])
@@ -48,4 +48,9 @@ def _stale(warehouse: Warehouse, span: Span, rows: list[Row]) -> list[str]:
         return []
     held = warehouse.read("registration_events", first_day=rows[0]["dt"], last_day=span.last_utc_day)
     counts = {row["dt"]: row["count"] for row in collect(held.groupBy("dt").count())}
-    return [row["dt"].isoformat() for row in rows if counts.get(row["dt"], 0) != row["rows"]]
+    return with_more_rows(rows, counts)
+
+
+def with_more_rows(rows: list[Row], held: dict[date, int]) -> list[str]:
+    """Fewer are no reason to compute a day anew: old beats go when a warehouse is compacted."""
+    return [row["dt"].isoformat() for row in rows if held.get(row["dt"], 0) > row["rows"]]

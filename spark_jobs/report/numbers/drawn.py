@@ -8,21 +8,24 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from spark_jobs.io import Warehouse
-from spark_jobs.report.numbers.rows import Row, collect, key, only
+from spark_jobs.report.numbers.rows import Key, Row, collect, key, only
 from spark_jobs.report.span import Span
+from spark_jobs.report.wording import micros
 from spark_jobs.schemas import INSTANCE
 
 MOST_TIMELINES = 40
 MOST_BARS_A_BROKER = 4_000
 MOST_HEATED = 30
 CURVES = 5
+MOST_POINTS_A_CURVE = 1_000
+"""No plot has more pixels in a line."""
 HOUR_US = 3_600_000_000
 MOST_HOURS = 75
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Intervals of the worst brokers, charges of those with the highest penalty."""
+    """Intervals of the worst brokers; of those with the highest penalty, the highest charge of each pixel."""
 
     intervals: list[Row]
     charges: list[Row]
@@ -35,13 +38,28 @@ def drawn(warehouse: Warehouse, span: Span, numbers: dict[str, Any]) -> Drawn:
     intervals = span.whole_intervals(warehouse).select(
         *INSTANCE, "state", "planned", F.unix_micros("start_at").alias("start"), F.unix_micros("end_at").alias("end")
     )
-    charges = span.touched(warehouse, "flap_charges").filter(span.holds("charged_at"))
-    points = charges.select(*INSTANCE, F.unix_micros("charged_at").alias("at"), "cause", "points", "penalty")
     bars = only(intervals, shown).limit(MOST_TIMELINES * MOST_BARS_A_BROKER) if shown else None
-    return Drawn(
-        intervals=sorted(collect(bars), key=lambda row: (*key(row), row["start"], row["end"])) if bars else [],
-        charges=sorted(collect(only(points, scored)), key=lambda row: (row["at"], row["penalty"])) if scored else [],
-    )
+    found = sorted(collect(bars), key=lambda row: (*key(row), row["start"], row["end"])) if bars else []
+    points = _points(warehouse, span, scored, window_of(numbers, found)) if scored and found else []
+    return Drawn(intervals=found, charges=sorted(points, key=lambda row: (row["at"], *key(row))))
+
+
+def _points(warehouse: Warehouse, span: Span, brokers: list[Key], window: tuple[int, int]) -> list[Row]:
+    charges = only(span.touched(warehouse, "flap_charges").filter(span.holds("charged_at")), brokers)
+    at = F.unix_micros("charged_at")
+    pixel = max(1, (window[1] - window[0]) // MOST_POINTS_A_CURVE)
+    highest = F.max(F.struct("penalty", at.alias("at"))).alias("highest")
+    thinned = charges.groupBy(*INSTANCE, F.floor(at / F.lit(pixel)).alias("pixel")).agg(highest)
+    return collect(thinned.select(*INSTANCE, "highest.at", "highest.penalty"))
+
+
+def window_of(numbers: dict[str, Any], intervals: list[Row]) -> tuple[int, int]:
+    """Return the part of the days that the plots show: all of it, or what was recorded of it if that is much less."""
+    first, last = micros(numbers["interval"]["from_at"]), micros(numbers["interval"]["to_at"])
+    begin = max(first, min(row["start"] for row in intervals))
+    end = min(last, max(row["end"] for row in intervals))
+    margin = max((end - begin) // 50, 1_000_000)
+    return max(first, begin - margin), min(last, end + margin)
 
 
 def most_charged(numbers: dict[str, Any]) -> list[Row]:

@@ -1,6 +1,7 @@
 """What each broker did in a local day that is no UTC day: outages, time and penalty cut to it.
 
-The class is the one of the UTC day of the same date, but for what the cut decides itself: flapping, degraded, healthy.
+The class is the one of the UTC day of the same date (of the other that it touches, for a broker that is known there
+only), but for what the cut decides itself: flapping, degraded, healthy.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def lived(warehouse: Warehouse, span: Span) -> DataFrame:
 
 def scored(warehouse: Warehouse, span: Span, cut_lives: DataFrame, *, parameters: FlapParameters) -> DataFrame:
     """As `broker_days.scored`, with what the cut changes."""
-    named = broker_days.scored(warehouse, span)
+    named = broker_days.summed(_classed(warehouse, span, cut_lives))
     kept = [name for name in named.columns if name not in _CUT]
     seen = cut_lives.select(*INSTANCE, "cut_downs", F.col("down_seconds").alias("cut_down_seconds"))
     both = (
@@ -60,6 +61,14 @@ def scored(warehouse: Warehouse, span: Span, cut_lives: DataFrame, *, parameters
     return both.withColumns(
         {"class": _class(parameters), "down_count": F.col("cut_downs"), "sign_count": signs}
     ).select(*named.columns)
+
+
+def _classed(warehouse: Warehouse, span: Span, cut_lives: DataFrame) -> DataFrame:
+    """Rows of ``flapping``; of the other UTC days' those of brokers that the days of the same dates do not know yet."""
+    named = span.named(warehouse, "flapping")
+    lived_here = cut_lives.filter("up_seconds + down_seconds > 0")
+    others = span.touched(warehouse, "flapping").join(named, on=list(INSTANCE), how="left_anti")
+    return named.unionByName(others.join(lived_here, on=list(INSTANCE), how="left_semi"))
 
 
 _CUT = ("down_count", "sign_count", "incident_downs", "charged_points", "penalty_start", "penalty_max", "penalty_end")

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_jobs.io import Warehouse
-from spark_jobs.report.numbers.rows import collect, listed, worst
+from spark_jobs.report.numbers.rows import Row, collect, listed, worst
 from spark_jobs.report.span import Span
 
 MOST_HOT = 100
 MOST_GROUPS = 50
+MOST_BEHIND = 20
 MOST_TOPICS = 20
 
 KINDS = ("falling_behind", "key_skew", "too_few_queues", "idle_members", "too_many_queues")
 """What costs most first."""
+BEHIND = ("falling_behind", "too_few_queues")
+"""Of a group that falls behind: with members or time to spare, and with none."""
 
 
 def queues(warehouse: Warehouse, span: Span) -> dict[str, Any]:
@@ -32,9 +36,18 @@ def queues(warehouse: Warehouse, span: Span) -> dict[str, Any]:
     return {
         "hot": hot
         | {"by_kind": {row["kind"]: row["found"] for row in sorted(kinds, key=lambda row: str(row["kind"]))}},
+        "behind": listed(_behind(rows) if hot["in_all"] else []),
         "groups": _groups(warehouse, span),
         "topics": _topics(warehouse, span),
     }
+
+
+def _behind(hot: DataFrame) -> list[Row]:
+    """Groups that fall behind, each once: over some days the queue that is farthest behind may be another."""
+    which = ("cluster", "consumer_group", "topic")
+    lag = F.max(F.when(F.col("kind") == "falling_behind", F.col("value"))).alias("lag")
+    groups = hot.filter(F.col("kind").isin(*BEHIND)).groupBy(*which).agg(F.max_by("cure", "dt").alias("cure"), lag)
+    return worst(groups, MOST_BEHIND, F.col("lag").desc_nulls_last(), *which)
 
 
 def _groups(warehouse: Warehouse, span: Span) -> dict[str, Any]:

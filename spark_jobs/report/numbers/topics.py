@@ -28,10 +28,13 @@ def topics_at_risk(warehouse: Warehouse, span: Span) -> dict[str, Any]:
         F.min_by("worst", "order").alias("worst"),
     ).select("cluster", "topic", "brokers", *_SECONDS, *micros("first_at"), "worst")
     few = worst(topics, MOST_TOPICS, *(F.col(name).desc_nulls_last() for name in _SECONDS), "cluster", "topic")
-    counts = topics.groupBy("worst").agg(F.count("*").alias("topics"), total_seconds("unwritable_seconds"))
+    cut = F.count(F.when(F.col("unwritable_seconds") > 0, 1)).alias("unwritable")
+    counts = topics.groupBy("worst").agg(F.count("*").alias("topics"), cut, total_seconds("unwritable_seconds"))
     by_worst = {row["worst"]: row for row in collect(counts)} if few else {}
     return listed(with_times(few, "first_at")) | {
         "by_worst": {name: row["topics"] for name, row in sorted(by_worst.items())},
+        # Those that slaves were left of too: their worst is no_master.
+        "unwritable": sum(row["unwritable"] for row in by_worst.values()),
         "unwritable_seconds": sum(row["unwritable_seconds"] for row in by_worst.values()),
     }
 

@@ -55,10 +55,11 @@ def name_servers(numbers: Numbers) -> str:
 
 
 def _clock(row: Numbers | None) -> str:
-    if row is None or row["offset_seconds"] is None:
+    if row is None:
         return NOTHING
-    stepped = row["stepped_seconds"]
-    return small(duration(row["offset_seconds"]), f"stepped by {duration(stepped)}" if stepped and stepped >= 1 else "")
+    ahead, stepped = row["offset_seconds"], row["stepped_seconds"]
+    told = f"stepped by {duration(stepped)}" if stepped and stepped >= 1 else ""
+    return small(NOTHING if ahead is None else duration(ahead), told)
 
 
 def _lives(numbers: Numbers) -> str:

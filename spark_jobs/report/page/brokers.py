@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spark_jobs.parameters import Parameters
-from spark_jobs.report.numbers.drawn import MOST_TIMELINES, Drawn, most_charged
+from spark_jobs.report.numbers.drawn import MOST_TIMELINES, Drawn, most_charged, window_of
 from spark_jobs.report.numbers.rows import key
 from spark_jobs.report.page.table import broker, local_time, note, section, small, table, text, wide
 from spark_jobs.report.plots.heat_map import heat_map
@@ -85,7 +85,7 @@ def states(numbers: Numbers, drawn: Drawn, parameters: Parameters) -> str:
     """Plots of the worst brokers over the span."""
     if not drawn.intervals:
         return ""
-    window, zone = window_of(numbers, drawn), local_time(numbers).zone
+    window, zone = window_of(numbers, drawn.intervals), local_time(numbers).zone
     shown = numbers["brokers"][:MOST_TIMELINES]
     names = [(key(entry), label(entry)) for entry in shown]
     rest = numbers["headline"]["brokers_seen"] - len(shown)
@@ -120,12 +120,3 @@ def _heat(numbers: Numbers) -> str:
     zone = local_time(numbers).zone
     plot = heat_map(found, start=micros(numbers["interval"]["from_at"]), zone=zone)
     return section("hours", f"Outages by {unit}", note(said), wide(plot))
-
-
-def window_of(numbers: Numbers, drawn: Drawn) -> tuple[int, int]:
-    """Return the part of the days that the plots show: all of it, or what was recorded of it if that is much less."""
-    first, last = micros(numbers["interval"]["from_at"]), micros(numbers["interval"]["to_at"])
-    begin = max(first, min(row["start"] for row in drawn.intervals))
-    end = min(last, max(row["end"] for row in drawn.intervals))
-    margin = max((end - begin) // 50, 1_000_000)
-    return max(first, begin - margin), min(last, end + margin)

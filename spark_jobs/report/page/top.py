@@ -54,6 +54,7 @@ def verdict(numbers: Numbers) -> str:
 
 def tiles(numbers: Numbers) -> str:
     headline, data, flapping = numbers["headline"], numbers["completeness"], numbers["headline"]["flapping"]
+    topics = numbers["topics_at_risk"]
     in_incidents = headline["incident_downs"]
     tiles = (
         (percent(headline["availability"]), "availability", f"{duration(headline['down_seconds'])} down in all", ""),
@@ -66,10 +67,10 @@ def tiles(numbers: Numbers) -> str:
         ),
         (number(headline["outages"]), "outages", f"{in_incidents:,} of them in incidents" if in_incidents else "", ""),
         (
-            number(numbers["topics_at_risk"]["in_all"]),
+            number(topics["in_all"]),
             "topics at risk",
-            f"{numbers['topics_at_risk']['by_worst'].get('unwritable', 0):,} could not be written to",
-            "bad" if numbers["topics_at_risk"]["by_worst"].get("unwritable") else "",
+            f"{topics['unwritable']:,} could not be written to",
+            "bad" if topics["unwritable"] else "",
         ),
         (
             percent(data["watched_seconds"] / data["span_seconds"], digits=1),

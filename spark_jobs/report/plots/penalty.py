@@ -11,7 +11,6 @@ from spark_jobs.report.plots.drawing import (
     CURVE_COLOURS,
     FAINT,
     INK,
-    PIXELS,
     WIDE_INCHES,
     figure,
     in_days,
@@ -33,17 +32,17 @@ def penalty_curves(
 ) -> str:
     """Draw each broker's decaying penalty and the two thresholds; the float is the penalty at the window's start."""
     with figure(width=WIDE_INCHES, height=3.4) as (drawn, axes):
-        lines = []
+        lines, top = [], parameters.suppress_above
         for (key, _, at_start), colour in zip(brokers, CURVE_COLOURS, strict=False):
-            own = _highest([(row["at"], row["penalty"]) for row in charges if _key(row) == key], window)
+            own = [(row["at"], row["penalty"]) for row in charges if _key(row) == key]
             curve = _curve(own, at_start, parameters.half_life_minutes, window)
+            top = max([top, *(penalty for _, penalty in curve)])
             lines += axes.plot([in_days(at) for at, _ in curve], [p for _, p in curve], color=colour, linewidth=1.5)
         for height, text in ((parameters.suppress_above, "flapping above"), (parameters.reuse_below, "cleared below")):
             axes.axhline(height, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
             axes.annotate(
                 f"{text} {height:g}", (1.0, height), xycoords=("axes fraction", "data"), ha="right", va="bottom"
             )
-        top = max([parameters.suppress_above, *(row["penalty"] for row in charges)])
         axes.set_ylim(0, top * 1.15)
         axes.set_ylabel("penalty")
         time_axis(axes, window, zone)
@@ -55,16 +54,6 @@ def penalty_curves(
             for entry in axes.legend(lines, names, frameon=False, **place).get_texts():
                 entry.set_parse_math(False)
         return svg(drawn, "Flap penalty over time")
-
-
-def _highest(charges: list[tuple[int, float]], window: tuple[int, int]) -> list[tuple[int, float]]:
-    """Keep the highest point of each pixel."""
-    pixel = max(1, (window[1] - window[0]) // PIXELS)
-    best: dict[int, tuple[int, float]] = {}
-    for at, penalty in charges:
-        if penalty >= best.get(at // pixel, (at, 0.0))[1]:
-            best[at // pixel] = (at, penalty)
-    return [best[slot] for slot in sorted(best)]
 
 
 def _curve(

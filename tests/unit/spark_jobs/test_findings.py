@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
 
 from spark_jobs.report.findings import findings, notices
+from spark_jobs.report.numbers.computed import with_more_rows
 from spark_jobs.report.numbers.silence import fell_silent
 from tests.fakes.report_numbers import a_broker, a_cluster, calm_numbers
 
@@ -72,10 +74,33 @@ def test_what_is_wrong_with_the_history_is_a_line(change: dict[str, Any], text: 
         pytest.param(
             "name_servers",
             {"clocks": [{"node": "n1", "offset_seconds": -7.0, "stepped_seconds": 0.0}]},
-            "clocks of name servers differ from the median: n1 by \N{MINUS SIGN}7.0 s",
+            "clocks of name servers are up to 7.0 s apart, from the median n1 by \N{MINUS SIGN}7.0 s: an outage "
+            "shorter than that shows as a disagreement only",
             id="clocks-apart",
         ),
-        pytest.param("name_servers", {"clocks": [{"node": "n1", "offset_seconds": 5.0}]}, None, id="clocks-near"),
+        pytest.param(
+            "name_servers",
+            {
+                "clocks": [
+                    {"node": f"n{n}", "offset_seconds": by, "stepped_seconds": None} for n, by in ((1, 3), (2, -3))
+                ]
+            },
+            "clocks of name servers are up to 6.0 s apart, from the median n1 by 3.0 s, n2 by \N{MINUS SIGN}3.0 s: an "
+            "outage shorter than that shows as a disagreement only",
+            id="clocks-apart-on-both-sides-of-the-median",
+        ),
+        pytest.param(
+            "name_servers",
+            {"clocks": [{"node": "n1", "offset_seconds": None, "stepped_seconds": 3_600.0}]},
+            "the clock of a running name server was put forward or back: n1 by 1 h",
+            id="clock-stepped",
+        ),
+        pytest.param(
+            "name_servers",
+            {"clocks": [{"node": "n1", "offset_seconds": 5.0, "stepped_seconds": 1.0}]},
+            None,
+            id="clocks-near",
+        ),
         pytest.param(
             "name_servers",
             {"nodes": {"rows": [NODE | {"overlapping_lives": 1}]}},
@@ -88,7 +113,7 @@ def test_what_is_wrong_with_the_history_is_a_line(change: dict[str, Any], text: 
             "1 name server ended without saying so: n1 (2 times)",
             id="vanished",
         ),
-        pytest.param("computed", {"stale": ["2026-03-04"]}, "1 day has other rows now than when computed: 2026-03-04"),
+        pytest.param("computed", {"stale": ["2026-03-04"]}, "1 day has more rows now than when computed: 2026-03-04"),
         pytest.param(
             "computed",
             {"older_warehouse": ["2026-03-03", "2026-03-04"]},
@@ -97,13 +122,32 @@ def test_what_is_wrong_with_the_history_is_a_line(change: dict[str, Any], text: 
         pytest.param(
             "topics_at_risk",
             {
-                "by_worst": {"unwritable": 7},
+                "unwritable": 7,
                 "rows": [{"topic": "t", "worst": "unwritable", "unwritable_seconds": 90.0}],
             },
             "7 topics had no writable queue for a time: t (1 min 30 s) and 6 more",
             id="topics",
         ),
         pytest.param("topics_at_risk", {"by_worst": {"one_broker": 7}}, None, id="topics-served-by-one"),
+        pytest.param(
+            "topics_at_risk",
+            {
+                "by_worst": {"no_master": 1, "one_broker": 1},
+                "unwritable": 1,
+                "rows": [
+                    {"topic": "t", "worst": "no_master", "unwritable_seconds": 10_800.0},
+                    {"topic": "u", "worst": "one_broker", "unwritable_seconds": 0.0},
+                ],
+            },
+            "1 topic had no writable queue for a time: t (3 h)",
+            id="topics-that-only-slaves-were-left-of",
+        ),
+        pytest.param(
+            "queues",
+            {"behind": {"rows": [{"consumer_group": "g", "topic": "t", "cure": None}], "in_all": 3}},
+            "3 consumer groups fall behind: g of t and 2 more",
+            id="groups-behind",
+        ),
         pytest.param(
             "headline",
             {"clusters": [a_cluster(budget_left_seconds=-60.0)]},
@@ -143,6 +187,13 @@ def test_a_broker_that_fails_slowly_is_told_unless_its_class_says_so_already() -
     (slow,) = findings(numbers)
     assert slow.text.startswith("1 broker fails more often than the rest of the cluster (last 7 days)")
     assert slow.text.endswith(": c/a/0 (6 outages)")
+
+
+def test_a_day_is_stale_with_more_rows_than_it_was_computed_from_and_not_with_fewer() -> None:
+    rows = [{"dt": date(2026, 3, day), "rows": 9} for day in (1, 2, 3, 4)]
+    held = {date(2026, 3, 1): 8, date(2026, 3, 2): 9, date(2026, 3, 3): 10}
+
+    assert with_more_rows(rows, held) == ["2026-03-03"]
 
 
 def test_an_incident_comes_before_the_brokers_and_says_how_large_it_was() -> None:

@@ -35,6 +35,13 @@ def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
         pytest.param("[health]\nslo = 1\n", "health: slo = 1 is not between", id="slo-of-one"),
         pytest.param("[health.slo_by_cluster]\nc = 2\n", "slo_by_cluster.c = 2", id="slo-of-a-cluster"),
         pytest.param("[health]\nslo_by_cluster = 1\n", "slo_by_cluster", id="slo-by-cluster-no-table"),
+        pytest.param(
+            "[health]\nslo_by_cluster = 0.99\n", "slo_by_cluster = 0.99 is not a table", id="slo-of-all-clusters"
+        ),
+        pytest.param("[health]\nslo_days = 30.0\n", "slo_days = 30.0 is not a whole number", id="days-with-a-point"),
+        pytest.param("[ranking]\ndays = 7.0\n", "ranking: days = 7.0 is not a whole", id="ranking-days-with-a-point"),
+        pytest.param("[flapping]\nchronic_days = 2.5\n", "chronic_days = 2.5 is not a whole", id="half-a-day"),
+        pytest.param("[flapping]\nreuse_below = 0\n", "reuse_below is not above 0", id="never-cleared"),
         pytest.param('[report]\ntimezone = "Berlin"\n', "timezone = 'Berlin' is no IANA", id="no-timezone"),
         pytest.param("[report]\ntimezone = 1\n", "timezone = 1", id="timezone-no-text"),
     ],

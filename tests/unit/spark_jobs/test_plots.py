@@ -9,6 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from matplotlib.figure import Figure
 
 from spark_jobs.parameters import FlapParameters
 from spark_jobs.report.plots.distributions import cumulative, histogram
@@ -105,6 +106,21 @@ def test_two_drawings_on_one_page_share_no_name_unless_it_means_the_same() -> No
 def test_the_darkest_shade_is_the_highest_count_and_the_lightest_is_one() -> None:
     assert (shade_of(1, 100), shade_of(100, 100)) == (0, len(SHADES) - 1)
     assert shade_of(1, 1) == len(SHADES) - 1
+
+
+def test_a_curve_that_only_decays_is_drawn_to_its_top(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+
+    def keep(figure: Figure, _: str) -> str:
+        drawn.append(figure)
+        return ""
+
+    monkeypatch.setattr("spark_jobs.report.plots.penalty.svg", keep)
+    brokers: list[tuple[Key, str, float]] = [(("c", "a", 0), "a", 16_000.0)]
+
+    penalty_curves(brokers, [], FlapParameters(), window=WINDOW, zone=UTC)
+
+    assert drawn[0].axes[0].get_ylim()[1] > 16_000
 
 
 def test_nothing_to_draw_is_no_drawing() -> None:

@@ -82,6 +82,23 @@ def test_no_data_is_loud_on_page_and_terminal_and_nothing_says_that_all_is_well(
         assert well not in text
 
 
+def test_without_data_the_summary_says_so_first_and_counts_nothing() -> None:
+    numbers = told(headline={"no_data": True, "brokers_seen": 12}, completeness={"rows": 0})
+    numbers["brokers"] = [a_broker() | {"class": "unwatched"}]
+    lines = summary(numbers).splitlines()
+
+    assert lines[0] == "NO DATA on 2026-03-05 (UTC)"
+    assert [line for line in lines[1:] if line and "NO DATA" not in line] == [
+        "    see whether the name servers run, and whether --history names their directories"
+    ]
+
+
+def test_a_topic_that_only_slaves_were_left_of_is_counted_as_one_that_nobody_could_write_to() -> None:
+    text = render(told(topics_at_risk={"in_all": 1, "by_worst": {"no_master": 1}, "unwritable": 1}))
+
+    assert '<div class="bad"><b>1</b><span>topics at risk</span><small>1 could not be written to</small>' in text
+
+
 def test_a_notice_of_no_data_is_as_loud_as_a_finding() -> None:
     stop = {"node": "n1", "to_at": "2026-03-02T10:00:00.000Z", "told_before": True}
     numbers = told(headline={"no_data": True}, completeness={"rows": 0, "stopped_before": stop})

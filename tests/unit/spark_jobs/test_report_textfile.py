@@ -25,8 +25,8 @@ def read(path: Path) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 def test_the_headline_stands_in_the_file(tmp_path: Path) -> None:
     numbers = calm_numbers(
         headline={"findings": ["one"], "clusters": [a_cluster(AWKWARD, outages=3, budget_left_seconds=-4.0)]},
-        topics_at_risk={"by_worst": {"unwritable": 2}},
-        completeness={"rows_missing": 5},
+        topics_at_risk={"by_worst": {"unwritable": 2, "no_master": 1}, "unwritable": 3},
+        completeness={"rows_missing": 5, "watched_seconds": 21_600.0, "span_seconds": 86_400},
     )
     path = tmp_path / "new" / "report.prom"
 
@@ -38,6 +38,8 @@ def test_the_headline_stands_in_the_file(tmp_path: Path) -> None:
     assert told["namesrv_report_findings", ()] == 1
     assert told["namesrv_report_rows_missing", ()] == 5
     assert told["namesrv_report_topics_at_risk", (("worst", "unwritable"),)] == 2
+    assert told["namesrv_report_topics_unwritable", ()] == 3
+    assert told["namesrv_report_watched_ratio", ()] == 0.25
     assert told["namesrv_report_outages", cluster] == 3
     assert told["namesrv_report_slo_budget_left_seconds", cluster] == -4
     assert told["namesrv_report_brokers", (("class", "healthy"), *cluster)] == 1

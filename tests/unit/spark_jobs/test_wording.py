@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -15,6 +17,18 @@ from spark_jobs.report.wording import LocalTime, counted, duration, label, micro
 )
 def test_a_share_is_never_rounded_up_to_the_whole(share: float | None, text: str) -> None:
     assert percent(share) == text
+
+
+def test_a_share_of_four_digits_is_written_as_it_is_and_not_as_what_binary_makes_of_it() -> None:
+    told = {n: percent(n / 10_000) for n in range(10_000)}
+
+    assert {n: text for n, text in told.items() if text != f"{Decimal(n) / 100:.3f} %"} == {}
+    assert percent(1 - 7 / 10_000) == "99.930 %"
+
+
+@pytest.mark.parametrize("digits", [0, 1, 3])
+def test_the_greatest_share_below_the_whole_is_below_it_in_words_too(digits: int) -> None:
+    assert percent(math.nextafter(1.0, 0.0), digits=digits) == {0: "99 %", 1: "99.9 %", 3: "99.999 %"}[digits]
 
 
 @pytest.mark.parametrize(
