@@ -19,7 +19,7 @@ from spark_jobs.transforms.flapping.penalty import penalties, penalty_days, runn
 from spark_jobs.transforms.flapping.percent import longest_stable, state_changes
 from spark_jobs.transforms.flapping.places import places
 from spark_jobs.transforms.flapping.ranking import broker_days, flap_ranking
-from spark_jobs.transforms.flapping.signs import sign_rows, signs
+from spark_jobs.transforms.flapping.signs import heard_well, sign_rows, signs
 from spark_jobs.transforms.liveness.broker_state import broker_state
 from spark_jobs.transforms.liveness.intervals import state_at_day_end
 from spark_jobs.transforms.liveness.opinions import at_day_end
@@ -99,7 +99,9 @@ def _charged(work: Work, in_incidents: DataFrame) -> DataFrame:
     last_slot = days.start_of(work.first_day) - int(parameters.same_sign_seconds * days.SECOND)
     late = F.col("event_at") >= F.timestamp_micros(F.lit(last_slot))
     before = sign_rows(_day_before(work, "registration_events").filter(late))
-    seen = signs(rows.unionByName(before), first_day=work.first_day, last_day=work.last_day, parameters=parameters)
+    blind = work.warehouse.staged("blind_periods").unionByName(_day_before(work, "blind_periods"))
+    heard = heard_well(rows.unionByName(before), blind)
+    seen = signs(heard, first_day=work.first_day, last_day=work.last_day, parameters=parameters)
     return charges(outages(intervals), in_incidents, intervals, seen, parameters=parameters)
 
 

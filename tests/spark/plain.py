@@ -267,9 +267,10 @@ def charges(rows: list[Row], merged: dict[Instance, list[Interval]]) -> dict[Ins
             if interval.planned and interval.reason == "SHUTDOWN" and not interval.end_censored and length <= 300:
                 due[broker].append((interval.end_at, 200.0, "SHUTDOWN"))
     seen: dict[tuple[Any, ...], list[tuple[datetime, int, Boot, Any]]] = defaultdict(list)
+    blind = blind_times(rows, until=max(map(when, rows)))
     for row in rows:
         points = _points(row)
-        if points:
+        if points and not _was_its_own_silence(row, blind):
             at = when(row)
             same = _WHAT_IS_NEW.get(row["event"])
             told = (at, row["seq"], (row["node"], row["boot_id"]), row[same] if same else None)
@@ -282,6 +283,15 @@ def charges(rows: list[Row], merged: dict[Instance, list[Interval]]) -> dict[Ins
     for (broker, event, points, day), told_of in seen.items():
         due[broker] += [(at, points, event) for at in _each_once(told_of) if at >= day]
     return {broker: _decayed(sorted(own)) for broker, own in due.items() if broker in merged}
+
+
+def _was_its_own_silence(row: Row, blind: dict[Boot, list[Blind]]) -> bool:
+    """Whether the silence that a late beat ends touches a time in which the observer was blind."""
+    if row["event"] in _WHAT_IS_NEW:
+        return False
+    until, silence = when(row), timedelta(milliseconds=row.get("interval_ms") or 0)
+    times = (time for time in blind[row["node"], row["boot_id"]] if time.cluster in {None, row["cluster"]})
+    return any(time.begin <= until and (time.end is None or until - silence <= time.end) for time in times)
 
 
 def _each_once(own: list[tuple[datetime, int, Boot, Any]]) -> list[datetime]:

@@ -95,7 +95,7 @@ def blind_times(rows: list[Row], *, until: datetime) -> dict[Boot, list[Blind]]:
             at = when(row)
             if row["event"] == "GUARD_ON":
                 guards.setdefault(row["cluster"], at)
-            elif row["event"] == "GUARD_OFF" and row["cluster"] in guards:
+            elif row["event"] in {"GUARD_OFF", "EXPIRED"} and row["cluster"] in guards:
                 found.append(Blind(boot, "GUARD", row["cluster"], guards.pop(row["cluster"]), min(at, last)))
             elif row["event"] == "NAMESRV_PAUSED":
                 began = at - timedelta(seconds=row["detail"]["seconds"])

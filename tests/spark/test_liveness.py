@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.spark.histories import NameServer, Row, moment
+from tests.spark.histories import NameServer, Row, broker, moment
 from tests.spark.storybook import FIRST, LAST, Storybook, Told
 from tests.spark.tables import DayRunner
 
@@ -45,6 +45,24 @@ def test_a_guard_that_keeps_a_dead_broker_does_not_hide_its_outage_from_those_wh
     assert (down["start_censored"], down["continues"], down["end_censored"]) == (False, False, False)
     (blind,) = told.of_broker("blind_periods", "one_is_guarded_while_the_other_sees")
     assert (blind["why"], blind["from_at"], blind["to_at"], blind["open"]) == ("GUARD", moment(100), moment(900), False)
+
+
+@story
+def loses_the_end_of_its_guard(one: NameServer, two: NameServer, b: Row) -> None:
+    both_register(one, two, b)
+    two.stop(moment(50))
+    one.say("GUARD_ON", moment(100), {"cluster": b["cluster"]}, reason="SHARE")
+    one.say("EXPIRED", moment(500), broker("neighbour", cluster=b["cluster"]), reason="SILENCE")
+    one.outage(b, moment(600), until=moment(700))
+    one.stop(moment(5_000))
+
+
+def test_nobody_expires_under_a_guard_so_an_expiry_ends_one_whose_end_was_lost(told: Told) -> None:
+    (blind,) = told.of_broker("blind_periods", "loses_the_end_of_its_guard")
+    (down,) = [down for down in told.downs("loses_the_end_of_its_guard") if down["broker_name"] == "b"]
+
+    assert (blind["from_at"], blind["to_at"]) == (moment(100), moment(500))
+    assert (down["start_at"], down["end_at"]) == (moment(600), moment(700))
 
 
 @story

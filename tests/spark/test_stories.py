@@ -407,6 +407,27 @@ def test_a_broker_that_a_guard_still_keeps_at_midnight_is_not_unseen(told: Told)
 
 
 @story
+def is_late_at_a_name_server_that_is_cut_off(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+    one.say("GUARD_ON", moment(1_000), {"cluster": b["cluster"]}, reason="SHARE")
+    one.say("RECOVERED", moment(1_290), b, reason="HEARTBEAT", interval_ms=290_000)
+    one.say("GUARD_OFF", moment(1_300), {"cluster": b["cluster"]}, reason="SHARE")
+    one.say("LATE_HEARTBEAT", moment(1_310), b, interval_ms=46_000)
+    two.say("NAMESRV_PAUSED", moment(2_000), detail={"seconds": 60.0})
+    two.say("RECOVERED", moment(2_001), b, reason="HEARTBEAT", interval_ms=61_000)
+    two.say("RECOVERED", moment(9_000), b, reason="HEARTBEAT", interval_ms=70_000)
+    for server in (one, two):
+        server.stop(moment(20_000))
+
+
+def test_a_silence_in_which_the_name_server_was_blind_charges_no_broker(told: Told) -> None:
+    charged = told.rows("flap_charges", "is_late_at_a_name_server_that_is_cut_off")
+
+    assert [(row["charged_at"], row["cause"]) for row in charged] == [(moment(9_000), "RECOVERED")]
+
+
+@story
 def is_left_alone_with_a_wrong_view(one: NameServer, two: NameServer, b: Row) -> None:
     for server in (one, two):
         server.say("REGISTERED", moment(10), b)

@@ -102,7 +102,7 @@ def _tell_of_a_broker(
     said: Row = {
         "reason": reason,
         "incarnation": rng.choice(("i1", "i2", None)),
-        "interval_ms": 1_000,
+        "interval_ms": rng.choice((1_000, 90_000)),
         "broker_version": rng.choice(("1.0", "1.1", "")),
         "data_version": rng.choice(("0.0.1", "0.0.2")),
         "host": rng.choice(("h1", "h1", "h2")),

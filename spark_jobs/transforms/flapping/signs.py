@@ -17,11 +17,15 @@ from spark_jobs.parameters import FlapParameters
 from spark_jobs.schemas import INSTANCE, OBSERVER
 from spark_jobs.transforms import days
 
-_CAUSES = ("RESTARTED", "ADDRESS_CHANGED", "ROLE_CHANGED", "RECOVERED", "LATE_HEARTBEAT")
+_SILENCES = ("RECOVERED", "LATE_HEARTBEAT")
+_CAUSES = ("RESTARTED", "ADDRESS_CHANGED", "ROLE_CHANGED", *_SILENCES)
 
 
 def sign_rows(events: DataFrame) -> DataFrame:
-    """The rows that are charged as signs: instance, observer, ``seq``, ``at``, ``cause``, ``what`` is new."""
+    """The rows that are charged as signs: instance, observer, ``seq``, ``at``, ``cause``, ``what`` is new.
+
+    ``silent_us``: for how long the broker had not been heard.
+    """
     event = F.col("event")
     named = events.filter(F.col("broker_name").isNotNull() & event.isin(*_CAUSES))
     # RECOVERED after a failed probe ends an outage that was charged already.
@@ -37,7 +41,22 @@ def sign_rows(events: DataFrame) -> DataFrame:
         F.unix_micros("event_at").alias("at"),
         event.alias("cause"),
         what.alias("what"),
+        (F.col("interval_ms") * 1_000).alias("silent_us"),
     )
+
+
+def heard_well(rows: DataFrame, blind: DataFrame) -> DataFrame:
+    """Drop the signs that end a silence in which the observer was blind: it may have been its own."""
+    times = blind.select(
+        *(F.col(name).alias(f"of_{name}") for name in (*OBSERVER, "cluster")),
+        F.unix_micros("from_at").alias("from_us"),
+        F.unix_micros("to_at").alias("to_us"),
+    )
+    own = (F.col("node") == F.col("of_node")) & (F.col("boot_id") == F.col("of_boot_id"))
+    of_all = F.col("of_cluster").isNull() | (F.col("of_cluster") == F.col("cluster"))
+    began = F.col("at") - F.coalesce("silent_us", F.lit(0))
+    meanwhile = (F.col("at") >= F.col("from_us")) & (began <= F.col("to_us"))
+    return rows.join(F.broadcast(times), own & of_all & meanwhile & F.col("cause").isin(*_SILENCES), "left_anti")
 
 
 def signs(rows: DataFrame, *, first_day: date, last_day: date, parameters: FlapParameters) -> DataFrame:

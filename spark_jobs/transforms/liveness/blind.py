@@ -8,8 +8,9 @@ in a blind time is no matter of silence and counts at once: a registration, a la
 leave (`votes` holds that rule).
 
 A guard is on from the first GUARD_ON to the next GUARD_OFF of that cluster in that life, whatever their reasons; LIMIT
-and a changed mode only say again that it is on. A pause is known at its end alone, and a finished day is not written
-anew: one that lasted over midnight counts from midnight.
+and a changed mode only say again that it is on. Nobody expires under a guard, so that an EXPIRED ends one whose
+GUARD_OFF was lost. A pause is known at its end alone, and a finished day is not written anew: one that lasted over
+midnight counts from midnight.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _lasts() -> Column:
 
 
 def _guards(events: DataFrame, yesterday: DataFrame) -> DataFrame:
-    turned = events.filter(F.col("event").isin("GUARD_ON", "GUARD_OFF") & F.col("cluster").isNotNull())
+    turned = events.filter(F.col("event").isin("GUARD_ON", "GUARD_OFF", "EXPIRED") & F.col("cluster").isNotNull())
     said = turned.select(
         *OBSERVER, "cluster", F.unix_micros("event_at").alias("at"), "seq", (F.col("event") == "GUARD_ON").alias("on")
     )

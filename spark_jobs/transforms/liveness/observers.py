@@ -19,7 +19,7 @@ from spark_jobs.transforms.days import lit_day
 SILENCE_TO_MIDNIGHT = 150 * days.SECOND
 """A name server writes a row a minute: one whose last row is this near to midnight counts as alive then."""
 
-MOST_GAPS = 100
+MOST_GAPS = 2_000
 """Gaps kept by name a day and observer; ``rows_missing`` counts them all."""
 
 
