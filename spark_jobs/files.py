@@ -53,7 +53,7 @@ class Files:
     def walk(self, path: str) -> Iterator[RawFile]:
         """List the files below a folder."""
         if local := self.local(path):
-            yield from _walk_local(local)
+            yield from local_files(local)
             return
         hadoop_path, system = self._path(path)
         found = system.listFiles(hadoop_path, True)
@@ -146,9 +146,15 @@ def _instant(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1_000, tz=UTC)
 
 
-def _walk_local(folder: Path) -> Iterator[RawFile]:
+def _unless_gone(error: OSError) -> None:
+    """A folder that may not be listed is a fault, not an empty one."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def local_files(folder: Path) -> Iterator[RawFile]:
     """As Hadoop would list it, without five calls of another process for each file."""
-    for parent, _, names in os.walk(folder, followlinks=True):
+    for parent, _, names in os.walk(folder, followlinks=True, onerror=_unless_gone):
         for name in names:
             path = Path(parent, name)
             try:

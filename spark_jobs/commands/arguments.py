@@ -183,5 +183,10 @@ def loaded_parameters(options: argparse.Namespace) -> parameters.Parameters:
 
 
 def yesterday(report: parameters.ReportParameters) -> date:
-    """Return the last day that is over where the report is read."""
-    return datetime.now(tz=UTC).astimezone(report.zone).date() - timedelta(days=1)
+    """Return the last day that is over, both where the report is read and in UTC, of which the tables are."""
+    return min(today(report), datetime.now(tz=UTC).date()) - timedelta(days=1)
+
+
+def today(report: parameters.ReportParameters) -> date:
+    """Return the day that it is where the report is read."""
+    return datetime.now(tz=UTC).astimezone(report.zone).date()

@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 
 from spark_jobs.commands import arguments
-from spark_jobs.commands.command import FINDINGS, FINE, exit_code
+from spark_jobs.commands.command import FINDINGS, FINE, UsageError, exit_code
 from spark_jobs.commands.running import as_json, running
 from spark_jobs.parameters import Parameters
 
@@ -34,6 +34,11 @@ def checked(options: argparse.Namespace) -> Parameters:
         ParametersError: what stands in the file makes no sense.
     """
     arguments.checked_histories(options)
+    report, textfile = options.report, options.textfile
+    if report is not None and report.exists() and not report.is_dir():
+        raise UsageError(f"--report {report}: no directory")
+    if textfile is not None and textfile.is_dir():
+        raise UsageError(f"--textfile {textfile}: a directory; name a file in it, such as pointsman.prom")
     return arguments.loaded_parameters(options)
 
 
@@ -46,7 +51,14 @@ def compute(
     looks_back: bool = False,
     reread: bool = False,
 ) -> int:
-    """Compute the days and return the exit code."""
+    """Compute the days and return the exit code.
+
+    Raises:
+        UsageError: the last day is still to come.
+    """
+    now = arguments.today(parameters.report)
+    if last_day > now:
+        raise UsageError(f"{last_day} has not begun: today is {now} in {parameters.report.timezone}")
     with running(options, reads=options.history) as (spark, say):
         # Only now: these import pyspark, whose absence has been said in one line.
         from spark_jobs.jobs.days import Request, compute_and_report  # noqa: PLC0415

@@ -60,6 +60,10 @@ class Journal:
             self._files.delete(self._path)
             raise
 
+    def is_open(self) -> bool:
+        """Say whether there are moves that were begun and neither made nor put back."""
+        return self._files.exists(self._path)
+
     def finish(self) -> int:
         """Finish what a killed process began; return how many folders it was about."""
         replacements = self._left()

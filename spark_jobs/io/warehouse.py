@@ -221,8 +221,9 @@ class Warehouse:
         self.discard()
 
     def discard(self) -> None:
-        """Remove what this run staged."""
-        self._files.delete(self._staging)
+        """Remove what this run staged; where moves are left half made it stays, and the next run goes on with them."""
+        if not self._journal.is_open():
+            self._files.delete(self._staging)
         self._own_days.clear()
         self._span = None
 

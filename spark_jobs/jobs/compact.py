@@ -60,15 +60,20 @@ def compact(
     of = Warehouse(spark, warehouse)
     beats_before = None if keep_beats_days is None else before - timedelta(days=keep_beats_days)
     results: list[CompactResult] = []
-    with of.held():
-        for table in TABLES:
-            for month, days in _months(of, table, before, beats_before).items():
-                try:
-                    done = _compact(of, table, days, beats_before)
-                finally:
-                    of.discard()
-                say(f"{table} {month}: {done.bytes_before / 1e6:,.1f} MB -> {done.bytes_after / 1e6:,.1f} MB")
-                results.append(done)
+    try:
+        with of.held():
+            for table in TABLES:
+                for month, days in _months(of, table, before, beats_before).items():
+                    try:
+                        done = _compact(of, table, days, beats_before)
+                    finally:
+                        of.discard()
+                    say(f"{table} {month}: {done.bytes_before / 1e6:,.1f} MB -> {done.bytes_after / 1e6:,.1f} MB")
+                    results.append(done)
+    except KeyboardInterrupt:
+        if not of.published:
+            raise
+        raise ReportError("interrupted; what was told of is compacted, the rest is as it was: run again") from None
     return CompactResult(
         **{part.name: sum(getattr(done, part.name) for done in results) for part in fields(CompactResult)}
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.errors import ReportError
+from spark_jobs.errors import ReportError, one_line
 from spark_jobs.files import Files, absolute
 from spark_jobs.io import History, Warehouse
 from spark_jobs.jobs.pipeline import compute
@@ -43,7 +43,7 @@ def compute_and_report(spark: SparkSession, request: Request, *, say: Progress) 
     """Publish the tables, write the report, and return its numbers and where its page is.
 
     Raises:
-        ReportError: the warehouse cannot be written or is in use, or there was an interrupt after the publishing.
+        ReportError: the warehouse cannot be written or is in use, or the report, after the tables were published.
     """
     warehouse = Warehouse(spark, request.warehouse)
     try:
@@ -53,6 +53,10 @@ def compute_and_report(spark: SparkSession, request: Request, *, say: Progress) 
         if not warehouse.published:
             raise
         raise ReportError("interrupted; the tables are published, the report is not finished: run again") from None
+    except OSError as error:
+        if not warehouse.published:
+            raise
+        raise ReportError(f"the tables are published, the report is not: {one_line(error)}") from error
 
 
 def _compute_and_report(

@@ -67,7 +67,9 @@ def run(work: Work) -> Read:
 
 def made_by(parameters: Parameters) -> tuple[str, str]:
     """What stands in ``computed_days`` of the code and the parameters that computed a day."""
-    return metadata.version("pointsman"), json.dumps(parameters.as_dict(), sort_keys=True)
+    # How a report is told changes no table.
+    computing = {name: section for name, section in parameters.as_dict().items() if name != "report"}
+    return metadata.version("pointsman"), json.dumps(computing, sort_keys=True)
 
 
 def _window(work: Work) -> Window:
@@ -119,6 +121,7 @@ def _of_files(work: Work, taken: Taken) -> tuple[int, int, int, int]:
 def _say(work: Work, days: DayRange) -> None:
     if days.late_days:
         work.say(f"late rows of {_listed(days.late_days)}: computed anew from {days.first_day}")
+        work.say("the pages of those days are as they were: backfill of a day writes its page anew")
     if days.last_day > work.last_day:
         work.say(f"the days to {days.last_day} continue from these: computed anew too")
     if days.stale_after:

@@ -82,7 +82,9 @@ def compute(spark: SparkSession, path: Path, given: Given, first_day: date, last
     ):
         warehouse.stage(table, rows.filter(rows.dt.between(first_day, last_day)))
     parameters = Parameters(health=HealthParameters(slo_days=2))
-    health.run(Work(History(spark, []), warehouse, first_day, last_day, parameters, lambda _: None))
+    work = Work(History(spark, []), warehouse, first_day, last_day, parameters, lambda _: None)
+    health.run(work)
+    health.run_hot_queues(work)
     warehouse.publish(first_day=first_day, last_day=last_day)
 
 

@@ -69,6 +69,27 @@ def test_an_interrupt_while_publishing_puts_every_table_back(
     assert not warehouse.published
 
 
+def test_an_interrupt_of_the_putting_back_loses_nothing_for_the_next_run_goes_on(
+    warehouse: Warehouse, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move, moved = Files.move, []
+
+    def interrupted(self: Files, source: str, target: str) -> None:
+        moved.append(source)
+        if len(moved) in {6, 7}:
+            raise KeyboardInterrupt
+        move(self, source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Files, "move", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            warehouse.publish(first_day=DAY, last_day=DAY)
+        warehouse.discard()
+
+    with Warehouse(spark, str(tmp_path)).held():
+        assert contents(tmp_path) == ["new"] * len(TABLES)
+
+
 def test_a_second_run_is_refused_and_what_a_killed_one_left_is_cleared(spark: SparkSession, tmp_path: Path) -> None:
     left = tmp_path / "_staging" / "of-a-killed-run"
     left.mkdir(parents=True)

@@ -49,7 +49,9 @@ class TopicDays:
         ):
             warehouse.stage(table, rows.filter(of_days))
         history = History(self.spark, [])
-        topics.run(Work(history, warehouse, first_day, last_day, Parameters(), lambda _: None))
+        work = Work(history, warehouse, first_day, last_day, Parameters(), lambda _: None)
+        topics.run(work)
+        topics.run_blast_radius(work)
         warehouse.publish(first_day=first_day, last_day=last_day)
 
     def _table(self, name: str, rows: list[dict[str, Any]]) -> DataFrame:

@@ -17,10 +17,16 @@ from spark_jobs.parameters import Parameters, ReportParameters
 FAR_EAST, FAR_WEST = "Pacific/Kiritimati", "Pacific/Niue"
 
 
-def test_yesterday_is_the_last_day_that_is_over_where_the_report_is_read() -> None:
+def test_today_is_that_of_where_the_report_is_read() -> None:
     # Their clocks are 25 hours apart: at every moment one of them has another date than the other.
-    east, west = (arguments.yesterday(ReportParameters(timezone=zone)) for zone in (FAR_EAST, FAR_WEST))
+    east, west = (arguments.today(ReportParameters(timezone=zone)) for zone in (FAR_EAST, FAR_WEST))
     assert east - west in {timedelta(days=1), timedelta(days=2)}
+
+
+def test_yesterday_is_over_in_utc_as_well() -> None:
+    east, utc, west = (arguments.yesterday(ReportParameters(timezone=zone)) for zone in (FAR_EAST, "UTC", FAR_WEST))
+    assert east == utc
+    assert utc - west in {timedelta(0), timedelta(days=1)}
 
 
 def test_nightly_asks_for_yesterday_unless_told_otherwise() -> None:
@@ -127,6 +133,26 @@ def test_the_overview_names_every_command_with_its_arguments(capsys: pytest.Capt
             id="no-history",
         ),
         pytest.param(
+            ["nightly", "--date=2999-01-01", "--history=h", "--warehouse=w"],
+            "2999-01-01 has not begun: today is 20",
+            id="a-night-to-come",
+        ),
+        pytest.param(
+            ["backfill", "--from=2026-11-01", "--to=2035-01-01", "--history=h", "--warehouse=w"],
+            "2035-01-01 has not begun",
+            id="days-to-come",
+        ),
+        pytest.param(
+            ["nightly", "--report=h/raw/file", "--history=h", "--warehouse=w"],
+            "--report h/raw/file: no directory",
+            id="report-is-a-file",
+        ),
+        pytest.param(
+            ["nightly", "--textfile=h/raw", "--history=h", "--warehouse=w"],
+            "--textfile h/raw: a directory; name a file in it",
+            id="textfile-is-a-directory",
+        ),
+        pytest.param(
             ["simulate", "--set=flapping.x=1", "--from=2026-11-20", "--to=2026-11-20", "--warehouse=."],
             "--set flapping.x: unknown",
             id="unknown-number",
@@ -137,6 +163,8 @@ def test_what_cannot_be_used_is_said_in_one_line_before_spark_starts(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "h" / "raw").mkdir(parents=True)
+    (tmp_path / "h" / "raw" / "file").touch()
     monkeypatch.setattr("spark_jobs.commands.running.spark_session", _never)
 
     assert main(words) == 2

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from spark_jobs.files import RawFile
+from spark_jobs.files import RawFile, local_files
 from spark_jobs.io import files_that_may_hold
 
 DAY = date(2026, 3, 10)
@@ -31,3 +35,23 @@ def test_a_file_is_left_out_only_if_its_folder_and_its_time_are_old(
     file = RawFile(f"/h/raw/{folder}/n-b-1.jsonl", datetime.fromisoformat(modified).replace(tzinfo=UTC), size)
 
     assert bool(files_that_may_hold([file], first_day=DAY)) is is_read
+
+
+def test_a_folder_that_may_not_be_listed_is_a_fault_and_not_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tmp_path / "dt=2026-03-10"
+    closed.mkdir()
+    listed = os.scandir
+
+    def scandir(path: Any) -> Iterator[os.DirEntry[str]]:
+        if Path(path) == closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    # Whoever runs the tests as root may list everything.
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(PermissionError, match="dt=2026-03-10"):
+        list(local_files(tmp_path))
+    closed.rmdir()
+    assert list(local_files(tmp_path)) == []
