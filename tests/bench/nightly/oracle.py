@@ -47,7 +47,7 @@ def _compute(histories: list[Path], warehouse: Path, day: date) -> Oracle:
     start = (day - EPOCH) // timedelta(microseconds=1)
     given = {"files": files, "day_start": start, "day_end": start + 86_400_000_000}
     connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
     began = time.monotonic()
     for statement in duckdb.extract_statements(resources.files(__package__).joinpath("oracle.sql").read_text("utf-8")):
         connection.execute(statement, {name: given[name] for name in statement.named_parameters})
