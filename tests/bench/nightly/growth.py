@@ -36,12 +36,12 @@ async def measure(report: Report, *, brokers: int = BROKERS) -> None:
             warehouse = work / "warehouse"
             shutil.rmtree(warehouse, ignore_errors=True)
             report.progress(f"growth: backfill of {length} days")
-            told = [_first_days(folder, length, work / f"first-{length}") for folder in history.histories]
+            told = _first_days(history.histories, length, work / "so-far")
             last_day = FIRST_DAY + timedelta(days=length - 1)
             backfills[length] = runs.backfill(told, warehouse, FIRST_DAY, last_day).seconds
             if length in NIGHTS_AFTER:
                 report.progress(f"growth: the night after {length} days")
-                told = [_first_days(folder, length + 1, work / f"first-{length + 1}") for folder in history.histories]
+                told = _first_days(history.histories, length + 1, work / "so-far")
                 night = runs.nightly(told, warehouse, last_day + timedelta(days=1))
                 nights[length] = night.seconds
     first, last = nights[min(nights)], nights[max(nights)]
@@ -64,10 +64,12 @@ async def measure(report: Report, *, brokers: int = BROKERS) -> None:
     )
 
 
-def _first_days(history: Path, days: int, view: Path) -> Path:
-    """What the history was after so many days: links to their folders. Any run would take later days in as well."""
-    raw = view / history.name / "raw"
-    raw.mkdir(parents=True)
-    for folder in sorted((history / "raw").iterdir())[:days]:
-        (raw / folder.name).symlink_to(folder)
-    return raw.parent
+def _first_days(histories: list[Path], days: int, view: Path) -> list[Path]:
+    """What the histories were after so many days: links to their folders. Any run would take later days in as well."""
+    shutil.rmtree(view, ignore_errors=True)
+    for history in histories:
+        raw = view / history.name / "raw"
+        raw.mkdir(parents=True)
+        for folder in sorted((history / "raw").iterdir())[:days]:
+            (raw / folder.name).symlink_to(folder)
+    return [view / history.name for history in histories]
