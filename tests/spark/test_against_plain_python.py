@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from spark_jobs.transforms.liveness import observers
 from tests.spark import plain
 from tests.spark.histories import MIDNIGHT, Row, moment, write_history
 from tests.spark.tables import DayRunner
@@ -56,9 +57,12 @@ def runs(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     history = write_history(folder / "history", rows, one_file_a_day=True)
     found = Runs(rows, folder / "one_pass", folder / "nights")
     run_days.compute(found.one_pass, [history], FIRST, LAST)
-    for n in range(DAYS):
-        day = FIRST + timedelta(days=n)
-        run_days.compute(found.nights, [history], day, day)
+    with pytest.MonkeyPatch.context() as patched:
+        # However few numbers of a life are looked through together, the gaps between them are the same.
+        patched.setattr(observers, "BLOCK", 2)
+        for n in range(DAYS):
+            day = FIRST + timedelta(days=n)
+            run_days.compute(found.nights, [history], day, day)
     return found
 
 

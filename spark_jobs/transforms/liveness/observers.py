@@ -19,6 +19,8 @@ from spark_jobs.transforms.days import lit_day
 SILENCE_TO_MIDNIGHT = 150 * days.SECOND
 """A name server writes a row a minute: one whose last row is this near to midnight counts as alive then."""
 
+BLOCK = 50_000
+"""Numbers of a life that are looked through together."""
 MOST_GAPS = 2_000
 """Gaps kept by name a day and observer; ``rows_missing`` counts them all."""
 
@@ -88,17 +90,23 @@ def _or_midnight(last_us: Column) -> Column:
 def _rows_by_day(events: DataFrame, yesterday: DataFrame) -> DataFrame:
     """Rows of each observer and day, and the numbers missing between them and the day before's."""
     carried = yesterday.filter("open").select(*OBSERVER, F.col("last_seq").alias("carried_seq"))
-    numbered = events.select("dt", *OBSERVER, "seq", "event_at", "uptime_ms").join(
-        carried, on=list(OBSERVER), how="left"
+    # Few lives have all rows: with a task for each some would have much to do and the others nothing.
+    block = ("dt", *OBSERVER, "block")
+    rows = events.select("dt", *OBSERVER, "seq", "event_at", "uptime_ms")
+    numbered = rows.withColumn("block", F.floor(F.col("seq") / BLOCK))
+    life = Window.partitionBy(*OBSERVER).orderBy("dt", "block").rowsBetween(Window.unboundedPreceding, -1)
+    blocks = (
+        numbered.groupBy(*block).agg(F.max("seq").alias("last")).withColumn("last_before", F.max("last").over(life))
     )
-    life = Window.partitionBy(*OBSERVER).orderBy("dt", "seq")
-    before = life.rowsBetween(Window.unboundedPreceding, -1)
+    begun = blocks.drop("last").join(carried, on=list(OBSERVER), how="left")
+    marked = numbered.join(F.broadcast(begun), on=list(block), how="inner")
+    in_block = F.lag("seq").over(Window.partitionBy(*block).orderBy("seq"))
     # Rows below the first seen are lost only if that life began on the same day; else they are older than this history.
     # A row that does not say how long its life has lasted says nothing of what stood before it.
     booted_us = F.unix_micros("event_at") - F.try_multiply("uptime_ms", F.lit(1_000))
     unseen = F.when(days.day_of(booted_us) == F.col("dt"), F.lit(0)).otherwise(F.col("seq") - 1)
-    previous = F.coalesce(F.greatest(F.max("seq").over(before), "carried_seq"), unseen)
-    measured = numbered.withColumn("previous", previous)
+    previous = F.coalesce(F.greatest(in_block, "last_before", "carried_seq"), unseen)
+    measured = marked.withColumn("previous", previous)
     gap = F.struct((F.col("previous") + 1).alias("from_seq"), (F.col("seq") - 1).alias("to_seq"))
     missing = F.greatest(F.col("seq") - F.col("previous") - 1, F.lit(0))
     return measured.groupBy("dt", *OBSERVER).agg(
