@@ -39,7 +39,8 @@ def is_below(most: int, folders: Iterable[Path]) -> bool:
 
 
 def _sizes(folder: Path) -> Iterator[int]:
-    for path, _, names in os.walk(folder):
+    # Spark reads what a link leads to.
+    for path, _, names in os.walk(folder, followlinks=True):
         for name in names:
             try:
                 size = (Path(path) / name).stat().st_size
