@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
@@ -14,10 +13,10 @@ from pyspark.sql import functions as F
 
 from spark_jobs.io import Warehouse
 from spark_jobs.io.calendar import days_from
-from spark_jobs.parameters import FlapParameters, Parameters
+from spark_jobs.parameters import Parameters
 from spark_jobs.report.wording import duration, label, some
 from spark_jobs.schemas import INSTANCE
-from spark_jobs.transforms.flapping.flagged import METHODS, flagged_by_day, flagged_by_penalty
+from spark_jobs.transforms.flapping.flagged import METHODS, days_to_decay, flagged_by_day, flagged_by_penalty
 
 MOST_BROKERS = 1_000
 """Brokers that are named; the sums count all."""
@@ -42,9 +41,6 @@ SIMULATED = {
 
 FLAGGED_BY = ("flapping", "incidents", "ranking")
 """Tables of parameters that bear on who is flagged."""
-
-NOTHING_LEFT = 0.001
-"""Points; so few make no difference to a flag."""
 
 _SAYS = {
     "penalty": "penalty above its threshold",
@@ -185,12 +181,6 @@ def simulate(
         not_computed=tuple(sorted(set(days_from(first_day, last_day)) - warehouse.computed_days())),
         computed_otherwise=_computed_otherwise(warehouse, first_day, last_day, given),
     )
-
-
-def days_to_decay(parameters: FlapParameters) -> int:
-    """After how many days without a charge nothing is left of the highest penalty."""
-    half_lives = math.log2(max(2.0, parameters.ceiling / NOTHING_LEFT))
-    return math.ceil(half_lives * parameters.half_life_minutes / (24 * 60))
 
 
 def _computed_otherwise(warehouse: Warehouse, first_day: date, last_day: date, given: Parameters) -> tuple[date, ...]:

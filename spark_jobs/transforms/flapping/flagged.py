@@ -7,6 +7,7 @@ makes a charge or an incident is as it was.
 
 from __future__ import annotations
 
+import math
 from datetime import date
 
 from pyspark.sql import Column, DataFrame
@@ -19,6 +20,9 @@ from spark_jobs.transforms.flapping.ranking import with_outliers
 
 METHODS = ("penalty", "percent", "count", "slow")
 """What flags a broker: the decayed penalty, Nagios' percentage, outages counted, the slow track."""
+
+NOTHING_LEFT = 0.001
+"""Points; so few make no difference to a flag."""
 
 
 def flagged_by_day(flapping: DataFrame, ranking: DataFrame, *, parameters: RankingParameters) -> DataFrame:
@@ -38,7 +42,7 @@ def flagged_by_day(flapping: DataFrame, ranking: DataFrame, *, parameters: Ranki
 def flagged_by_penalty(charges: DataFrame, *, first_day: date, last_day: date, parameters: FlapParameters) -> DataFrame:
     """``penalty_times`` that each broker's penalty rose above the threshold, and ``penalty_seconds`` above reuse since.
 
-    ``charges``: the table ``flap_charges`` from `simulate.days_to_decay` days before the first.
+    ``charges``: the table ``flap_charges`` from `days_to_decay` days before the first.
     """
     charge = F.struct(F.unix_micros("charged_at").alias("at"), _points(parameters).alias("points"), "cause")
     brokers = charges.groupBy(*INSTANCE).agg(F.sort_array(F.collect_list(charge)).alias("charges"))
@@ -46,6 +50,12 @@ def flagged_by_penalty(charges: DataFrame, *, first_day: date, last_day: date, p
     return played.select(
         *INSTANCE, F.col("played.times").alias("penalty_times"), F.col("played.seconds").alias("penalty_seconds")
     )
+
+
+def days_to_decay(parameters: FlapParameters) -> int:
+    """After how many days without a charge nothing is left of the highest penalty."""
+    half_lives = math.log2(max(2.0, parameters.ceiling / NOTHING_LEFT))
+    return math.ceil(half_lives * parameters.half_life_minutes / (24 * 60))
 
 
 def _points(parameters: FlapParameters) -> Column:

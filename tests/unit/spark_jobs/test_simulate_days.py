@@ -7,7 +7,8 @@ import json
 import pytest
 
 from spark_jobs.parameters import FlapParameters, HealthParameters, Parameters, RankingParameters
-from spark_jobs.questions.simulate import days_to_decay, is_other
+from spark_jobs.questions.simulate import is_other
+from spark_jobs.transforms.flapping.flagged import days_to_decay
 
 
 @pytest.mark.parametrize(("half_life_minutes", "days"), [(5, 1), (60, 1), (61, 2), (1_440, 24)])
