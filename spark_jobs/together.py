@@ -21,12 +21,11 @@ def together(*parts: Callable[[], _Answer]) -> list[_Answer]:
     After a fault, and after an interrupt, parts that wait are not begun; those that run come to their end first.
     """
     with ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="together") as threads:
-        begun: list[Future[_Answer]] = [threads.submit(part) for part in parts]
         try:
+            begun: list[Future[_Answer]] = [threads.submit(part) for part in parts]
             done, _ = wait(begun, return_when=FIRST_EXCEPTION)
         finally:
-            for future in begun:
-                future.cancel()
+            threads.shutdown(wait=False, cancel_futures=True)
     for future in done:
         future.result()
     return [future.result() for future in begun]

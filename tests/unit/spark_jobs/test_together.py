@@ -1,0 +1,69 @@
+"""Parts that run beside each other give what one after the other would, and a fault leaves none of them running."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from spark_jobs.together import MOST_AT_ONCE, together
+
+LONG = 20.0
+
+
+def test_parts_run_at_the_same_time_and_answer_in_their_order() -> None:
+    all_there = threading.Barrier(MOST_AT_ONCE)
+
+    def part(number: int) -> Callable[[], int]:
+        def run() -> int:
+            all_there.wait(LONG)
+            time.sleep(0.01 * (MOST_AT_ONCE - number))
+            return number
+
+        return run
+
+    assert together(*map(part, range(MOST_AT_ONCE))) == list(range(MOST_AT_ONCE))
+    assert together() == []
+
+
+@pytest.mark.parametrize("is_interrupt", [False, True], ids=["a-fault", "an-interrupt"])
+def test_after_a_fault_or_an_interrupt_what_waits_is_not_begun_and_what_runs_comes_to_its_end(
+    is_interrupt: bool,
+) -> None:
+    begun: list[float] = []
+    ended: list[float] = []
+
+    def breaks() -> None:
+        if not is_interrupt:
+            raise ValueError("of its own")
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGINT)
+
+    def lasts() -> None:
+        begun.append(time.monotonic())
+        time.sleep(0.02)
+        ended.append(time.monotonic())
+
+    before, after = [lasts] * 5 * MOST_AT_ONCE, [lasts] * 100
+    with pytest.raises(KeyboardInterrupt if is_interrupt else ValueError):
+        together(*before, breaks, *after)
+    assert len(before) <= len(begun) < len(before) + len(after)
+    assert len(ended) == len(begun)
+
+
+def test_a_fault_is_told_whatever_stands_before_it() -> None:
+    failed = threading.Event()
+
+    def waits() -> None:
+        assert failed.wait(LONG)
+
+    def fails() -> None:
+        failed.set()
+        raise ValueError("later part")
+
+    with pytest.raises(ValueError, match="later part"):
+        together(waits, fails)
