@@ -17,10 +17,19 @@ from pyspark.sql import types as T
 
 def local_rows(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: T.StructType) -> DataFrame:
     """Rows of plain values, in the order of the schema's fields. Times carry their zone."""
+    rows = list(rows)
+    if not rows:
+        return no_rows(spark, schema)
     names = schema.fieldNames()
     text = json.dumps([dict(zip(names, row, strict=True)) for row in rows], default=_written)
     typed = F.from_json(F.lit(text), T.ArrayType(schema), {"mode": "FAILFAST"})
     return spark.range(0, 1, numPartitions=1).select(F.inline(typed))
+
+
+def no_rows(spark: SparkSession, schema: T.StructType) -> DataFrame:
+    """No rows, in a way that the planner sees: what would join with them is not even planned."""
+    columns = (f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in schema.fields)
+    return spark.sql(f"SELECT {', '.join(columns)} WHERE false")
 
 
 def _written(value: object) -> str:

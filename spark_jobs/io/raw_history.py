@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from spark_jobs.errors import ReportError
 from spark_jobs.files import Files, RawFile, absolute
-from spark_jobs.io.local_rows import local_rows
+from spark_jobs.io.local_rows import local_rows, no_rows
 from spark_jobs.schemas.history import RAW_LINE
 
 GZIP_FAULT = "unreadable gzip"
@@ -106,7 +106,7 @@ class History:
         if together:
             parts.append(self._lines_of(together, until_torn=until_torn, patterns=True))
         if not parts:
-            return local_rows(self._spark, [], RAW_LINE)
+            return no_rows(self._spark, RAW_LINE)
         return reduce(DataFrame.unionByName, parts)
 
     def _lines_of(self, paths: list[str], *, until_torn: bool, patterns: bool) -> DataFrame:

@@ -28,9 +28,9 @@ from spark_jobs import lock
 from spark_jobs.errors import ReportError, one_line
 from spark_jobs.files import Files, absolute
 from spark_jobs.io.calendar import days_from, partition, partition_days
-from spark_jobs.io.file_sizes import divided
+from spark_jobs.io.file_sizes import GROUP_BYTES, GROUP_OPTIONS, divided
 from spark_jobs.io.journal import Journal, Replacement, folders_of
-from spark_jobs.io.local_rows import local_rows
+from spark_jobs.io.local_rows import local_rows, no_rows
 from spark_jobs.schemas import TABLES, WAREHOUSE_VERSION
 
 FORMAT_SETTING = "spark.pointsman.tableFormat"
@@ -100,7 +100,7 @@ class Warehouse:
         """Rows of the days first..last of a published table; none if there is no such table yet."""
         schema = TABLES[table].schema
         if not any(first_day <= day <= last_day for day in self.days(table)):
-            return self._empty(schema)
+            return no_rows(self._spark, schema)
         rows = self._load(f"{self._path}/{table}", schema)
         return rows.filter(F.col("dt").between(F.lit(first_day), F.lit(last_day))).select(*schema.fieldNames())
 
@@ -108,7 +108,7 @@ class Warehouse:
         """Rows of some days of a published table."""
         found = sorted(set(days) & self.days(table))
         if not found:
-            return self._empty(TABLES[table].schema)
+            return no_rows(self._spark, TABLES[table].schema)
         return self.read(table, first_day=found[0], last_day=found[-1]).filter(F.col("dt").isin(found))
 
     def days(self, table: str) -> set[date]:
@@ -168,7 +168,7 @@ class Warehouse:
             first_day, last_day = self._span
             return self.as_will_be(table, first_day=first_day, last_day=last_day)
         path, schema = f"{self._staging}/{table}", TABLES[table].schema
-        return self._load(path, schema) if partition_days(self._files.names_in(path)) else self._empty(schema)
+        return self._load(path, schema) if partition_days(self._files.names_in(path)) else no_rows(self._spark, schema)
 
     def show(self, first_day: date, last_day: date) -> None:
         """From now on `staged` shows these days of the tables that are not replaced as a whole."""
@@ -241,19 +241,15 @@ class Warehouse:
                 f"{old}/{name}" if day in there else None,
             )
 
-    def _empty(self, schema: T.StructType) -> DataFrame:
-        """No rows, in a way that the planner sees: what would join with them is not even planned."""
-        columns = (f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in schema.fields)
-        return self._spark.sql(f"SELECT {', '.join(columns)} WHERE false")
-
     def _load(self, path: str, schema: T.StructType | None) -> DataFrame:
         reader = self._spark.read.format(self._table_format)
         return (reader if schema is None else reader.schema(schema)).load(path)
 
     def _save(self, rows: DataFrame, path: str, *, partitioned: bool, level: int | None = None) -> None:
-        writer = rows.write.format(self._table_format).mode("overwrite")
+        form = self._table_format
+        writer = rows.write.format(form).mode("overwrite").option(GROUP_OPTIONS.get(form, "group"), GROUP_BYTES)
         if level is not None:
-            writer = writer.option(LEVEL_OPTIONS.get(self._table_format, "level"), level)
+            writer = writer.option(LEVEL_OPTIONS.get(form, "level"), level)
         (writer.partitionBy("dt") if partitioned else writer).save(path)
 
     @property
