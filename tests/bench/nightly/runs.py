@@ -94,6 +94,7 @@ class _Memory:
 
 
 def _family(pid: int) -> list[int]:
+    """The process and all that it started, but for those that still run in the memory of who started them."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
         children = [
@@ -101,9 +102,18 @@ def _family(pid: int) -> list[int]:
             for thread in threads
             for child in Path(f"/proc/{pid}/task/{thread}/children").read_text(encoding="ascii").split()
         ]
+        command = _command(pid)
+        begun = [child for child in children if _command(child) != command]
     except OSError:
         return []
-    return [pid, *(member for child in children for member in _family(child))]
+    return [pid, *(member for child in begun for member in _family(child))]
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _resident(pid: int) -> int:
