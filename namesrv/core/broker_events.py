@@ -7,6 +7,9 @@ from namesrv.core.group import Group, Replica
 from namesrv.core.model import DataVersion, GroupKey, TopicTable
 from namesrv.core.staging import StagedTopics
 
+OWNER = "owner"
+"""The label that says who answers for a broker: the history tells it, so that a report can say whom to ask."""
+
 
 def broker_event(
     kind: EventKind,
@@ -24,7 +27,7 @@ def broker_event(
 def registration_event(replica: Replica, *, holder: Replica | None, vacated: Replica | None, now: float) -> Event:
     """Name what a registration was to the history; one event, whatever changed at once."""
     incarnation = replica.registration.incarnation
-    detail: dict[str, object] = {"topics": len(replica.registration.topics)}
+    detail: dict[str, object] = {"topics": len(replica.registration.topics), **_owner(replica)}
     if holder is not None and holder.identity.addr != replica.identity.addr:
         detail["previous_addr"] = holder.identity.addr
     has_restarted = bool(holder and incarnation and holder.registration.incarnation not in {"", incarnation})
@@ -75,12 +78,18 @@ def checkpoint_events(
         "agent_addr": registration.agent_addr,
         "heartbeat_interval_ms": round(registration.heartbeat_interval * 1000),
         "expiry_ms": round(registration.expiry * 1000),
+        **_owner(replica),
     }
     checkpoint = broker_event(EventKind.CHECKPOINT, replica, reason, now=now, detail=detail)
     topics = Event(
         kind=EventKind.TOPICS, reason=reason, broker=replica.facts(), topics=TopicsPayload(registration.topics)
     )
     return checkpoint, topics
+
+
+def _owner(replica: Replica) -> dict[str, object]:
+    owner = replica.registration.labels.get(OWNER)
+    return {OWNER: owner} if owner else {}
 
 
 def write_perm_event(key: GroupKey, reason: Reason, *, writable: bool, detail: dict[str, object]) -> Event:

@@ -45,10 +45,15 @@ def _worst(numbers: Numbers) -> list[str]:
     rows = [
         f"{label(broker):<{width}}  {broker['class']:<9} {broker['penalty_max']:>8.0f} {broker['down_count']:>6} "
         f"{duration(broker['longest_outage_seconds']):>11} {percent(broker['availability']):>11}  "
-        f"{str(broker['cause'] or '').replace('_', ' ')}".rstrip()
+        f"{_cause(broker)}".rstrip()
         for broker in shown
     ]
     return ["", titles, *rows]
+
+
+def _cause(broker: Numbers) -> str:
+    cause = str(broker["cause"] or "").replace("_", " ")
+    return ", ".join(part for part in (cause, f"owner {broker['owner']}" if broker["owner"] else "") if part)
 
 
 def _cluster(cluster: Numbers) -> str:

@@ -164,9 +164,10 @@ BROKER_FACTS = broker_day(
     host=TEXT,
     incarnation=TEXT,
     broker_version=TEXT,
+    owner=TEXT,
     seen_at=TIME,
 )
-"""What each known broker last said of itself, at the day's end."""
+"""What each known broker last said of itself, at the day's end; ``owner`` is its label of that name."""
 
 BROKER_CHANGES = broker_day(
     changed_at=TIME,
@@ -174,7 +175,8 @@ BROKER_CHANGES = broker_day(
     before=TEXT,
     after=TEXT,
 )
-"""What a broker said anew of itself: ``what`` is address, version, incarnation, zone, host or role (the other id)."""
+"""What a broker said anew of itself: ``what`` is address, version, incarnation, zone, host, owner or role (its other
+id)."""
 
 OBSERVER_CLOCKS = struct(
     dt=DAY,

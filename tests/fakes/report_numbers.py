@@ -32,6 +32,11 @@ def a_broker(name: str = "a", **change: Any) -> dict[str, Any]:
         "reasons": {},
         "outages": [],
         "outages_left_out": 0,
+        "first_seen_on": "2026-03-02",
+        "owner": None,
+        "zone": None,
+        "host": None,
+        "broker_version": None,
     }
     return told | change
 
@@ -119,6 +124,7 @@ def calm_numbers(**change: dict[str, Any]) -> dict[str, Any]:
             "unwatched_clusters": {},
             "stopped_before": None,
             "fell_silent": None,
+            "rows_arrived": 1.0,
             "rows_missing": 0,
             "rows_ahead": 0,
             "rows_too_late": 0,

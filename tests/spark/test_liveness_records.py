@@ -105,12 +105,22 @@ def test_facts_of_a_day_are_compared_with_those_of_the_day_before(spark: SparkSe
     server = NameServer(ONE)
     server.say("REGISTERED", moment(10, day=1), facts("1.1", "i2"))
     events = registration_events(spark, server.rows)
-    before = (DAY, "c1", "b", 0, "b:6379", "z1", None, "i1", "1.0", moment(5))
+    before = (DAY, "c1", "b", 0, "b:6379", "z1", None, "i1", "1.0", "web team", moment(5))
     after = told_facts(events, spark.createDataFrame([before], BROKER_FACTS))
 
     (known,) = rows_of(broker_facts(after, first_day=NEXT_DAY, last_day=NEXT_DAY))
     assert (known["broker_version"], known["zone"], known["incarnation"]) == ("1.1", "z1", "i2")
+    assert known["owner"] == "web team", "a registration that names none says nothing of it"
     assert {row["what"] for row in rows_of(broker_changes(after, events))} == {"version", "incarnation"}
+
+
+def test_an_owner_is_a_fact_that_changes(spark: SparkSession) -> None:
+    server = NameServer(ONE)
+    server.say("REGISTERED", moment(10), facts("1.0", "i1"), detail={"topics": 1, "owner": "web team"})
+    server.say("REREGISTERED", moment(20), facts("1.0", "i1"), detail={"topics": 1, "owner": ""})
+    server.say("REREGISTERED", moment(30), facts("1.0", "i1"), detail={"topics": 1, "owner": "shop"})
+
+    assert changes(spark, server) == [(micros(30), "owner", "web team", "shop")]
 
 
 def test_clocks_are_measured_by_what_several_name_servers_saw(spark: SparkSession) -> None:

@@ -11,13 +11,14 @@ from spark_jobs.io import Warehouse
 from spark_jobs.parameters import FlapParameters
 from spark_jobs.report.numbers import broker_days, local_days
 from spark_jobs.report.numbers.outages import downs_by_broker, listed_downs
-from spark_jobs.report.numbers.rows import Row, collect, key, ratio, without
+from spark_jobs.report.numbers.rows import Key, Row, collect, key, only, ratio, without
 from spark_jobs.report.span import Span
 from spark_jobs.schemas import INSTANCE
 
 MOST_BROKERS = 1_000
 """A larger fleet's healthy brokers are counted and not listed; the tables hold them all."""
 
+_FACTS = ("owner", "zone", "host", "broker_version")
 _RANKING = ("outages", "days", "rate_per_day", "cluster_rate_per_day", "ratio", "p_value", "outlier", "rank")
 
 
@@ -40,11 +41,26 @@ def listed_brokers(warehouse: Warehouse, span: Span, rows: DataFrame, *, in_all:
     """The worst first: everybody of a small fleet, of a larger one whoever is not healthy, a thousand at most."""
     worth = rows if in_all <= MOST_BROKERS else rows.filter(F.col("class") != "healthy")
     few = collect(worth.orderBy(*broker_days.worst_first()).limit(MOST_BROKERS))
-    down_some = [key(row) for row in few]
-    downs = listed_downs(warehouse, span, down_some)
-    counts = downs_by_broker(warehouse, span, down_some)
+    keys = [key(row) for row in few]
+    downs = listed_downs(warehouse, span, keys)
+    counts = downs_by_broker(warehouse, span, keys)
+    known = _known(warehouse, span, keys)
     none = {"outages": 0, "leaves": 0, "reasons": {}}
-    return [_broker(row, downs.get(key(row), []), counts.get(key(row), none)) for row in few]
+    return [_broker(row, downs.get(key(row), []), counts.get(key(row), none)) | known[key(row)] for row in few]
+
+
+def _known(warehouse: Warehouse, span: Span, brokers: list[Key]) -> dict[Key, Row]:
+    """Since when each broker is known, and what it said of itself last: who answers for it, where it runs."""
+    unknown = dict.fromkeys(("first_seen_on", *_FACTS))
+    found = {broker: dict(unknown) for broker in brokers}
+    if not brokers:
+        return found
+    since = [F.min("first_seen_on").cast("string").alias("first_seen_on")]
+    last = [F.max_by(name, "dt").alias(name) for name in _FACTS]
+    for table, columns in (("broker_state", since), ("broker_facts", last)):
+        for row in collect(only(span.touched(warehouse, table), brokers).groupBy(*INSTANCE).agg(*columns)):
+            found[key(row)].update(without(row, *INSTANCE))
+    return found
 
 
 def _broker(row: Row, downs: list[Row], counts: dict[str, Any]) -> Row:

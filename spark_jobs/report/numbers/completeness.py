@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from spark_jobs.io import GZIP_FAULT, Warehouse, days_from
 from spark_jobs.jobs.pipeline import Run
-from spark_jobs.report.numbers.rows import Row, collect, without
+from spark_jobs.report.numbers.rows import Row, collect, ratio, without
 from spark_jobs.report.numbers.silence import fell_silent, stopped_politely, unwatched_clusters
 from spark_jobs.report.span import Span
 from spark_jobs.report.wording import rfc3339
@@ -33,12 +33,14 @@ def completeness(warehouse: Warehouse, span: Span, run: Run) -> dict[str, Any]:
         by_event[row["event"]] = by_event.get(row["event"], 0) + row["rows"]
     with_rows = {row["day"] for row in counted}
     windows = _windows(warehouse, span)
+    numbered, missing = (sum(window[name] for window in windows) for name in ("rows", "rows_missing"))
     unwatched, excused = unwatched_clusters(warehouse, span)
     return {
         "files": run.files,
         "last_day": span.last_day.isoformat(),
         "rows": sum(by_event.values()),
-        "rows_missing": sum(window["rows_missing"] for window in windows),
+        "rows_missing": missing,
+        "rows_arrived": ratio(numbered, numbered + missing),
         "rows_ahead": run.rows_ahead,
         "rows_too_late": run.rows_too_late,
         "stale_after": run.stale_after.isoformat() if run.stale_after else None,

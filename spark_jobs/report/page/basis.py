@@ -17,7 +17,7 @@ from spark_jobs.report.page.table import (
     table,
     text,
 )
-from spark_jobs.report.wording import NOTHING, counted, duration, number, some
+from spark_jobs.report.wording import NOTHING, counted, duration, number, percent, some
 
 Numbers = dict[str, Any]
 TOP = 20
@@ -127,7 +127,9 @@ def changes(numbers: Numbers) -> str:
 
 def basis(numbers: Numbers) -> str:
     data, computed = numbers["completeness"], numbers["computed"]
-    facts = [f"{counted(data['rows'], 'row')} in {counted(data['files'], 'file')}."]
+    arrived = data["rows_arrived"]
+    share = f": {percent(arrived)} of what the name servers numbered" if arrived and data["rows"] else ""
+    facts = [f"{counted(data['rows'], 'row')} in {counted(data['files'], 'file')}{share}."]
     if data["rows_ahead"]:
         facts.append(f"{counted(data['rows_ahead'], 'row')} dated in the future; they end no name server's watch.")
     if data["unknown_events"]:

@@ -26,7 +26,7 @@ def worst_brokers(numbers: Numbers) -> str:
     worth = (ill if ill and len(brokers) > TOP else brokers)[:TOP]
     rows = [
         (
-            broker(entry),
+            small(broker(entry), _known(entry)),
             f'<span class="class {entry["class"]}">{entry["class"]}</span>',
             number(entry["penalty_max"]),
             small(number(entry["down_count"]), _in_incidents(entry)),
@@ -54,6 +54,12 @@ def worst_brokers(numbers: Numbers) -> str:
         table("Worst brokers", (*head, "State change", "Rank in cluster", "Likely cause"), rows, numbers="ttnnnnnnnnt"),
         note(rest + explained),
     )
+
+
+def _known(entry: Numbers) -> str:
+    owner = f"owner {text(entry['owner'])}" if entry["owner"] else ""
+    since = f"first seen {entry['first_seen_on']}" if entry["first_seen_on"] else ""
+    return ", ".join(part for part in (owner, since) if part)
 
 
 def _in_incidents(entry: Numbers) -> str:

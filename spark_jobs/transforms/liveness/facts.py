@@ -1,4 +1,4 @@
-"""What brokers say of themselves: address, zone, host, process, version; and when that changed.
+"""What brokers say of themselves: address, zone, host, process, version, owner; and when that changed.
 
 Registrations say it, and so does a checkpoint of the day if all name servers' checkpoints agree: one that did not hear
 of a change yet must not undo it. The same change seen by several name servers is one, at the first time it was seen. A
@@ -26,6 +26,7 @@ FACTS = {
     "host": "host",
     "incarnation": "incarnation",
     "version": "broker_version",
+    "owner": "owner",
 }
 _FIELDS = tuple(FACTS.values())
 _ORDER = ("at", "node", "boot_id", "seq")
@@ -94,8 +95,9 @@ def broker_changes(told: DataFrame, events: DataFrame) -> DataFrame:
 def _named(events: DataFrame, *kinds: str) -> DataFrame:
     of_a_replica = F.col("broker_name").isNotNull() & F.col("broker_id").isNotNull() & F.col("cluster").isNotNull()
     named = events.filter(F.col("event").isin(*kinds) & of_a_replica)
+    owned = named.withColumn("owner", F.get_json_object("detail", "$.owner"))
     facts = {name: F.nullif(F.col(name), F.lit("")) for name in _FIELDS}
-    return named.withColumns({"at": F.unix_micros("event_at"), **facts})
+    return owned.withColumns({"at": F.unix_micros("event_at"), **facts})
 
 
 def _registrations(events: DataFrame) -> DataFrame:

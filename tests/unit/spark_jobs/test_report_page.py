@@ -72,6 +72,16 @@ def test_one_of_a_thing_is_singular_in_the_summary() -> None:
     assert "c: 1 broker, 100 % available" in said
 
 
+def test_whom_to_ask_stands_beside_a_broker_and_since_when_it_is_known() -> None:
+    ill = told()
+    ill["brokers"] = [a_broker("ill", **{"class": "flapping"}, owner="web <team>", first_seen_on="2026-03-01")]
+
+    assert "<small>owner web &lt;team&gt;, first seen 2026-03-01</small>" in render(ill)
+    assert summary(ill).count("owner web <team>") == 1
+    ill["brokers"][0]["owner"] = None
+    assert "owner" not in summary(ill)
+
+
 def test_no_data_is_loud_on_page_and_terminal_and_nothing_says_that_all_is_well() -> None:
     numbers = told(headline={"no_data": True}, completeness={"rows": 0})
     text = render(numbers)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from namesrv.core.broker_events import checkpoint_events
 from namesrv.core.errors import BrokerUnknown, ClusterNotFound, IdentityHeld, InvalidRequest, StaleGeneration
-from namesrv.core.events import Event, EventKind
+from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.guard import GuardMode
 from namesrv.core.liveness import LivenessRules
 from namesrv.core.model import (
@@ -57,6 +58,19 @@ def test_a_refused_claim_leaves_no_trace(core: NameServer) -> None:
     assert picture(core) == before
     assert refused.value.event is not None
     assert refused.value.facts == {"holder_addr": A.addr}
+
+
+def test_the_history_is_told_who_answers_for_a_broker(core: NameServer) -> None:
+    told = core.register(claim(labels={"owner": "web team", "rack": "r1"}), now=0.0).events[0]
+    assert (told.kind, told.detail["owner"]) == (EventKind.REGISTERED, "web team")
+
+    ((group, replica),) = core.replicas()
+    checkpoint, _ = checkpoint_events(group, replica, Reason.DAY, writable=True, now=1.0)
+    assert checkpoint.detail["owner"] == "web team"
+    assert "rack" not in {**told.detail, **checkpoint.detail}
+
+    nobody = core.register(claim(BrokerIdentity("c1", "b", 0, "10.0.0.2:10911")), now=0.0).events[0]
+    assert "owner" not in nobody.detail
 
 
 def test_the_generation_after_the_last_is_not_zero_which_says_none_on_the_wire() -> None:
