@@ -11,6 +11,7 @@ from spark_jobs.transforms.liveness.blind import blind_periods
 from spark_jobs.transforms.liveness.clocks import observer_clocks
 from spark_jobs.transforms.liveness.facts import broker_changes, broker_facts, told_facts
 from spark_jobs.transforms.liveness.intervals import broker_intervals
+from spark_jobs.transforms.liveness.left_out import any_lost, with_left_out
 from spark_jobs.transforms.liveness.maintenance import maintenance_windows
 from spark_jobs.transforms.liveness.namesrv_days import namesrv_days
 from spark_jobs.transforms.liveness.opinions import opinions, rare_events
@@ -39,7 +40,10 @@ def _intervals(work: Work, rare: DataFrame) -> None:
         lambda: warehouse.stage("blind_periods", blind_periods(rare, windows, blind_before, **days)),
         lambda: warehouse.stage("maintenance_windows", maintenance_windows(rare, maintenance_before, **days)),
     )
-    said = warehouse.aside("opinions", opinions(rare, events, windows, announced, state, first_day=work.first_day))
+    said = opinions(rare, events, windows, announced, state, first_day=work.first_day)
+    if any_lost(windows, state):
+        said = with_left_out(said, rare, windows)
+    said = warehouse.aside("opinions", said)
     cast = warehouse.aside("votes", votes(said, blind))
     steps = warehouse.aside("steps", sweep(cast, state, first_day=work.first_day))
     together(

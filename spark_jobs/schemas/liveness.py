@@ -89,7 +89,7 @@ OPINION = struct(
     opinion=TEXT,
     rows_lost=BOOL,
 )
-"""What one observer last said of a broker: up or down, and the row that said it.
+"""What one observer last said of a broker, up or down, and the row that said it; none: a checkpoint left it out.
 
 ``rows_lost``: of what it wrote since, some never arrived.
 """

@@ -29,6 +29,7 @@ from tests.spark.plain_watch import (
     opinions,
     watches,
     when,
+    whole_checkpoints,
 )
 
 HALF_LIFE, CEILING, SUPPRESS, REUSE = 3_600.0, 16_000.0, 3_000.0, 1_000.0
@@ -82,6 +83,7 @@ class Moment:
 
     see_again: list[Blind]
     say: list[Opinion]
+    leave_out: list[Opinion]
     go_blind: list[Blind]
 
 
@@ -105,6 +107,8 @@ class Broker:
         self._settle(at, None, left_alone=False)
         for opinion in sorted(moment.say, key=lambda opinion: (opinion.boot, opinion.seq)):
             self._hear(opinion)
+        for opinion in moment.leave_out:
+            self._said[opinion.boot] = opinion
         for blind in moment.go_blind:
             self._blind[blind.boot][blind.why] = blind.begin
         self._settle(at, None, left_alone=True)
@@ -128,6 +132,8 @@ class Broker:
         """What counts: of whoever is blind, only what it said since, and not of silence."""
         found = {}
         for boot, opinion in self._said.items():
+            if opinion.said == "none":
+                continue
             is_own_word = opinion.row["event"] in UP or opinion.row["event"] == "UNREGISTERED"
             if all(is_own_word and opinion.said_at > since for since in self._blind[boot].values()):
                 found[boot] = opinion.said
@@ -193,18 +199,20 @@ def played(rows: list[Row], *, until: datetime) -> dict[Instance, Broker]:
     """Play the whole history of each broker."""
     windows, covers, blind = watches(rows), announced(rows), blind_times(rows, until=until)
     seqs = {boot: {row["seq"] for row in own} for boot, own in by_boot(rows).items()}
+    checkpoints = {boot: whole_checkpoints(own) for boot, own in by_boot(rows).items()}
     stories: dict[tuple[Instance, Boot], list[Row]] = defaultdict(list)
     for row in rows:
         if row.get("broker_name") is not None and row["event"] in UP | DOWN | SIGNS:
             key = (row["cluster"], row["broker_name"], row["broker_id"])
             stories[key, (row["node"], row["boot_id"])].append(row)
-    moments: dict[Instance, dict[datetime, Moment]] = defaultdict(lambda: defaultdict(lambda: Moment([], [], [])))
+    moments: dict[Instance, dict[datetime, Moment]] = defaultdict(lambda: defaultdict(lambda: Moment([], [], [], [])))
     for (broker, boot), own in stories.items():
         begin, end = windows[boot]
         assert begin is not None
-        counted = _in_window(opinions(own, seqs[boot], covers), begin, end)
+        counted = _in_window(opinions(own, seqs[boot], covers, checkpoints[boot]), begin, end)
         for opinion in counted:
-            moments[broker][opinion.at].say.append(opinion)
+            moment = moments[broker][opinion.at]
+            (moment.leave_out if opinion.said == "none" else moment.say).append(opinion)
         times = [time for time in blind[boot] if time.cluster in {None, broker[0]}]
         if end < until:
             times.append(Blind(boot, "LIFE", None, end, None))

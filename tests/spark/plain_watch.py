@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from tests.spark.histories import Row
 
@@ -129,8 +129,52 @@ def announced(rows: list[Row]) -> Announced:
     return covers
 
 
-def opinions(own: list[Row], seqs: set[int], covers: Announced) -> list[Opinion]:
+@dataclass(frozen=True)
+class Checkpoint:
+    """Whom a name server held as a day began, told whole."""
+
+    first: int
+    at: datetime
+    names: frozenset[tuple[str, str, int]]
+
+
+def whole_checkpoints(own: list[Row]) -> list[Checkpoint]:
+    """Those of one life, in which and beside which no row is missing, and which it survived by two minutes."""
+    by_day: dict[date, list[Row]] = defaultdict(list)
+    for row in own:
+        if row["event"] == "CHECKPOINT" and row["reason"] == "DAY":
+            by_day[when(row).date()].append(row)
+    seqs = {row["seq"] for row in own}
+    found = []
+    for day, rows in sorted(by_day.items()):
+        numbers = [row["seq"] for row in rows]
+        alive = [when(row) for row in own if row["event"] == "NAMESRV_ALIVE" and when(row).date() == day]
+        lived_on = alive and max(alive) - max(map(when, rows)) >= timedelta(minutes=2)
+        # Behind the last row that arrived none can be missing.
+        beside = range(max(1, min(numbers) - 1), min(max(seqs), max(numbers) + 1) + 1)
+        if lived_on and seqs.issuperset(beside):
+            names = frozenset((row["cluster"], row["broker_name"], row["broker_id"]) for row in rows)
+            found.append(Checkpoint(min(numbers), min(map(when, rows)), names))
+    return found
+
+
+def opinions(own: list[Row], seqs: set[int], covers: Announced, checkpoints: list[Checkpoint]) -> list[Opinion]:
     """What one observer said of one broker; ``seqs``: the numbers of all rows of it that arrived."""
+    told = _told(own, seqs, covers)
+    about = (own[0]["cluster"], own[0]["broker_name"], own[0]["broker_id"])
+    left_out: dict[int, Opinion] = {}
+    for checkpoint in checkpoints:
+        before = [opinion for opinion in told if opinion.seq < checkpoint.first]
+        last = max(before, key=lambda opinion: opinion.seq, default=None)
+        if last is None or last.said != "up" or about in checkpoint.names or last.seq in left_out:
+            continue
+        if any(seq not in seqs for seq in range(last.seq + 1, checkpoint.first)):
+            at = checkpoint.at
+            left_out[last.seq] = Opinion(at, last.boot, checkpoint.first, "none", at, {"event": "LEFT_OUT"})
+    return sorted([*told, *left_out.values()], key=lambda opinion: (opinion.at, opinion.seq))
+
+
+def _told(own: list[Row], seqs: set[int], covers: Announced) -> list[Opinion]:
     found: list[Opinion] = []
     decided: Row | None = None
     for told in sorted(own, key=lambda row: (when(row), row["seq"])):

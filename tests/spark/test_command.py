@@ -175,16 +175,28 @@ def test_a_run_that_fails_leaves_the_tables_as_they_were(
     assert not list((night.warehouse / "_staging").iterdir())
 
 
-def test_an_interrupt_after_the_publishing_says_that_the_tables_are_new(
-    night: Night, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (KeyboardInterrupt(), "interrupted; the tables are published, the report is not finished"),
+        (OSError(28, "No space left on device"), "the tables are published, the report is not: "),
+    ],
+    ids=["interrupt", "disk-full"],
+)
+def test_a_fault_behind_the_publishing_says_that_the_tables_are_new(
+    fault: BaseException,
+    says: str,
+    night: Night,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def computed(work: Work) -> None:
         work.warehouse.published = True
-        raise KeyboardInterrupt
+        raise fault
 
     monkeypatch.setattr("spark_jobs.jobs.days.compute", computed)
     assert nightly(night.history, night.warehouse) == 2
-    assert "interrupted; the tables are published" in capsys.readouterr().err
+    assert says in capsys.readouterr().err
 
 
 def test_a_day_without_a_row_says_so_loudly(night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,3 +84,20 @@ def test_beats_that_a_night_may_still_need_are_not_dropped(warehouse: Path, run_
     with pytest.raises(ReportError, match="more than 7 days"):
         compact(run_days.spark, str(warehouse), before=AFTER, say=lambda _: None, keep_beats_days=7)
     assert AFTER - timedelta(days=7) > DAY
+
+
+def test_an_interrupt_says_that_what_was_told_of_is_done_and_the_rest_is_done_by_the_next_run(
+    warehouse: Path, run_days: DayRunner
+) -> None:
+    before = events(run_days, warehouse)
+    told: list[str] = []
+
+    def told_then_interrupted(line: str) -> None:
+        told.append(line)
+        raise KeyboardInterrupt
+
+    with pytest.raises(ReportError, match="interrupted; what was told of is compacted, the rest is as it was"):
+        compact(run_days.spark, str(warehouse), before=AFTER, say=told_then_interrupted)
+    assert len(told) == 1
+    assert events(run_days, warehouse) == before
+    assert compact(run_days.spark, str(warehouse), before=AFTER, say=lambda _: None).days == 2

@@ -306,6 +306,86 @@ def test_a_sign_of_life_behind_lost_rows_stands_for_the_lost_registration(told: 
     assert told.of_broker("availability", "comes_back_in_lost_rows", day=FIRST)[0]["repaired"] == 0
 
 
+def tell_the_day(server: NameServer, *brokers: Row, day: int = 1) -> list[Row]:
+    """A checkpoint of a day, and that the name server lived on."""
+    told = [
+        server.say("CHECKPOINT", moment(1, day=day), about, reason="DAY", detail={"state": "UP"}) for about in brokers
+    ]
+    server.say("NAMESRV_ALIVE", moment(180, day=day))
+    return told
+
+
+@story
+def is_left_out_of_the_day(one: NameServer, two: NameServer, b: Row) -> None:
+    """Its expiry was lost by the one; the other told of it."""
+    other = b | {"broker_name": "other"}
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+        server.say("REGISTERED", moment(10), other)
+        expired = server.say("EXPIRED", moment(100), b, reason="SILENCE", interval_ms=2_000)
+        server.say("LATE_HEARTBEAT", moment(500), other)
+        tell_the_day(server, other)
+        tell_the_day(server, other, day=2)
+        server.stop(moment(5_000, day=2))
+        if server is one:
+            server.rows.remove(expired)
+
+
+def test_a_checkpoint_that_leaves_a_broker_out_behind_lost_rows_ends_what_was_held_of_it(told: Told) -> None:
+    up, down = (row for row in told.intervals("is_left_out_of_the_day") if row["broker_name"] == "b")
+
+    assert (up["state"], up["start_at"], up["end_at"]) == ("up", moment(10), moment(1, day=1))
+    assert (down["start_at"], down["end_at"]) == (moment(1, day=1), moment(5_000, day=2))
+    assert down["start_censored"]
+    assert down["continues"], "the other had it down already: nobody saw an outage begin now"
+    views = [view for view in told.of_broker("partial_views", "is_left_out_of_the_day") if view["dt"] == FIRST]
+    assert [(view["from_at"], view["to_at"]) for view in views] == [(moment(100), moment(0, day=1))]
+
+
+@story
+def is_left_out_and_comes_back(one: NameServer, two: NameServer, b: Row) -> None:
+    two.rows.clear()
+    other = b | {"broker_name": "other"}
+    one.say("REGISTERED", moment(10), b)
+    one.say("REGISTERED", moment(10), other)
+    left = one.say("UNREGISTERED", moment(100), b, reason="SHUTDOWN")
+    one.say("LATE_HEARTBEAT", moment(500), other)
+    tell_the_day(one, other)
+    one.say("REGISTERED", moment(1_000, day=1), b)
+    tell_the_day(one, b, other, day=2)
+    one.stop(moment(5_000, day=2))
+    one.rows.remove(left)
+
+
+def test_of_who_was_left_out_nothing_is_known_until_it_is_heard_of_anew(told: Told) -> None:
+    intervals = [row for row in told.intervals("is_left_out_and_comes_back") if row["broker_name"] == "b"]
+
+    assert [(row["state"], row["start_at"], row["end_at"]) for row in intervals] == [
+        ("up", moment(10), moment(1, day=1)),
+        ("up", moment(1_000, day=1), moment(5_000, day=2)),
+    ]
+    assert intervals[0]["end_censored"]
+
+
+@story
+def is_left_out_of_what_is_not_whole(one: NameServer, two: NameServer, b: Row) -> None:
+    """Its own row of the checkpoint was lost; and the next day's was broken off."""
+    two.rows.clear()
+    other = b | {"broker_name": "other"}
+    one.say("REGISTERED", moment(10), b)
+    one.say("REGISTERED", moment(10), other)
+    own, _ = tell_the_day(one, b, other)
+    one.say("CHECKPOINT", moment(1, day=2), other, reason="DAY", detail={"state": "UP"})
+    one.say("NAMESRV_ALIVE", moment(60, day=2))
+    one.rows.remove(own)
+
+
+def test_a_checkpoint_that_is_not_whole_leaves_nobody_out(told: Told) -> None:
+    (up,) = (row for row in told.intervals("is_left_out_of_what_is_not_whole") if row["broker_name"] == "b")
+
+    assert (up["state"], up["end_at"]) == ("up", moment(60, day=2))
+
+
 @story
 def gives_its_last_summary_after_its_removal(one: NameServer, two: NameServer, b: Row) -> None:
     beats = {"count": 1, "min_ms": 1, "max_ms": 1, "buckets": {}}

@@ -66,12 +66,23 @@ def _world(number: int, rng: random.Random) -> list[Row]:
 def _live(server: NameServer, at: datetime, until: datetime, brokers: list[Row], rng: random.Random) -> None:
     server.say("NAMESRV_STARTED", at)
     ready_after = rng.choice((0, 0, 2))
-    times = sorted(_moment_between(at, until, rng) for _ in range(rng.randint(1, 25)))
+    told_whole = [day for day in range(1, DAYS) if at < moment(0, day=day) < until]
+    checkpoints, alive = ({moment(second, day=day) for day in told_whole} for second in (1, 181))
+    times = [_moment_between(at, until, rng) for _ in range(rng.randint(1, 25))]
     ready = False
-    for moment_ in times:
+    for moment_ in sorted([*times, *(checkpoints | alive)]):
+        if moment_ > until:
+            break
         if not ready and moment_ >= at + timedelta(minutes=ready_after):
             server.say("NAMESRV_READY", max(at, moment_ - timedelta(minutes=1)))
             ready = True
+        if moment_ in checkpoints:
+            for about in rng.sample(brokers, rng.randint(1, 2)):
+                _tell_of_a_broker(server, "CHECKPOINT", moment_, about, rng, reason="DAY")
+            continue
+        if moment_ in alive:
+            server.say("NAMESRV_ALIVE", moment_, detail={"rows_dropped": 0})
+            continue
         event, reason, _ = rng.choices(_EVENTS, weights=[weight for *_, weight in _EVENTS])[0]
         if event in _OF_ITSELF:
             _tell_of_itself(server, event, moment_, brokers, rng)
@@ -117,10 +128,13 @@ def _tell_of_a_broker(
 
 
 def _arrived(rows: list[Row], rng: random.Random) -> list[Row]:
-    """What a history holds of the rows: of some lives not all."""
-    lost = rng.choice((0.0, 0.0, 0.0, 0.25))
+    """What a history holds of the rows: of some lives not all, now this one and that, now some in a row."""
+    lost = rng.choice((0.0, 0.12, 0.25))
+    first = rng.choice((0, 0, rng.randint(1, len(rows))))
+    stretch = range(first, first + rng.randint(1, 4)) if first else range(0)
     own_life = {"NAMESRV_STARTED", "NAMESRV_READY", "NAMESRV_STOPPED"}
-    return [row for row in rows if row["event"] in own_life or rng.random() >= lost]
+    arrives = {n for n, row in enumerate(rows) if row["event"] in own_life or rng.random() >= lost}
+    return [row for n, row in enumerate(rows) if n in arrives and (row["event"] in own_life or n not in stretch)]
 
 
 def _moment_between(at: datetime, until: datetime, rng: random.Random) -> datetime:

@@ -3,8 +3,9 @@
 An observer has no opinion of a broker before its first row about it, and none outside its window. A sign of life is no
 registration: after a removal it says nothing, unless rows of that observer were lost in between. Then the lost ones
 held a registration, and the broker is up from the sign on; when it came back nobody knows. (The beats of a broker that
-is out for its failed probe go on, so for that one a HEARTBEATS proves nothing.) A removal that was lost shows nowhere:
-that observer holds the broker up until it says more of it, against the others, which `partial_views` tells.
+is out for its failed probe go on, so for that one a HEARTBEATS proves nothing.) A removal that was lost shows at the
+next checkpoint of a day (`left_out`); until then that observer holds the broker up, against the others, which
+`partial_views` tells.
 """
 
 from __future__ import annotations
@@ -29,11 +30,15 @@ UNSURE = ("PROVISIONAL", "PROBE_FAILED", "PROTECTED")
 """States of a CHECKPOINT that do not say that the broker is up: not heard since a restart, out of the routes, or in
 them for the guard alone."""
 
+LEFT_OUT = "LEFT_OUT"
+"""Not an event of the history: where a checkpoint leaves out a broker that was up. Its opinion is ``none``."""
+
 LONGEST_SILENCE_MS = 366 * 86_400_000
 _SAID = (*INSTANCE, *OBSERVER, "seq", "at", "event", "reason", "sign_us", "opinion", "rows_lost")
 
 
-def _story() -> WindowSpec:
+def in_order() -> WindowSpec:
+    """What an observer said of a broker, in order."""
     return Window.partitionBy(*INSTANCE, *OBSERVER).orderBy("at", "seq")
 
 
@@ -76,13 +81,13 @@ def opinions(
     found = planned.withColumn("back", _is_back()).withColumn("opinion", F.coalesce("opinion", _opinion()))
     behind = F.filter("lost", lambda gap: gap["from_seq"] > F.col("seq"))
     lost_on = F.array_min(F.transform(behind, lambda gap: gap["dt"]))
-    told = found.filter(F.col("opinion").isNotNull()).withColumn("before", F.lag("opinion").over(_story()))
+    told = found.filter(F.col("opinion").isNotNull()).withColumn("before", F.lag("opinion").over(in_order()))
     # Of a broker that is up a sign of life says nothing new, whatever row said it first.
     repeats = F.col("event").isin(*SIGNS) & F.coalesce(F.col("before") == "up", F.lit(False))
     inside = told.filter(~repeats | (F.col("at") < F.lit(days.start_of(first_day)))).withColumn("lost_on", lost_on)
     heard_in_time = inside.filter(F.col("watch_to").isNull() | (F.col("at") <= F.col("watch_to")))
     return heard_in_time.select(*_SAID, "lost_on", "watch_from", "watch_to").withColumns(
-        {"next_at": F.lead("at").over(_story()), "carried": F.col("at") < F.lit(days.start_of(first_day))}
+        {"next_at": F.lead("at").over(in_order()), "carried": F.col("at") < F.lit(days.start_of(first_day))}
     )
 
 
@@ -142,13 +147,15 @@ def _decides() -> Column:
     event = F.col("event")
     # A late beat does not bring back a broker that was taken out for its failed probe: its agent lives, it does not.
     only_a_beat = (event == "RECOVERED") & (F.col("reason") == "HEARTBEAT")
-    return event.isin(*DOWN) | (event.isin(*UP) & ~F.coalesce(only_a_beat, F.lit(False)))
+    return event.isin(*DOWN, LEFT_OUT) | (event.isin(*UP) & ~F.coalesce(only_a_beat, F.lit(False)))
 
 
 def _is_back() -> Column:
     """A sign of life behind a removal, with rows lost in between: it was registered meanwhile."""
     row = F.struct("event", "reason", "seq", "rows_lost")
-    before = F.last(F.when(_decides(), row), ignorenulls=True).over(_story().rowsBetween(Window.unboundedPreceding, -1))
+    before = F.last(F.when(_decides(), row), ignorenulls=True).over(
+        in_order().rowsBetween(Window.unboundedPreceding, -1)
+    )
     between = F.exists("lost", lambda gap: (gap["from_seq"] > before["seq"]) & (gap["to_seq"] < F.col("seq")))
     may_be_out = (before["event"] == "PROBE_FAILED") | F.coalesce(before["reason"] == PLANNED, F.lit(False))
     proves = F.col("event").isin(*SIGNS) & ~((F.col("event") == "HEARTBEATS") & may_be_out)
@@ -159,7 +166,7 @@ def _opinion() -> Column:
     """Up or down by a row's event; null where the row changes nothing. Behind one that ``is_back`` all begins anew."""
     event = F.col("event")
     decisive = F.when(F.col("back"), F.lit("")).when(_decides(), event)
-    last = F.last(decisive, ignorenulls=True).over(_story().rowsBetween(Window.unboundedPreceding, -1))
+    last = F.last(decisive, ignorenulls=True).over(in_order().rowsBetween(Window.unboundedPreceding, -1))
     before = F.nullif(last, F.lit(""))
     return (
         F.when(event.isin(*DOWN), "down")

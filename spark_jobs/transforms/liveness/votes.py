@@ -30,7 +30,8 @@ def votes(opinions: DataFrame, blind: DataFrame) -> DataFrame:
         *INSTANCE,
         *OBSERVER,
         "at",
-        F.lit(ROWS).alias("phase"),
+        # Who is left out is gone for that observer as all brokers are when its life ends.
+        F.when(F.col("opinion") == "none", BEGINS).otherwise(ROWS).alias("phase"),
         "seq",
         "event",
         "reason",
