@@ -35,6 +35,8 @@ class IngestResult:
     """Of these the ones that were computed without them, and too long ago for a night to compute them anew."""
     rows_ahead: int
     """Rows dated later than they can have been written; they stay in their files."""
+    rows_misdated: int
+    """Rows dated longer ago than any that are taken, and days before the folder they lie in; they stay, too."""
 
     def as_dict(self) -> dict[str, Any]:
         days = {name: [day.isoformat() for day in getattr(self, name)] for name in ("days", "late_days")}
@@ -75,6 +77,7 @@ def _result(warehouse: Warehouse, taken: Taken, today: date) -> IngestResult:
         days=sorted(taken.days),
         late_days=too_old,
         rows_ahead=sum(entry.ahead_rows for entry in read),
+        rows_misdated=sum(entry.misdated_rows or 0 for entry in read),
     )
 
 

@@ -190,6 +190,7 @@ def _entry(blank: Entry, counts: list[dict[str, Any]], late: int) -> Entry:
         older_rows=sum(count["older_rows"] for count in counts),
         older_to=max(days("older_to"), default=None),
         late_rows=late,
+        misdated_rows=sum(count["misdated_rows"] for count in counts),
     )
 
 
@@ -208,5 +209,6 @@ def _row(entry: Entry) -> tuple[Any, ...]:
         entry.older_rows,
         entry.older_to,
         entry.late_rows,
+        entry.misdated_rows,
         entry.schema_version,
     )

@@ -41,6 +41,8 @@ class Entry:
     older_rows: int = 0
     older_to: date | None = None
     late_rows: int = 0
+    misdated_rows: int | None = 0
+    """None: a warehouse of an older version did not count them."""
     schema_version: int = SCHEMA_VERSION
 
     def says_enough(self, window: Window) -> bool:
@@ -104,5 +106,5 @@ def most_by_name(entries: Iterable[Entry], count: str) -> int:
     """Add up a count over files, a plain one and its gzip as one."""
     most: dict[str, int] = {}
     for entry in entries:
-        most[entry.file] = max(most.get(entry.file, 0), getattr(entry, count))
+        most[entry.file] = max(most.get(entry.file, 0), getattr(entry, count) or 0)
     return sum(most.values())

@@ -27,8 +27,8 @@ STAGES = (
 class Run:
     """What a run read, computed and continued.
 
-    ``files``, ``rows_ahead`` and ``rows_too_late`` say the same when the days are computed again; ``files_read``,
-    ``late_days`` and the days computed beyond those asked for are of this run alone.
+    ``files``, ``rows_ahead``, ``rows_too_late`` and ``rows_misdated`` say the same when the days are computed again;
+    ``files_read``, ``late_days`` and the days computed beyond those asked for are of this run alone.
     """
 
     files: int
@@ -40,6 +40,8 @@ class Run:
     """Rows dated later than they can have been written."""
     rows_too_late: int = 0
     """Rows that came after their day was computed, and too late for that day to be computed anew."""
+    rows_misdated: int = 0
+    """Rows left aside that are days older than the folder they lie in."""
     older_days: tuple[date, ...] = ()
     """Of the last 30 days those that an older version computed: their tables say less."""
     stale_after: date | None = None
@@ -82,6 +84,7 @@ def compute(work: Work) -> Run:
         ends_before=None if continues else warehouse.last_day_before(work.first_day),
         rows_ahead=read.rows_ahead,
         rows_too_late=read.rows_too_late,
+        rows_misdated=read.rows_misdated,
         older_days=read.older_days,
         stale_after=read.days.stale_after,
         files_read=read.files_read,

@@ -33,6 +33,7 @@ class Read:
     files_read: int
     rows_ahead: int
     rows_too_late: int
+    rows_misdated: int
     days: DayRange
     rows: dict[date, int]
     older_days: tuple[date, ...]
@@ -110,12 +111,12 @@ def _rows(work: Work, window: Window, last_computed: date) -> dict[date, int]:
     return counted(events)
 
 
-def _of_files(work: Work, taken: Taken) -> tuple[int, int, int, int]:
+def _of_files(work: Work, taken: Taken) -> tuple[int, int, int, int, int]:
     """Files that may hold the days, files read, and the rows of the former that were left aside, however long ago."""
     files = files_that_may_hold(taken.files, first_day=work.first_day)
     entries = taken.entries_of(files)
-    ahead, late = most_by_name(entries, "ahead_rows"), most_by_name(entries, "late_rows")
-    return len(files), len(taken.read), ahead, late
+    ahead, late, misdated = (most_by_name(entries, count) for count in ("ahead_rows", "late_rows", "misdated_rows"))
+    return len(files), len(taken.read), ahead, late, misdated
 
 
 def _say(work: Work, days: DayRange) -> None:

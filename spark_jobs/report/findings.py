@@ -294,7 +294,7 @@ def _history(numbers: Numbers) -> Iterator[Finding]:
 
 
 def _faults_of_history(data: dict[str, Any]) -> Iterable[tuple[str, int, str, str]]:
-    lost, ahead = data["rows_missing"], data["rows_ahead"]
+    lost, ahead, behind = data["rows_missing"], data["rows_ahead"], data["rows_misdated"]
     files, in_all = data["unreadable_files"], data["unreadable_files_in_all"]
     lines = data["quarantined_lines"] - in_all
     yield (
@@ -308,6 +308,12 @@ def _faults_of_history(data: dict[str, Any]) -> Iterable[tuple[str, int, str, st
         ahead,
         f"{counted(ahead, 'row')} of history {_is(ahead)} dated in the future: a clock is or was wrong",
         "see that NTP runs on the name servers",
+    )
+    yield (
+        "rows_misdated",
+        behind,
+        f"{counted(behind, 'row')} of history, dated days before {_its(behind)} folder, {_was(behind)} left aside",
+        "a clock is or was wrong: see that NTP runs on the name servers",
     )
     yield (
         "unreadable_files",

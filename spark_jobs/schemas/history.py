@@ -62,6 +62,7 @@ INGESTED_FILES = struct(
     older_rows=LONG,
     older_to=DAY,
     late_rows=LONG,
+    misdated_rows=LONG,
     schema_version=INT,
 )
 """The files that the warehouse has read, without ``.gz``, as each was when it was read last; a file that lies there
@@ -70,7 +71,8 @@ plain and packed has two rows.
 ``dt`` is the folder's day, else the file's. A file of the same size and time is not read again, unless it holds rows
 that were left aside and are wanted now: ``ahead_rows`` are dated later than they can have been written, the first of
 them on ``ahead_from``; ``older_rows`` are of days before those that the run might touch, the last of them on
-``older_to``. ``late_rows`` of the older ones are of days that had been computed without them.
+``older_to``. Of the older ones ``late_rows`` are of days that had been computed without them, and ``misdated_rows`` are
+days older than the folder they lie in.
 ``schema_version``: the version of a row that the reader knew; a file with bad lines is worth another look by a newer
 one.
 """

@@ -127,6 +127,7 @@ def calm_numbers(**change: dict[str, Any]) -> dict[str, Any]:
             "rows_arrived": 1.0,
             "rows_missing": 0,
             "rows_ahead": 0,
+            "rows_misdated": 0,
             "rows_too_late": 0,
             "stale_after": None,
             "unreadable_files": [],

@@ -306,6 +306,23 @@ def test_a_sign_of_life_behind_lost_rows_stands_for_the_lost_registration(told: 
     assert told.of_broker("availability", "comes_back_in_lost_rows", day=FIRST)[0]["repaired"] == 0
 
 
+@story
+def comes_back_behind_many_lost_rows(one: NameServer, two: NameServer, b: Row) -> None:
+    two.rows.clear()
+    one.say("REGISTERED", moment(10), b)
+    for n in range(300):
+        one.say("REJECTED", moment(20), b, seq=5 + 2 * n)
+    one.say("EXPIRED", moment(100), b, reason="SILENCE", interval_ms=2_000, seq=604)
+    one.say("SUSPECTED", moment(700), b, reason="SILENCE", seq=606)
+    one.say("NAMESRV_STOPPED", moment(5_000), seq=607)
+
+
+def test_a_gap_is_known_however_many_were_before_it_that_day(told: Told) -> None:
+    (down,) = told.downs("comes_back_behind_many_lost_rows")
+
+    assert (down["start_at"], down["end_at"]) == (moment(100), moment(700))
+
+
 def tell_the_day(server: NameServer, *brokers: Row, day: int = 1) -> list[Row]:
     """A checkpoint of a day, and that the name server lived on."""
     told = [

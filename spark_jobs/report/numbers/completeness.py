@@ -43,6 +43,7 @@ def completeness(warehouse: Warehouse, span: Span, run: Run) -> dict[str, Any]:
         "rows_arrived": ratio(numbered, numbered + missing),
         "rows_ahead": run.rows_ahead,
         "rows_too_late": run.rows_too_late,
+        "rows_misdated": run.rows_misdated,
         "stale_after": run.stale_after.isoformat() if run.stale_after else None,
         **_quarantine(warehouse, span),
         "events": _most(by_event),

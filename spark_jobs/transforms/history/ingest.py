@@ -26,6 +26,8 @@ _FOLDER_DAY = r"dt=(\d{4}-\d{2}-\d{2})"
 _UNPARSED = "_unparsed"
 _SPACE = " \t\r\n"
 _ROW = ("dt", "node", "boot_id", "seq")
+_CLOCK_WRONG_DAYS = 2
+"""A row that is older than its folder by more was dated by a wrong clock."""
 _FIRST_DAY, _LAST_DAY = date(1970, 1, 1), date(9999, 12, 31)
 
 
@@ -39,12 +41,15 @@ def parsed_lines(lines: DataFrame) -> DataFrame:
     row = F.from_json("line", as_json, {"columnNameOfCorruptRecord": _UNPARSED, "allowSingleQuotes": "false"})
     fields = source.withColumn("row", row).select(*RAW_LINE.fieldNames(), "row.*")
     timed = fields.withColumn("happened_at", F.when(F.col("event_at").rlike(_TIME), F.try_to_timestamp("event_at")))
-    folder_day = F.try_to_date(F.nullif(F.regexp_extract("file", _FOLDER_DAY, 1), F.lit("")), "yyyy-MM-dd")
-    is_a_day = folder_day >= lit_day(_FIRST_DAY)
-    found = timed.withColumn("file_day", F.coalesce(F.when(is_a_day, folder_day), F.to_date("file_modified_at")))
+    found = timed.withColumn("file_day", F.coalesce(_folder_day(), F.to_date("file_modified_at")))
     judged = found.withColumn("dt", F.coalesce(F.to_date("happened_at"), "file_day")).withColumn("problem", _problem())
     is_good = F.col("problem").isNull()
     return judged.withColumn("other", F.when(is_good, _other())).withColumn("line", F.when(~is_good, F.col("line")))
+
+
+def _folder_day() -> Column:
+    day = F.try_to_date(F.nullif(F.regexp_extract("file", _FOLDER_DAY, 1), F.lit("")), "yyyy-MM-dd")
+    return F.when(day >= lit_day(_FIRST_DAY), day)
 
 
 def _other() -> Column:
@@ -138,6 +143,7 @@ def read_of_files(parsed: DataFrame, *, first_day: date, last_day: date) -> Data
     """Count what was read, by file and day: good rows and bad lines; with a null day what is dated outside the days."""
     is_good, inside = F.col("problem").isNull(), _within("dt", first_day, last_day)
     older, ahead = is_good & (F.col("dt") < lit_day(first_day)), is_good & (F.col("dt") > lit_day(last_day))
+    behind_folder = F.date_diff(F.when(older, _folder_day()), "dt") > _CLOCK_WRONG_DAYS
     of_quarantine = quarantine_day(first_day=first_day, last_day=last_day)
     day = F.when(is_good & inside, F.col("dt")).when(~is_good, of_quarantine)
     counted = parsed.groupBy("file", day.alias("day")).agg(
@@ -146,6 +152,7 @@ def read_of_files(parsed: DataFrame, *, first_day: date, last_day: date) -> Data
         F.max("fault").alias("fault"),
         F.count_if(older).alias("older_rows"),
         F.greatest(F.max(F.when(older, F.col("dt"))), lit_day(_FIRST_DAY)).alias("older_to"),
+        F.count_if(behind_folder).alias("misdated_rows"),
         F.count_if(ahead).alias("ahead_rows"),
         F.least(F.min(F.when(ahead, F.col("dt"))), lit_day(_LAST_DAY)).alias("ahead_from"),
     )

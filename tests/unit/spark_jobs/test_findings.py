@@ -51,6 +51,11 @@ def test_a_missed_night_is_told_with_the_command_that_mends_it() -> None:
         pytest.param({"rows_missing": 1_200}, "1,200 rows of history were lost (numbers missing)", id="rows"),
         pytest.param({"rows_ahead": 1}, "1 row of history is dated in the future: a clock is or was wrong", id="ahead"),
         pytest.param(
+            {"rows_misdated": 2},
+            "2 rows of history, dated days before their folder, were left aside",
+            id="misdated",
+        ),
+        pytest.param(
             {"quarantined_lines": 2}, "2 lines of history could not be read and are in quarantine", id="lines"
         ),
         pytest.param(
