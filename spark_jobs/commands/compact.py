@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from datetime import UTC, datetime
 
 from spark_jobs.commands import arguments
-from spark_jobs.commands.command import FINE, Command
+from spark_jobs.commands.command import FINE, Command, UsageError
 from spark_jobs.commands.running import as_json, as_lines, running
 
 
@@ -27,6 +28,9 @@ def _arguments(command: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     warehouse = arguments.checked_warehouse(options)
+    today = datetime.now(tz=UTC).date()
+    if options.before > today:
+        raise UsageError(f"--before {options.before} has not begun: today is {today}")
     with running(options, reads=[warehouse]) as (spark, say):
         from spark_jobs.jobs.compact import compact  # noqa: PLC0415 - it imports pyspark
 

@@ -80,6 +80,8 @@ def odd(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Taken:
         server.start().say("REGISTERED", moment(10), broker("a"))
     write_history(history, [*strange.rows, *clock.rows, *one.rows, *two.rows], one_file_a_day=True)
     raw = history / "raw" / f"dt={DAY}"
+    old = NameServer(node="old:1").say("NAMESRV_ALIVE", datetime(1985, 1, 1, tzinfo=UTC))
+    (raw / "old.jsonl").write_text(json.dumps(old) + "\n", encoding="utf-8")
     for name in ("[::1]:2-b 1%20+{x}.jsonl", "[::1]:3.jsonl.gz", "x#?.jsonl"):
         text = lines_of(name) + b"\nnot json\n"
         (raw / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
@@ -103,6 +105,7 @@ def test_a_row_of_another_version_of_the_format_waits_in_quarantine(odd: Taken) 
 def test_a_wrong_clock_makes_no_folder_for_its_day_and_its_rows_are_counted(odd: Taken) -> None:
     # 9999-12-31T23:59:59-14:00 is in the year 10000.
     assert (odd.result.rows_ahead, odd.result.rows_misdated) == (2, 1)
+    assert odd.of("old:1") == []
     assert [row["dt"] for row in odd.of("clock:1")] == [date(2020, 1, 1)]
     assert len(list((odd.warehouse / "registration_events").glob("dt=*"))) == 2
 

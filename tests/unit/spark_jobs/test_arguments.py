@@ -202,3 +202,8 @@ def test_a_value_that_is_none_is_named_with_its_argument(
     assert caught.value.code == 2
     error = capsys.readouterr().err
     assert f"argument {words[0]}: {said}" in error
+
+
+def test_months_to_come_are_not_compacted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compact", "--warehouse", str(tmp_path), "--before", "9999-01-01"]) == 2
+    assert "--before 9999-01-01 has not begun: today is " in capsys.readouterr().err
