@@ -42,7 +42,7 @@ def _intervals(work: Work, rare: DataFrame) -> None:
     )
     said = opinions(rare, events, windows, announced, state, first_day=work.first_day)
     if any_lost(windows, state):
-        said = with_left_out(said, rare, windows)
+        said = with_left_out(warehouse.aside("told_opinions", said), rare, windows)
     said = warehouse.aside("opinions", said)
     cast = warehouse.aside("votes", votes(said, blind))
     steps = warehouse.aside("steps", sweep(cast, state, first_day=work.first_day))
