@@ -97,9 +97,9 @@ class Traffic:
         return whole - self.bodies()
 
     async def more(self, count: int, *, broker: str | None = None) -> None:
-        """Wait until so many more were acknowledged, of one broker if it is named."""
+        """Wait until so many more were acknowledged, of one broker if it is named, be it left out for 10 s before."""
         before = self._of(broker)
-        await until(lambda: self._of(broker) >= before + count)
+        await until(lambda: self._of(broker) >= before + count, within=PATIENCE_SECONDS)
 
     def _of(self, broker: str | None) -> int:
         return sum(broker in (None, result.queue.broker_name) for result in self.acknowledged.values())

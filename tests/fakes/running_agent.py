@@ -26,9 +26,9 @@ BROKER_ADDR = "10.0.0.1:10911"
 PATIENCE_SECONDS = 10.0
 
 
-async def until(is_so: Callable[[], bool]) -> None:
+async def until(is_so: Callable[[], bool], *, within: float = PATIENCE_SECONDS) -> None:
     """Wait for something that other tasks bring about, without knowing which event tells."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(within):
         while not is_so():  # noqa: ASYNC110  # see above
             await asyncio.sleep(0.005)
 

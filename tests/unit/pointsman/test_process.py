@@ -12,8 +12,8 @@ PROGRAM = """
 import asyncio, signal, sys
 from pointsman.service import process
 
-if "nohup" in sys.argv:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+# Whoever runs the tests may be under nohup itself.
+signal.signal(signal.SIGHUP, signal.SIG_IGN if "nohup" in sys.argv else signal.SIG_DFL)
 
 async def main(stop):
     print(type(asyncio.get_running_loop()).__module__, flush=True)
