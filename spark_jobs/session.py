@@ -40,7 +40,10 @@ SETTINGS = {
     "spark.log.level": "ERROR",
 }
 """For every master; what a submitter says otherwise stands, but for the first."""
+JAVA_LOGS = "-Xlog:disable -Xlog:all=warning:stderr"
+"""Java's own warnings would stand on standard output, before a command's JSON."""
 LOCAL_SETTINGS = {
+    "spark.driver.extraJavaOptions": JAVA_LOGS,
     "spark.ui.enabled": "false",
     # Without these Spark looks up the host's name, and waits where that name leads nowhere.
     "spark.driver.host": "127.0.0.1",
@@ -55,7 +58,10 @@ CLUSTER_SETTINGS = {
     "spark.hadoop.fs.file.impl.disable.cache": "true",
 }
 SMALL_SETTINGS = {
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    # With one compiler alone Java keeps 48 MB for what it compiles, which a night fills; then it compiles no more.
+    "spark.driver.extraJavaOptions": (
+        f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m {JAVA_LOGS}"
+    ),
     # Compiling a plan costs more than running it on so few rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -47,7 +47,7 @@ class SparkCluster:
             "spark.sql.shuffle.partitions": "2",
             "spark.ui.enabled": "false",
             "spark.log.level": "INFO",
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
             "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         }
         command += [word for key, value in small.items() for word in ("--conf", f"{key}={value}")]
