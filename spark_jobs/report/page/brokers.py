@@ -47,7 +47,10 @@ def worst_brokers(numbers: Numbers) -> str:
         if in_all > len(worth)
         else ""
     )
-    explained = "Cut off: outages whose beginning or end nobody saw; they are in the availability and not in the MTTR."
+    explained = (
+        "Since: first seen on that day. "
+        "Cut off: outages whose beginning or end nobody saw; they are in the availability and not in the MTTR."
+    )
     return section(
         "brokers",
         "Worst brokers",
@@ -58,7 +61,7 @@ def worst_brokers(numbers: Numbers) -> str:
 
 def _known(entry: Numbers) -> str:
     owner = f"owner {text(entry['owner'])}" if entry["owner"] else ""
-    since = f"first seen {entry['first_seen_on']}" if entry["first_seen_on"] else ""
+    since = f"since {entry['first_seen_on']}" if entry["first_seen_on"] else ""
     return ", ".join(part for part in (owner, since) if part)
 
 

@@ -137,7 +137,11 @@ def clusters(numbers: Numbers) -> str:
 
 def _rate(cluster: Numbers) -> str:
     rate, low, high = (cluster[f"outages_per_broker_day{which}"] for which in ("", "_low", "_high"))
-    return "" if rate is None else f"<small>{rate:.2g} a day ({low:.2g} to {high:.2g})</small>"
+    if rate is None:
+        return ""
+    # More than a hundred are of a day that has just begun.
+    low, rate, high = (f"{value:,.0f}" if value >= 100 else f"{value:.2g}" for value in (low, rate, high))
+    return f"<small>{rate} a day ({low} to {high})</small>"
 
 
 def _against(cluster: Numbers) -> str:

@@ -76,7 +76,7 @@ def test_whom_to_ask_stands_beside_a_broker_and_since_when_it_is_known() -> None
     ill = told()
     ill["brokers"] = [a_broker("ill", **{"class": "flapping"}, owner="web <team>", first_seen_on="2026-03-01")]
 
-    assert "<small>owner web &lt;team&gt;, first seen 2026-03-01</small>" in render(ill)
+    assert "<small>owner web &lt;team&gt;, since 2026-03-01</small>" in render(ill)
     assert summary(ill).count("owner web <team>") == 1
     ill["brokers"][0]["owner"] = None
     assert "owner" not in summary(ill)
