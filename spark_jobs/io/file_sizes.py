@@ -13,7 +13,7 @@ MOST_ROWS_A_FILE = 2_000_000
 MOST_TASKS = 400
 GROUP_BYTES = 8 * 2**20
 """Rows of a file that one task reads, as they lie in a writer's memory: a group as large as the file is read by one
-task alone, whatever the others do. Of 4 MB the file is twice as large."""
+task alone, whatever the others do. Of 4 MB the file was twice as large."""
 GROUP_OPTIONS = {"parquet": "parquet.block.size", "orc": "orc.stripe.size"}
 
 

@@ -22,6 +22,7 @@ from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from pointsman_client.transports.transport import SendStatus
 from tests.fakes.real_name_server import RealNameServer, real_name_server
 from tests.fakes.redis_broker import BrokerPlan, RedisBroker, redis_broker
+from tests.fakes.running_agent import PATIENCE_SECONDS as UNTIL_SECONDS
 from tests.fakes.running_agent import until
 from tests.fakes.sentinel_process import sentinel_process
 
@@ -96,10 +97,10 @@ class Traffic:
         whole = {body for body, result in self.acknowledged.items() if result.status is SendStatus.SEND_OK}
         return whole - self.bodies()
 
-    async def more(self, count: int, *, broker: str | None = None) -> None:
-        """Wait until so many more were acknowledged, of one broker if it is named, be it left out for 10 s before."""
+    async def more(self, count: int, *, broker: str | None = None, left_out_seconds: float = 0.0) -> None:
+        """Wait until so many more were acknowledged, of one broker if it is named, which may be left out at first."""
         before = self._of(broker)
-        await until(lambda: self._of(broker) >= before + count, within=PATIENCE_SECONDS)
+        await until(lambda: self._of(broker) >= before + count, within=UNTIL_SECONDS + left_out_seconds)
 
     def _of(self, broker: str | None) -> int:
         return sum(broker in (None, result.queue.broker_name) for result in self.acknowledged.values())
@@ -152,7 +153,7 @@ async def test_w10_a_dead_master_costs_no_send_its_slave_is_read_on_and_it_is_us
 
             await master.redis.restart()
             await routed(client, lambda route: masters(route) == both)
-            await traffic.more(100, broker="broker-a")
+            await traffic.more(100, broker="broker-a", left_out_seconds=10.0)
             await traffic.stop()
             await until(lambda: traffic.acknowledged.keys() <= traffic.bodies())
             assert traffic.failed == []

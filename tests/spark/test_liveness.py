@@ -323,6 +323,14 @@ def test_a_gap_is_known_however_many_were_before_it_that_day(told: Told) -> None
     assert (down["start_at"], down["end_at"]) == (moment(100), moment(700))
 
 
+def register_beside_another(server: NameServer, b: Row) -> Row:
+    """Both register; return the other."""
+    other = b | {"broker_name": "other"}
+    for about in (b, other):
+        server.say("REGISTERED", moment(10), about)
+    return other
+
+
 def tell_the_day(server: NameServer, *brokers: Row, day: int = 1) -> list[Row]:
     """A checkpoint of a day, and that the name server lived on."""
     told = [
@@ -335,10 +343,8 @@ def tell_the_day(server: NameServer, *brokers: Row, day: int = 1) -> list[Row]:
 @story
 def is_left_out_of_the_day(one: NameServer, two: NameServer, b: Row) -> None:
     """Its expiry was lost by the one; the other told of it."""
-    other = b | {"broker_name": "other"}
     for server in (one, two):
-        server.say("REGISTERED", moment(10), b)
-        server.say("REGISTERED", moment(10), other)
+        other = register_beside_another(server, b)
         expired = server.say("EXPIRED", moment(100), b, reason="SILENCE", interval_ms=2_000)
         server.say("LATE_HEARTBEAT", moment(500), other)
         tell_the_day(server, other)
@@ -362,9 +368,7 @@ def test_a_checkpoint_that_leaves_a_broker_out_behind_lost_rows_ends_what_was_he
 @story
 def is_left_out_and_comes_back(one: NameServer, two: NameServer, b: Row) -> None:
     two.rows.clear()
-    other = b | {"broker_name": "other"}
-    one.say("REGISTERED", moment(10), b)
-    one.say("REGISTERED", moment(10), other)
+    other = register_beside_another(one, b)
     left = one.say("UNREGISTERED", moment(100), b, reason="SHUTDOWN")
     one.say("LATE_HEARTBEAT", moment(500), other)
     tell_the_day(one, other)
@@ -388,9 +392,7 @@ def test_of_who_was_left_out_nothing_is_known_until_it_is_heard_of_anew(told: To
 def is_left_out_of_what_is_not_whole(one: NameServer, two: NameServer, b: Row) -> None:
     """Its own row of the checkpoint was lost; and the next day's was broken off."""
     two.rows.clear()
-    other = b | {"broker_name": "other"}
-    one.say("REGISTERED", moment(10), b)
-    one.say("REGISTERED", moment(10), other)
+    other = register_beside_another(one, b)
     own, _ = tell_the_day(one, b, other)
     one.say("CHECKPOINT", moment(1, day=2), other, reason="DAY", detail={"state": "UP"})
     one.say("NAMESRV_ALIVE", moment(60, day=2))

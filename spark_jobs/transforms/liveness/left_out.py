@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from spark_jobs.schemas import INSTANCE, OBSERVER
 from spark_jobs.transforms import days
-from spark_jobs.transforms.liveness.opinions import LEFT_OUT, in_order
+from spark_jobs.transforms.liveness.opinions import LEFT_OUT, in_order, of_a_replica
 
 LIVED_ON = 120 * days.SECOND
 """A name server that wrote so long after the last row of a checkpoint has written all of it."""
@@ -59,8 +59,7 @@ def with_left_out(opinions: DataFrame, rare: DataFrame, windows: DataFrame) -> D
 
 
 def _of_checkpoint() -> Column:
-    about_a_replica = F.col("broker_name").isNotNull() & F.col("broker_id").isNotNull()
-    return (F.col("event") == "CHECKPOINT") & (F.col("reason") == "DAY") & about_a_replica
+    return (F.col("event") == "CHECKPOINT") & (F.col("reason") == "DAY") & of_a_replica()
 
 
 def _whole_checkpoints(rare: DataFrame, gaps: DataFrame) -> DataFrame:

@@ -100,7 +100,7 @@ def _dated_gaps() -> Column:
 def _telling(rare: DataFrame, events: DataFrame, windows: DataFrame) -> DataFrame:
     """Rows that may set an opinion."""
     unsure = (F.col("event") == "CHECKPOINT") & F.get_json_object("detail", "$.state").isin(*UNSURE)
-    told = rare.filter(F.col("event").isin(*SIGNALS) & _of_a_replica() & ~F.coalesce(unsure, F.lit(False)))
+    told = rare.filter(F.col("event").isin(*SIGNALS) & of_a_replica() & ~F.coalesce(unsure, F.lit(False)))
     at = F.unix_micros("event_at")
     silence = F.when(F.col("interval_ms").between(0, LONGEST_SILENCE_MS), F.col("interval_ms") * 1_000)
     typed = told.withColumns({"at": at, "sign_us": at - silence})
@@ -113,7 +113,7 @@ def _beats(events: DataFrame, windows: DataFrame) -> DataFrame:
 
     Most rows of a day are of this kind, so they are reduced as plain numbers: a struct would have to be sorted.
     """
-    beats = events.filter((F.col("event") == "HEARTBEATS") & _of_a_replica())
+    beats = events.filter((F.col("event") == "HEARTBEATS") & of_a_replica())
     at = F.unix_micros("event_at")
     narrow = beats.select("dt", *INSTANCE, *OBSERVER, "seq", at.alias("at"), "event")
     gaps = windows.filter(F.size("gaps") > 0).select("dt", *OBSERVER, F.lit(True).alias("has_gaps"))
@@ -139,7 +139,7 @@ def _carried(state: DataFrame) -> DataFrame:
     ).select(*_SAID)
 
 
-def _of_a_replica() -> Column:
+def of_a_replica() -> Column:
     return F.col("broker_name").isNotNull() & F.col("broker_id").isNotNull()
 
 

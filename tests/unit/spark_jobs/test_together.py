@@ -20,7 +20,7 @@ def test_parts_run_at_the_same_time_and_answer_in_their_order() -> None:
     def part(number: int) -> Callable[[], int]:
         def run() -> int:
             all_there.wait(LONG)
-            time.sleep(0.01 * (MOST_AT_ONCE - number))
+            time.sleep(0.01 * (MOST_AT_ONCE - number))  # the last part is done first
             return number
 
         return run
@@ -45,7 +45,7 @@ def test_after_a_fault_or_an_interrupt_what_waits_is_not_begun_and_what_runs_com
 
     def lasts() -> None:
         begun.append(time.monotonic())
-        time.sleep(0.02)
+        time.sleep(0.02)  # so that many are still waiting at the fault
         ended.append(time.monotonic())
 
     before, after = [lasts] * 5 * MOST_AT_ONCE, [lasts] * 100
