@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
 RECONNECT_CAP_SECONDS = 3.0
 """Longest wait before a server that is away is tried again. With gRPC's own 2 s between connection attempts, a server
 that returns has every agent back in about 5 s, spread over that time by jitter."""
+
+CLOCK_TOLD_SECONDS = 300.0
+"""Each beat that tells our wall clock differs from the one before, and costs a name server its decoding."""
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +120,7 @@ class RegistrationLoop:
         self._channel: grpc.aio.Channel | None = None
         self._stream: BeatStream | None = None
         self._last_beat: tuple[OwnState, float] | None = None
+        self._clock_told_at = -math.inf
         self._is_to_end = False
         self.report = Report(self._session.standing, self._at())
 
@@ -221,14 +226,19 @@ class RegistrationLoop:
         stream = self._stream
         if stream is None:
             stream = self._stream = BeatStream(self._stub(), tasks=tasks, on_news=self._news.set)
+            self._clock_told_at = -math.inf
         sent_at = self._clock.monotonic()
         self._last_beat = own, sent_at
+        tells_clock = sent_at - self._clock_told_at >= CLOCK_TOLD_SECONDS
+        if tells_clock:
+            self._clock_told_at = sent_at
         beat = to_beat(
             self._profile,
             own,
             broker_id=self._session.broker_id,
             generation=self._session.generation,
             hand_over=hand_over,
+            sent_at=self._clock.utc_now() if tells_clock else None,
         )
         try:
             news = await within(self._clock, self._timeouts.beat, _exchange(stream, beat))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -83,14 +84,23 @@ def to_update(profile: BrokerProfile, own: OwnState, delta: TopicDelta, *, gener
     )
 
 
-def to_beat(profile: BrokerProfile, own: OwnState, *, broker_id: int, generation: int, hand_over: bool) -> wire.Beat:
-    """Build a beat."""
+def to_beat(
+    profile: BrokerProfile,
+    own: OwnState,
+    *,
+    broker_id: int,
+    generation: int,
+    hand_over: bool,
+    sent_at: datetime | None = None,
+) -> wire.Beat:
+    """Build a beat; ``sent_at`` tells our wall clock."""
     return wire.Beat(
         identity=profile.to_identity(broker_id),
         generation=generation,
         data_version=_to_data_version(own.data_version),
         health=_to_health(own),
         hand_over=hand_over,
+        sent_at_millis=0 if sent_at is None else round(sent_at.timestamp() * 1_000),
     )
 
 

@@ -299,8 +299,12 @@ class NameServer:
         now: float,
         stream: int | None = None,
         hand_over: bool = False,
+        clock_ahead_ms: int | None = None,
     ) -> BeatAnswer:
-        """Take one sign of life, and what the probe says. ``stream`` tells KeepAlive streams apart."""
+        """Take one sign of life, and what the probe says. ``stream`` tells KeepAlive streams apart.
+
+        ``clock_ahead_ms``: how far the agent's wall clock seemed ahead of ours, if the beat told it.
+        """
         group = self.routes.groups.get(identity.group_key)
         replica = group.replicas.get(identity.broker_id) if group is not None else None
         if group is None or replica is None:
@@ -308,6 +312,8 @@ class NameServer:
         if not _is_held_by(replica, identity, generation):
             return BeatAnswer(BeatStatus.STALE_GENERATION, holder_addr=replica.identity.addr)
         events = self._take_sign_of_life(group, replica, health, stream=stream, hand_over=hand_over, now=now)
+        if clock_ahead_ms is not None:
+            replica.punctuality.add_clock(clock_ahead_ms)
         view = group.view_for(identity.broker_id)
         held = replica.registration.data_version
         if held != data_version:

@@ -1,4 +1,4 @@
-"""How punctual a broker's beats are: count, extremes and a histogram of the times between them."""
+"""How punctual a broker's beats are: count, extremes and a histogram of the times between them, and its clock."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ class Punctuality:
     shortest: float = 0.0
     longest: float = 0.0
     buckets: dict[int, int] = field(default_factory=dict)
+    clock_ahead_ms: int | None = None
+    """How far the agent's wall clock is ahead of ours; negative: behind. None: it did not say."""
 
     def add(self, interval: float) -> None:
         """Take one interval, seconds. On the way of every beat."""
@@ -33,13 +35,23 @@ class Punctuality:
         bucket = bisect_left(EDGES, interval)
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
 
+    def add_clock(self, ahead_ms: int) -> None:
+        """Take how far ahead of ours the clock was that a beat told.
+
+        What a beat is on its way makes that less, so the most is the truest (as RFC 5905, 10, takes the sample of least
+        delay).
+        """
+        if self.clock_ahead_ms is None or ahead_ms > self.clock_ahead_ms:
+            self.clock_ahead_ms = ahead_ms
+
     def is_over(self, *, now: float) -> bool:
         """Whether it is time to tell."""
         return now - self.since >= PERIOD_SECONDS
 
     def detail(self) -> dict[str, object]:
-        """As the history tells it: milliseconds; buckets that are empty are left out."""
-        return {
+        """As the history tells it: milliseconds; buckets that are empty, and a clock that nobody told, are left out."""
+        clock = {} if self.clock_ahead_ms is None else {"clock_ahead_ms": self.clock_ahead_ms}
+        return clock | {
             "count": self.count,
             "min_ms": round(self.shortest * 1000),
             "max_ms": round(self.longest * 1000),

@@ -129,6 +129,11 @@ def _health_violations(message: broker_pb2.BrokerHealth, *, path: str) -> Iterat
     yield from text_violations(f"{path}.detail", message.detail)
 
 
+def _time_violations(millis: int, *, path: str) -> Iterator[FieldViolation]:
+    if millis < 0:
+        yield FieldViolation(path, f"is before 1970: {millis}")
+
+
 class Beat(NamedTuple):
     """A decoded and checked ``Beat``."""
 
@@ -137,6 +142,8 @@ class Beat(NamedTuple):
     data_version: DataVersion
     health: Health
     hand_over: bool
+    sent_at_millis: int
+    """0: not told."""
 
 
 def beat(message: registration_service_pb2.Beat) -> Beat:
@@ -147,11 +154,13 @@ def beat(message: registration_service_pb2.Beat) -> Beat:
         data_version(message.data_version),
         health(message.health),
         message.hand_over,
+        message.sent_at_millis,
     )
     refuse_if_any(
         itertools.chain(
             identity_violations(decoded.identity, path="beat.identity"),
             _health_violations(message.health, path="beat.health"),
+            _time_violations(message.sent_at_millis, path="beat.sent_at_millis"),
         )
     )
     return decoded

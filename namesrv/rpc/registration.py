@@ -163,6 +163,9 @@ class RegistrationServicer:
         self._catch_up(now)
         return now
 
+    def _ahead_ms(self, sent_at_millis: int) -> int:
+        return sent_at_millis - round(self._clock.utc_now().timestamp() * 1_000)
+
     def _beat(self, beat: codec.Beat, *, stream: int | None = None) -> BeatAnswer:
         answer = self._core.beat(
             beat.identity,
@@ -172,6 +175,7 @@ class RegistrationServicer:
             now=self._now(),
             stream=stream,
             hand_over=beat.hand_over,
+            clock_ahead_ms=self._ahead_ms(beat.sent_at_millis) if beat.sent_at_millis else None,
         )
         self._count_beat[answer.status]()
         if answer.events:

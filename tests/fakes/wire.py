@@ -61,6 +61,7 @@ def beat(
     version: Version = (0, 0, 1),
     probe: broker_pb2.ProbeStatus.ValueType = broker_pb2.PROBE_STATUS_UNSPECIFIED,
     hand_over: bool = False,
+    sent_at_millis: int = 0,
 ) -> registration_service_pb2.Beat:
     return registration_service_pb2.Beat(
         identity=who or identity(),
@@ -68,6 +69,7 @@ def beat(
         data_version=data_version(version),
         health=broker_pb2.BrokerHealth(status=probe),
         hand_over=hand_over,
+        sent_at_millis=sent_at_millis,
     )
 
 

@@ -61,7 +61,9 @@ def events_of(kind: EventKind) -> list[Event]:
         beats = Punctuality(since=0.0)
         for interval in (0.001, 30.0, 31.5, 5_000.0):
             beats.add(interval)
-        return [Event(kind=kind, broker=facts(), detail=beats.detail())]
+        without_clock = beats.detail()
+        beats.add_clock(-5)
+        return [Event(kind=kind, broker=facts(), detail=detail) for detail in (without_clock, beats.detail())]
     if kind is EventKind.QUEUE_STATS:
         return [Event(kind=kind, broker=facts(), detail=stats.detail()) for stats in (NOTHING_MEASURED, MEASURED)]
     if kind in NODES_OWN:
@@ -120,6 +122,7 @@ BEATS = {"count": 1, "min_ms": 1, "max_ms": 1, "buckets": {"250": 1}}
         pytest.param("QUEUE_STATS", with_detail(put_rate="much"), ("detail.put_rate",), id="a-rate-that-is-none"),
         pytest.param("QUEUE_STATS", with_detail(top_lags=[{"group": "g"}]), ("lag: missing",), id="half-a-lag"),
         pytest.param("HEARTBEATS", {"count": 1}, ("buckets: missing",), id="without-buckets"),
+        pytest.param("HEARTBEATS", BEATS | {"clock_ahead_ms": "5"}, ("detail.clock_ahead_ms",), id="a-clock-in-words"),
         pytest.param("HEARTBEATS", BEATS | {"buckets": {"soon": 1}}, ("detail.buckets",), id="an-edge-that-is-none"),
     ],
 )

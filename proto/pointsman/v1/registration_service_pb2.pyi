@@ -466,11 +466,16 @@ class Beat(_message.Message):
     DATA_VERSION_FIELD_NUMBER: _builtins.int
     HEALTH_FIELD_NUMBER: _builtins.int
     HAND_OVER_FIELD_NUMBER: _builtins.int
+    SENT_AT_MILLIS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """The registration's fence; 0 from an agent that holds none."""
     hand_over: _builtins.bool
     """The agent is about to stop while its broker goes on: keep the registration for the server's
     `hand_over_seconds` without further beats.
+    """
+    sent_at_millis: _builtins.int
+    """The agent's wall clock when it sent this, milliseconds since the epoch; 0: not told. An agent tells it with the
+    first beat of a stream and every five minutes after, since equal beats are not decoded again.
     """
     @_builtins.property
     def identity(self) -> _broker_pb2.BrokerIdentity:
@@ -492,10 +497,11 @@ class Beat(_message.Message):
         data_version: _broker_pb2.DataVersion | None = ...,
         health: _broker_pb2.BrokerHealth | None = ...,
         hand_over: _builtins.bool = ...,
+        sent_at_millis: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "health", b"health", "identity", b"identity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "generation", b"generation", "hand_over", b"hand_over", "health", b"health", "identity", b"identity"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "generation", b"generation", "hand_over", b"hand_over", "health", b"health", "identity", b"identity", "sent_at_millis", b"sent_at_millis"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -340,6 +340,27 @@ async def test_a_connection_that_died_without_a_word_is_replaced_and_not_waited_
             assert agent.registrations(proxy.addr) == 1
 
 
+async def test_a_stream_begins_with_our_wall_clock_and_tells_it_every_five_minutes(clock: ManualClock) -> None:
+    told = []
+    async with scripted_registration_server() as server:
+        server.beat_answers.extend([answer(wire.BEAT_STATUS_OK)] * 13 + [Odd.END])
+        async with running_agent(agent_config([server.addr]), clock=clock) as agent:
+            await server.next_registration()
+            for number in range(1, 14):
+                beat = await server.next_beat()
+                told.append(beat.sent_at_millis == clock.utc_now().timestamp() * 1_000)
+                assert told[-1] or not beat.sent_at_millis
+                await agent.counts_beats(server.addr, number)
+                await clock.advance(30)
+            await server.next_beat()
+            await agent.counts_beats(server.addr, 1, "broken")
+            await clock.advance(0.2)
+            on_the_next_stream = await server.next_beat()
+
+    assert [n for n, each in enumerate(told) if each] == [0, 10]
+    assert on_the_next_stream.sent_at_millis > 0
+
+
 async def test_a_stream_that_the_server_ends_is_opened_again(clock: ManualClock) -> None:
     async with scripted_registration_server() as server:
         server.beat_answers.append(Odd.END)

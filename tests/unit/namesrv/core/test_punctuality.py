@@ -57,3 +57,11 @@ def test_a_period_is_over_after_ten_minutes(now: float, over: bool) -> None:
 
 def test_without_a_beat_nothing_is_counted() -> None:
     assert Punctuality(0.0).detail() == {"count": 0, "min_ms": 0, "max_ms": 0, "buckets": {}}
+
+
+@given(st.lists(st.integers(-(10**13), 10**13)))
+def test_of_what_beats_told_of_their_clock_the_most_is_kept(told: list[int]) -> None:
+    punctuality = Punctuality(0.0)
+    for ahead_ms in told:
+        punctuality.add_clock(ahead_ms)
+    assert punctuality.detail().get("clock_ahead_ms") == max(told, default=None)

@@ -1,0 +1,79 @@
+"""What ten minutes of beats leave in the history: their times, and how far the agent's clock is off."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from pointsman.v1 import registration_service_pb2 as messages
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from tests.fakes import wire
+from tests.fakes.history_rows import rows_in
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.name_server import running_name_server
+from tests.fakes.refusal import refusal_of
+from tests.integration.namesrv.conftest import Peer
+
+EVERY = 25.0
+
+
+async def heartbeats(
+    clock: ManualClock, history: Path, *, ahead: tuple[timedelta | None, ...]
+) -> list[dict[str, Any]]:
+    """Beat over a stream every 25 s, each telling a clock that is ahead by so much, or none; return the rows."""
+    async with running_name_server(clock=clock, history=history) as server:
+        async with grpc.aio.insecure_channel(server.addr) as channel:
+            stub = RegistrationServiceStub(channel)
+            generation = (await stub.RegisterBroker(wire.registration())).generation
+            stream = stub.KeepAlive()
+            for each in ahead:
+                await clock.advance(EVERY)
+                sent_at = 0 if each is None else round((clock.utc_now() + each).timestamp() * 1_000)
+                await stream.write(messages.KeepAliveRequest(beat=wire.beat(generation, sent_at_millis=sent_at)))
+                assert isinstance(await stream.read(), messages.KeepAliveResponse)
+            stream.cancel()
+    return [row for row in rows_in(history) if row["event"] == "HEARTBEATS"]
+
+
+async def test_ten_minutes_are_one_row_that_says_how_far_the_agents_clock_is_ahead(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    seconds = timedelta(seconds=1)
+    told = (59 * seconds, None, None, 60 * seconds, None, -90 * seconds)
+    (row,) = await heartbeats(clock, tmp_path, ahead=told + (None,) * 20)
+
+    # A beat that was 150 s on its way says least of the clock.
+    assert row["detail"] == {
+        "clock_ahead_ms": 60_000,
+        "count": 23,
+        "min_ms": 25_000,
+        "max_ms": 25_000,
+        "buckets": {"32000": 23},
+    }
+
+
+async def test_of_a_clock_that_is_behind_the_least_is_told(clock: ManualClock, tmp_path: Path) -> None:
+    told = (timedelta(hours=-3), timedelta(hours=-2), None)
+    rows = await heartbeats(clock, tmp_path, ahead=told * 9)
+
+    assert [row["detail"]["clock_ahead_ms"] for row in rows] == [-7_200_000]
+
+
+async def test_an_agent_that_does_not_tell_its_clock_has_none_in_the_history(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    (row,) = await heartbeats(clock, tmp_path, ahead=(None,) * 30)
+
+    assert sorted(row["detail"]) == ["buckets", "count", "max_ms", "min_ms"]
+
+
+async def test_a_clock_before_1970_is_refused_by_name(peer: Peer) -> None:
+    generation = (await peer.registration.RegisterBroker(wire.registration())).generation
+    beat = wire.beat(generation, sent_at_millis=-1)
+    refused = await refusal_of(peer.registration.Heartbeat(messages.HeartbeatRequest(beat=beat)))
+    (violation,) = refused.details.violations
+
+    assert (violation.field, violation.description) == ("beat.sent_at_millis", "is before 1970: -1")
