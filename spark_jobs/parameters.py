@@ -150,7 +150,7 @@ class HealthParameters(_Section):
     lag_above: float = 1_000.0
     """Messages behind from which a group's queues are worth a line."""
     clock_offset_above_seconds: float = 5.0
-    """Name servers whose clocks differ by more are told of."""
+    """Name servers and agents whose clocks differ by more are told of."""
 
     @classmethod
     def not_numbers(cls) -> tuple[str, ...]:

@@ -24,7 +24,8 @@ def run(work: Work) -> None:
 
 def _heartbeats(work: Work) -> None:
     warehouse = work.warehouse
-    counted = warehouse.aside("beats", beats(warehouse.staged("registration_events")))
+    events, clocks = map(warehouse.staged, ("registration_events", "observer_clocks"))
+    counted = warehouse.aside("beats", beats(events, clocks))
     warehouse.stage("heartbeat_punctuality", heartbeat_punctuality(counted))
     warehouse.stage("heartbeat_histogram", heartbeat_histogram(counted))
 

@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 from spark_jobs.questions.told import Life, Set, Story, Told
 from spark_jobs.schemas import OBSERVER
 from spark_jobs.schemas.base import BOOL, INT, TEXT, struct
+from spark_jobs.transforms.liveness.observers import MOST_GAPS
 
 _TOPICS = struct(
     part=INT,
@@ -40,11 +41,22 @@ _FIELDS = (
 )
 
 
-def told_of(events: DataFrame, topic: str, *, at: datetime, until: datetime, cluster: str | None) -> Story:
-    """Collect what the history tells of a topic's brokers up to ``until``, and which name servers lived at ``at``."""
+def told_of(
+    events: DataFrame,
+    topic: str,
+    *,
+    at: datetime,
+    until: datetime,
+    cluster: str | None,
+    windows: DataFrame | None = None,
+) -> Story:
+    """Collect what the history tells of a topic's brokers up to ``until``, and which name servers lived at ``at``.
+
+    ``windows``: the days' ``observer_windows``, which know what was lost from what ``compact`` dropped.
+    """
     lean = _lean(events.filter(F.col("event_at") <= F.lit(until)), topic).persist()
     try:
-        lives = [row.asDict() for row in _lives(lean, at=at).collect()]
+        lives = [row.asDict() for row in _lives(lean, windows, at=at).collect()]
         rows = [_told(row.asDict(recursive=True)) for row in _rows(lean, cluster).collect()]
     finally:
         lean.unpersist()
@@ -84,24 +96,39 @@ def _lean(events: DataFrame, topic: str) -> DataFrame:
     )
 
 
-def _lives(lean: DataFrame, *, at: datetime) -> DataFrame:
+def _lives(lean: DataFrame, windows: DataFrame | None, *, at: datetime) -> DataFrame:
     heard = F.col("at") <= F.lit(microseconds(at))
 
     def first_of(event: str) -> Column:
         return F.min(F.when(F.col("event") == event, F.col("at")))
 
     seqs = F.when(heard, F.col("seq"))
-    return lean.groupBy(*OBSERVER).agg(
+    lives = lean.groupBy(*OBSERVER).agg(
         F.min("at").alias("first_at"),
         F.max(F.when(heard, F.col("at"))).alias("last_at"),
         F.max("at").alias("end_at"),
         F.bool_or(~heard).alias("goes_on"),
         (F.max(seqs) - F.min(seqs) + 1 - F.count(seqs)).alias("missing"),
+        F.max(seqs).alias("last_seq"),
         first_of("NAMESRV_STARTED").alias("started_at"),
         first_of("NAMESRV_READY").alias("ready_at"),
         first_of("NAMESRV_DRAINING").alias("draining_at"),
         first_of("NAMESRV_STOPPED").alias("stopped_at"),
     )
+    return (lives if windows is None else _without_dropped(lives, windows)).drop("last_seq")
+
+
+def _without_dropped(lives: DataFrame, windows: DataFrame) -> DataFrame:
+    """Of what is not there count as missing only what never arrived."""
+    whole = F.size("gaps") < MOST_GAPS
+    gaps = windows.groupBy(*OBSERVER).agg(
+        F.flatten(F.collect_list("gaps")).alias("gaps"), F.bool_and(whole).alias("whole")
+    )
+    heard = F.filter("gaps", lambda gap: gap["from_seq"] < F.col("last_seq"))
+    lost = F.aggregate(heard, F.lit(0).cast("long"), lambda sum_, gap: sum_ + gap["to_seq"] - gap["from_seq"] + 1)
+    known = lives.join(gaps, on=list(OBSERVER), how="left")
+    # A day may have got rows since its windows were computed; least() skips a null.
+    return known.withColumn("missing", F.least("missing", F.when(F.col("whole"), lost))).drop("gaps", "whole")
 
 
 def _rows(lean: DataFrame, cluster: str | None) -> DataFrame:

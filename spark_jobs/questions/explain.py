@@ -115,8 +115,8 @@ def explain(source: Source, topic: str, at: datetime, *, cluster: str | None) ->
     first_day, _ = days_before(at)
     last_day = (at + LOOKS_ON).date()
     until = datetime(last_day.year, last_day.month, last_day.day, tzinfo=UTC) + timedelta(days=1)
-    events = source.events(first_day, last_day)
-    story = told_of(events, topic, at=at, until=until, cluster=cluster)
+    events, windows = source.events(first_day, last_day), source.windows(first_day, last_day)
+    story = told_of(events, topic, at=at, until=until, cluster=cluster, windows=windows)
     route = route_of(story, topic, at, cluster=cluster, of_warehouse=source.is_warehouse)
     clusters = {broker.group[0] for broker in route.brokers}
     since = at - LOOKS_BACK

@@ -14,8 +14,9 @@ from spark_jobs.questions.told import Group, Life, Story
 def route_at(source: Source, topic: str, at: datetime, *, cluster: str | None) -> RouteAnswer:
     """Answer from the rows of the moment's day and of the day before."""
     at = at.astimezone(UTC)
-    events = source.events(*days_before(at))
-    story = told_of(events, topic, at=at, until=_end_of_day(at), cluster=cluster)
+    days = days_before(at)
+    events, windows = source.events(*days), source.windows(*days)
+    story = told_of(events, topic, at=at, until=_end_of_day(at), cluster=cluster, windows=windows)
     return route_of(story, topic, at, cluster=cluster, of_warehouse=source.is_warehouse)
 
 

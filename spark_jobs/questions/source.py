@@ -29,6 +29,12 @@ class Source:
             return ingest.registration_events(parsed, first_day=first_day, last_day=last_day)
         return self._tables().read("registration_events", first_day=first_day, last_day=last_day)
 
+    def windows(self, first_day: date, last_day: date) -> DataFrame | None:
+        """Rows of ``observer_windows``; None where no report has computed any."""
+        if self.warehouse is None:
+            return None
+        return self.warehouse.read("observer_windows", first_day=first_day, last_day=last_day)
+
     def incidents(self, first_day: date, last_day: date) -> DataFrame | None:
         """Rows of ``incidents``; None where no report has looked for any."""
         if self.warehouse is None:

@@ -9,7 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from spark_jobs.report.classes import FINDINGS
-from spark_jobs.report.wording import LocalTime, counted, duration, label, percent, printable, some
+from spark_jobs.report.wording import LocalTime, ahead_or_behind, counted, duration, label, percent, printable, some
 
 Numbers = dict[str, Any]
 LEAST_WATCHED_SECONDS = 43_200.0
@@ -31,7 +31,18 @@ class Finding:
 
 def findings(numbers: Numbers) -> list[Finding]:
     """Say what somebody has to look at; none means all is well."""
-    parts = (_nobody_looked, _incidents, _topics, _budgets, _classes, _outliers, _name_servers, _history, _groups)
+    parts = (
+        _nobody_looked,
+        _incidents,
+        _topics,
+        _budgets,
+        _classes,
+        _outliers,
+        _name_servers,
+        _agents,
+        _history,
+        _groups,
+    )
     return [finding for part in parts for finding in part(numbers)]
 
 
@@ -248,6 +259,20 @@ def _name_servers(numbers: Numbers) -> Iterator[Finding]:
             f"see the network between {_nodes(longest['seen_down_by'])} and that broker",
             "nameservers",
         )
+
+
+def _agents(numbers: Numbers) -> Iterator[Finding]:
+    clocks, limit = numbers["punctuality"]["clocks"], numbers["parameters"]["health"]["clock_offset_above_seconds"]
+    if not clocks["in_all"]:
+        return
+    told = [f"{label(row)} is {ahead_or_behind(row['ahead_seconds'])}" for row in clocks["rows"]]
+    yield Finding(
+        "agent_clocks",
+        f"{counted(clocks['in_all'], 'agent')} with a clock more than {duration(limit)} off the name servers': "
+        f"{some(told, of=clocks['in_all'])}",
+        "see that NTP runs on their hosts: brokers there date messages by the same clock",
+        "heartbeats",
+    )
 
 
 def _nodes(names: list[str] | None) -> str:

@@ -55,6 +55,11 @@ def number(value: float | None, *, digits: int = 0) -> str:
     return NOTHING if value is None else f"{value:,.{digits}f}"
 
 
+def ahead_or_behind(seconds: float) -> str:
+    """How a clock stands to another, as ``1 min 5 s ahead``."""
+    return f"{duration(abs(seconds))} {'ahead' if seconds > 0 else 'behind'}"
+
+
 def counted(count: int, singular: str, plural: str | None = None) -> str:
     """``1 outage``, ``2 outages``."""
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"

@@ -13,11 +13,13 @@ HEARTBEAT_PUNCTUALITY = broker_day(
     p99_ms=DOUBLE,
     max_ms=DOUBLE,
     late=LONG,
+    clock_ahead_ms=DOUBLE,
 )
 """Times between a broker's beats, all observers together; quantiles read off the histogram, evenly within a bucket.
 
 ``heartbeat_interval_ms`` is what the broker promised last (null: no checkpoint of the day tells), ``late`` the late
-beats as the name server saw them that saw most.
+beats as the name server saw them that saw most. ``clock_ahead_ms``: how far the agent's clock is ahead of the name
+servers', negative behind, less what its beats are on their way; null where it does not tell.
 """
 
 HEARTBEAT_HISTOGRAM = struct(dt=DAY, cluster=TEXT, up_to_ms=LONG, beats=LONG)

@@ -105,7 +105,7 @@ def calm_numbers(**change: dict[str, Any]) -> dict[str, Any]:
         "incidents": NONE | {"outages": 0, "drawn": []},
         "topics_at_risk": NONE | {"by_worst": {}, "unwritable": 0, "unwritable_seconds": 0.0},
         "topic_churn": NONE,
-        "punctuality": NONE | {"histogram": []},
+        "punctuality": NONE | {"histogram": [], "clocks": NONE},
         "outages": {name: _none_measured() for name in ("outage_seconds", "detection_seconds")}
         | {"censored_outages": 0},
         "transitions": {"step_seconds": 3_600, "columns": 24, "rows": []},

@@ -445,6 +445,7 @@ def _beats(n: int, chance: random.Random) -> Row:
         "p99_ms": typical * (4.0 if n == 3 else 1.5),
         "max_ms": typical * 9,
         "late": 3 * (n == 3),
+        "clock_ahead_ms": {3: 61_000.0, 5: -7_500.0, 6: 5_000.0, 7: None}.get(n, -1.2),
     }
 
 

@@ -15,6 +15,7 @@ from spark_jobs.jobs import health
 from spark_jobs.jobs.work import Work
 from spark_jobs.parameters import HealthParameters, Parameters
 from spark_jobs.schemas.health import TABLES
+from spark_jobs.schemas.liveness import OBSERVER_CLOCKS
 from spark_jobs.schemas.topics import TOPIC_INTERVALS
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
 from tests.spark.tables import DayRunner
@@ -39,7 +40,13 @@ def world(seed: int) -> list[Row]:
             for at in sorted(rng.choice((1, 30_000, 86_399.5)) + 0.1 * n for n in range(rng.randint(1, 8))):
                 detail = random_report(rng) | {"top_put_rates": [], "lag": rng.randint(0, 10**6)}
                 buckets = {rng.choice(("22627", "32000", "45255", "inf")): rng.randint(1, 20) for _ in range(3)}
-                beaten = {"count": 3, "min_ms": rng.randint(1, 9), "max_ms": 10**6, "buckets": buckets}
+                beaten = {
+                    "count": 3,
+                    "min_ms": rng.randint(1, 9),
+                    "max_ms": 10**6,
+                    "buckets": buckets,
+                    "clock_ahead_ms": rng.randint(-9, 9),
+                }
                 for server in rng.sample(servers, rng.randint(1, 3)):
                     when = moment(min(at + rng.random() / 10, 86_399.999), day=day)
                     server.say("QUEUE_STATS", when, about, detail=detail)
@@ -62,6 +69,7 @@ class Given:
     events: DataFrame
     available: DataFrame
     registered: DataFrame
+    clocks: DataFrame
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +78,13 @@ def given(spark: SparkSession) -> Given:
     days = [FIRST + timedelta(days=n) for n in range(DAYS)]
     topics = [(day, "c1", "a", 0, "orders", 4, 4, 6, None, None, True) for day in days]
     events = registration_events(spark, world(1))
-    return Given(events, availability(spark, rows), spark.createDataFrame(topics, TOPIC_INTERVALS))
+    clocks = [(day, "ns1:9876", -0.5, 9, 0.0) for day in days]
+    return Given(
+        events,
+        availability(spark, rows),
+        spark.createDataFrame(topics, TOPIC_INTERVALS),
+        spark.createDataFrame(clocks, OBSERVER_CLOCKS),
+    )
 
 
 def compute(spark: SparkSession, path: Path, given: Given, first_day: date, last_day: date) -> None:
@@ -79,6 +93,7 @@ def compute(spark: SparkSession, path: Path, given: Given, first_day: date, last
         ("registration_events", given.events),
         ("availability", given.available),
         ("topic_intervals", given.registered),
+        ("observer_clocks", given.clocks),
     ):
         warehouse.stage(table, rows.filter(rows.dt.between(first_day, last_day)))
     parameters = Parameters(health=HealthParameters(slo_days=2))
@@ -95,7 +110,7 @@ def test_nights_and_one_pass_and_other_orders_give_the_same_tables(
     for n in range(DAYS):
         day = FIRST + timedelta(days=n)
         compute(spark, tmp_path / "nights", given, day, day)
-    other = Given(shuffled(given.events, seed=1), shuffled(given.available, seed=2), given.registered)
+    other = Given(shuffled(given.events, seed=1), shuffled(given.available, seed=2), given.registered, given.clocks)
     compute(spark, tmp_path / "reordered", other, FIRST, LAST)
 
     for table in TABLES:
@@ -111,7 +126,7 @@ def test_nights_and_one_pass_and_other_orders_give_the_same_tables(
 def test_a_day_without_anything_has_no_rows_and_fails_nothing(
     spark: SparkSession, run_days: DayRunner, given: Given, tmp_path: Path
 ) -> None:
-    nothing = Given(given.events.limit(0), given.available.limit(0), given.registered.limit(0))
+    nothing = Given(*(table.limit(0) for table in (given.events, given.available, given.registered, given.clocks)))
     compute(spark, tmp_path / "nothing", nothing, FIRST, FIRST)
 
     for table in TABLES:

@@ -9,12 +9,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from namesrv.core import punctuality as told
+from spark_jobs.io.local_rows import local_rows
+from spark_jobs.schemas.liveness import OBSERVER_CLOCKS
 from spark_jobs.transforms.health.beats import EDGES_MS, beats
 from spark_jobs.transforms.health.punctuality import heartbeat_histogram, heartbeat_punctuality
-from tests.spark.histories import NameServer, Row, broker, moment
+from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
 from tests.spark.typed import registration_events, rows_of, shuffled
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -62,13 +64,18 @@ def random_days(seed: int, *, brokers: int) -> tuple[list[Row], dict[str, list[H
     return servers[0].rows + servers[1].rows, expected
 
 
+def beats_of(events: DataFrame, **offset_seconds: float | None) -> DataFrame:
+    clocks = [(MIDNIGHT.date(), f"{node}:9876", by, 9, 0.0) for node, by in offset_seconds.items()]
+    return beats(events, local_rows(events.sparkSession, clocks, OBSERVER_CLOCKS))
+
+
 def test_the_edges_are_those_of_the_name_server() -> None:
     assert (*map(str, EDGES_MS), "inf") == told.EDGES_MS
 
 
 def test_quantiles_are_those_of_a_plain_calculation(spark: SparkSession) -> None:
     rows, expected = random_days(7, brokers=60)
-    measured = rows_of(heartbeat_punctuality(beats(registration_events(spark, rows))))
+    measured = rows_of(heartbeat_punctuality(beats_of(registration_events(spark, rows))))
 
     assert len(measured) == len(expected) == 60
     for row in measured:
@@ -87,7 +94,7 @@ def test_a_clusters_histogram_is_the_sum_of_its_brokers(spark: SparkSession) -> 
         for *_, buckets in histograms:
             for edge, count in buckets.items():
                 counted[None if edge == "inf" else int(edge)] += count
-    measured = rows_of(heartbeat_histogram(beats(registration_events(spark, rows))))
+    measured = rows_of(heartbeat_histogram(beats_of(registration_events(spark, rows))))
 
     assert {row["up_to_ms"]: row["beats"] for row in measured} == counted
 
@@ -97,14 +104,16 @@ def test_order_of_the_rows_changes_nothing(spark: SparkSession) -> None:
     events = registration_events(spark, rows)
 
     def in_order(seed: int) -> list[Row]:
-        table = heartbeat_punctuality(beats(shuffled(events, seed=seed)))
+        table = heartbeat_punctuality(beats_of(shuffled(events, seed=seed)))
         return sorted(rows_of(table), key=lambda row: str(row["broker_name"]))
 
     assert in_order(1) == in_order(2)
 
 
-def one(spark: SparkSession, *servers: NameServer) -> Row:
-    (row,) = rows_of(heartbeat_punctuality(beats(registration_events(spark, [r for s in servers for r in s.rows]))))
+def one(spark: SparkSession, *servers: NameServer, **offset_seconds: float | None) -> Row:
+    """The only broker's day; ``offset_seconds``: how far these name servers' clocks are ahead."""
+    events = registration_events(spark, [row for server in servers for row in server.rows])
+    (row,) = rows_of(heartbeat_punctuality(beats_of(events, **offset_seconds)))
     return row
 
 
@@ -126,6 +135,34 @@ def test_a_broker_is_shown_with_the_interval_that_it_promised_last(spark: SparkS
     server.say("LATE_HEARTBEAT", moment(1_000), broker("a"), interval_ms=50_000)
 
     assert one(spark, server)["heartbeat_interval_ms"] == 10_000
+
+
+def with_clocks(node: str, *ahead_ms: object) -> NameServer:
+    """A name server that was told these of the clock of broker ``a``'s agent, a row each."""
+    server = NameServer(node=node)
+    for n, each in enumerate(ahead_ms):
+        detail = {"min_ms": 30_000, "max_ms": 30_000, "buckets": {"32000": 20, "45255": 1}, "clock_ahead_ms": each}
+        server.say("HEARTBEATS", moment(600 * n), broker("a"), detail=detail)
+    return server
+
+
+def test_an_agents_clock_is_what_the_beat_told_that_was_on_its_way_for_the_shortest_time(spark: SparkSession) -> None:
+    first, second = with_clocks("ns1:9876", -9_000, -5_003, None), with_clocks("ns2:9876", None, -5_002, -70_000)
+
+    assert one(spark, first, second)["clock_ahead_ms"] == -5_002.0
+
+
+def test_a_name_servers_own_clock_is_not_charged_to_an_agent(spark: SparkSession) -> None:
+    first, second, third = (with_clocks(f"ns{n}:9876", told) for n, told in ((1, 59_999), (2, -60_002), (3, -3)))
+    row = one(spark, first, second, third, ns1=-60.0, ns2=60.0, ns3=None)
+
+    assert row["clock_ahead_ms"] == -1.0
+
+
+def test_a_clock_that_nobody_told_or_in_words_is_none(spark: SparkSession) -> None:
+    row = one(spark, with_clocks("ns1:9876", None, "soon", [1], 10**30, 1.5))
+
+    assert (row["clock_ahead_ms"], row["beats"]) == (None, 105)
 
 
 def test_single_beats_count_only_where_no_histogram_tells_of_them(spark: SparkSession) -> None:
@@ -165,7 +202,7 @@ def test_an_absurd_histogram_counts_for_nothing(spark: SparkSession) -> None:
         server.say("HEARTBEATS", moment(0), broker(f"b{n}"), detail=good)
         server.say("HEARTBEATS", moment(1), broker(f"b{n}"), detail=detail)
     told_of = {"beats": 10, "min_ms": 29_000.0, "p50_ms": 29_000.0, "max_ms": 31_000.0, "late": 0}
-    rows = rows_of(heartbeat_punctuality(beats(registration_events(spark, server.rows))))
+    rows = rows_of(heartbeat_punctuality(beats_of(registration_events(spark, server.rows))))
 
     assert len(rows) == len(ABSURD)
     for row in rows:

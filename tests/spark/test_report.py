@@ -287,6 +287,9 @@ def test_the_page_lists_what_the_json_lists_in_the_same_order(utc: Report) -> No
     assert first("Topics at risk", 2) == [duration(row["unwritable_seconds"]) for row in at_risk]
     beats = numbers["punctuality"]["rows"][:20]
     assert first("Heartbeat punctuality", 4) == [milliseconds(row["p99_ms"]) for row in beats]
+    clocks = ["broker-01/0 | orders", "broker-01/0 | telemetry"]
+    assert first("Agents whose clock is off") == clocks
+    assert first("Agents whose clock is off", 1) == ["1 min 1 s ahead", "7.5 s behind"]
     assert first("Hot queues", 7) == [row["cure"] for row in numbers["queues"]["hot"]["rows"]]
     assert first("Name servers") == [row["node"] for row in numbers["name_servers"]["nodes"]["rows"]]
     computed = [number(row["days"]) for row in numbers["computed"]["by"]]
@@ -316,6 +319,7 @@ def test_findings_come_worst_first_and_name_what_the_tables_show(utc: Report) ->
         "clocks_apart",
         "name_server_vanished",
         "partial_views",
+        "agent_clocks",
         "rows_lost",
         "quarantine",
         "falling_behind",

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import date
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_jobs.io import History, Warehouse
+from spark_jobs.jobs import pipeline
+from spark_jobs.jobs.compact import compact
+from spark_jobs.jobs.work import Work
+from spark_jobs.parameters import Parameters
 from spark_jobs.questions.route_answer import NOBODY_WATCHED, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteAnswer
 from spark_jobs.questions.route_at import route_at
 from spark_jobs.questions.source import Source
 from tests.spark import route_history
-from tests.spark.histories import moment
-from tests.spark.route_history import NIGHT, TOPIC
+from tests.spark.histories import NameServer, broker, moment, write_history
+from tests.spark.route_history import LAST, NIGHT, TOPIC
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -96,3 +103,30 @@ def test_a_moment_that_the_source_does_not_reach_is_told_from_one_that_nobody_wa
 
 def test_a_warehouse_answers_what_the_files_answer(tables: Source, then: RouteAnswer) -> None:
     assert route_at(tables, TOPIC, moment(NIGHT + 1), cluster="c1").as_dict() == then.as_dict() | {"cluster": "c1"}
+
+
+def test_what_compact_dropped_is_not_taken_for_lost(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = NameServer().start(moment(60))
+    server.say("REGISTERED", moment(70), broker("a"), data_version="0.0.1")
+    for n in range(200):
+        server.say("LATE_HEARTBEAT" if n in {20, 50, 150} else "HEARTBEATS", moment(600 + n), broker("a"))
+    server.say("NAMESRV_ALIVE", moment(NIGHT))
+    lost = {server.rows[23]["seq"], server.rows[153]["seq"]}
+    write_history(tmp_path / "history", [row for row in server.rows if row["seq"] not in lost])
+    history, warehouse = History(spark, [str(tmp_path / "history")]), Warehouse(spark, str(tmp_path / "warehouse"))
+    monkeypatch.setattr(pipeline, "STAGES", ())
+    pipeline.compute(Work(history, warehouse, LAST, LAST, Parameters(), lambda _: None))
+
+    def missing(at: float) -> list[int]:
+        asked = Source(warehouse=Warehouse(spark, str(tmp_path / "warehouse")))
+        return [node.rows_missing for node in route_at(asked, TOPIC, moment(at), cluster=None).nodes]
+
+    before = missing(NIGHT), missing(700)
+    dropped = compact(
+        spark, str(tmp_path / "warehouse"), before=date(2026, 4, 15), say=lambda _: None, keep_beats_days=8
+    ).rows_dropped
+
+    assert dropped == 197
+    assert (missing(NIGHT), missing(700)) == before == ([2], [1])

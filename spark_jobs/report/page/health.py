@@ -19,7 +19,17 @@ from spark_jobs.report.page.table import (
 )
 from spark_jobs.report.plots.distributions import cumulative, histogram
 from spark_jobs.report.plots.trend import availability_trend
-from spark_jobs.report.wording import NOTHING, counted, duration, label, micros, milliseconds, number, percent
+from spark_jobs.report.wording import (
+    NOTHING,
+    ahead_or_behind,
+    counted,
+    duration,
+    label,
+    micros,
+    milliseconds,
+    number,
+    percent,
+)
 
 Numbers = dict[str, Any]
 TOP = 20
@@ -105,7 +115,18 @@ def heartbeats(numbers: Numbers) -> str:
         "Heartbeats",
         note(f"{of_utc_days(numbers)}Times between beats, the least punctual first. {said}"),
         table("Heartbeat punctuality", head, rows, numbers="tnnnnnnn"),
+        _clocks(found["clocks"]),
         f'<div class="plots">{plot}</div>' if plot else "",
+    )
+
+
+def _clocks(found: Numbers) -> str:
+    rows = [(broker(row), text(ahead_or_behind(row["ahead_seconds"]))) for row in found["rows"][:TOP]]
+    if not rows:
+        return ""
+    said = left_out(found["in_all"] - len(rows), "agents", len(rows), "report.json or the table heartbeat_punctuality")
+    return note(f"Against the median of the name servers' clocks. {said}") + table(
+        "Agents whose clock is off", ("Broker", "Clock"), rows
     )
 
 

@@ -15,6 +15,7 @@ _TITLES = {
     "basis": "what this rests on",
     "brokers": "worst brokers",
     "clusters": "clusters",
+    "heartbeats": "heartbeats",
     "incidents": "incidents",
     "nameservers": "name servers",
     "queues": "queues",

@@ -27,6 +27,7 @@ def heartbeat_punctuality(beats: DataFrame) -> DataFrame:
         *(_quantile(share).alias(name) for name, share in (("p50_ms", 0.5), ("p95_ms", 0.95), ("p99_ms", 0.99))),
         "max_ms",
         "late",
+        "clock_ahead_ms",
     ).select(*HEARTBEAT_PUNCTUALITY.fieldNames())
 
 

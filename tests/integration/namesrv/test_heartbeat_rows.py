@@ -20,21 +20,21 @@ from tests.integration.namesrv.conftest import Peer
 EVERY = 25.0
 
 
-async def heartbeats(
-    clock: ManualClock, history: Path, *, ahead: tuple[timedelta | None, ...]
-) -> list[dict[str, Any]]:
+async def heartbeats(clock: ManualClock, history: Path, *, ahead: tuple[timedelta | None, ...]) -> list[dict[str, Any]]:
     """Beat over a stream every 25 s, each telling a clock that is ahead by so much, or none; return the rows."""
-    async with running_name_server(clock=clock, history=history) as server:
-        async with grpc.aio.insecure_channel(server.addr) as channel:
-            stub = RegistrationServiceStub(channel)
-            generation = (await stub.RegisterBroker(wire.registration())).generation
-            stream = stub.KeepAlive()
-            for each in ahead:
-                await clock.advance(EVERY)
-                sent_at = 0 if each is None else round((clock.utc_now() + each).timestamp() * 1_000)
-                await stream.write(messages.KeepAliveRequest(beat=wire.beat(generation, sent_at_millis=sent_at)))
-                assert isinstance(await stream.read(), messages.KeepAliveResponse)
-            stream.cancel()
+    async with (
+        running_name_server(clock=clock, history=history) as server,
+        grpc.aio.insecure_channel(server.addr) as channel,
+    ):
+        stub = RegistrationServiceStub(channel)
+        generation = (await stub.RegisterBroker(wire.registration())).generation
+        stream = stub.KeepAlive()
+        for each in ahead:
+            await clock.advance(EVERY)
+            sent_at = 0 if each is None else round((clock.utc_now() + each).timestamp() * 1_000)
+            await stream.write(messages.KeepAliveRequest(beat=wire.beat(generation, sent_at_millis=sent_at)))
+            assert isinstance(await stream.read(), messages.KeepAliveResponse)
+        stream.cancel()
     return [row for row in rows_in(history) if row["event"] == "HEARTBEATS"]
 
 

@@ -16,6 +16,9 @@ HOUR = 3_600_000_000
 NODE = {"node": "n1", "vanished": 0, "overlapping_lives": 0}
 
 
+AGENT = {"cluster": "c", "broker_name": "a", "broker_id": 0}
+
+
 def life(boot: str, to_us: int, *, is_open: bool = False) -> dict[str, Any]:
     return {"node": "n", "boot_id": boot, "from_us": 0, "to_us": to_us, "open": is_open}
 
@@ -105,6 +108,12 @@ def test_what_is_wrong_with_the_history_is_a_line(change: dict[str, Any], text: 
             {"clocks": [{"node": "n1", "offset_seconds": 5.0, "stepped_seconds": 1.0}]},
             None,
             id="clocks-near",
+        ),
+        pytest.param(
+            "punctuality",
+            {"clocks": {"rows": [AGENT | {"ahead_seconds": -7.5}], "in_all": 12, "left_out": 11}},
+            "12 agents with a clock more than 5.0 s off the name servers': c/a/0 is 7.5 s behind and 11 more",
+            id="agents-clocks",
         ),
         pytest.param(
             "name_servers",
