@@ -63,6 +63,7 @@ def _punctuality(rng: random.Random, silences: list[float] | None = None) -> dic
     left = PERIOD_SECONDS - sum(silences or ())
     for _ in range(round(left / BEAT)):
         told.add(max(1.0, rng.gauss(BEAT, JITTER)))
+    told.add_clock(-rng.randint(0, 20))
     return told.detail()
 
 
