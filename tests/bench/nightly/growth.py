@@ -38,12 +38,11 @@ async def measure(report: Report, *, brokers: int = BROKERS) -> None:
             report.progress(f"growth: backfill of {length} days")
             told = _first_days(history.histories, length, work / "so-far")
             last_day = FIRST_DAY + timedelta(days=length - 1)
-            backfills[length] = runs.backfill(told, warehouse, FIRST_DAY, last_day).seconds
+            backfills[length] = _told(report, runs.backfill(told, warehouse, FIRST_DAY, last_day))
             if length in NIGHTS_AFTER:
                 report.progress(f"growth: the night after {length} days")
                 told = _first_days(history.histories, length + 1, work / "so-far")
-                night = runs.nightly(told, warehouse, last_day + timedelta(days=1))
-                nights[length] = night.seconds
+                nights[length] = _told(report, runs.nightly(told, warehouse, last_day + timedelta(days=1)))
     first, last = nights[min(nights)], nights[max(nights)]
     report.figure(
         "nightly after " + ", ".join(f"{n}" for n in nights) + " days",
@@ -62,6 +61,13 @@ async def measure(report: Report, *, brokers: int = BROKERS) -> None:
         target=f"linear, the second slope at most {LINEAR} times the first",
         is_met=late <= LINEAR * early,
     )
+
+
+def _told(report: Report, took: runs.Took) -> float:
+    """Seconds of a run, after saying where they went: what grows must be findable."""
+    for stage, seconds in took.stages.items():
+        report.progress(f"{seconds:8.1f} s  {stage}")
+    return took.seconds
 
 
 def _first_days(histories: list[Path], days: int, view: Path) -> list[Path]:
