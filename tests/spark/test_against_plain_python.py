@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -43,11 +44,13 @@ TABLES = (
 
 @dataclass(frozen=True)
 class Runs:
-    """The same history computed both ways."""
+    """The same history computed three ways."""
 
     rows: list[Row]
     one_pass: Path
     nights: Path
+    late: Path
+    """Half of the files came in before the last night only."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +58,7 @@ def runs(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     folder = tmp_path_factory.mktemp("worlds")
     rows = worlds(WORLDS, seed=SEED)
     history = write_history(folder / "history", rows, one_file_a_day=True)
-    found = Runs(rows, folder / "one_pass", folder / "nights")
+    found = Runs(rows, folder / "one_pass", folder / "nights", folder / "late")
     run_days.compute(found.one_pass, [history], FIRST, LAST)
     with pytest.MonkeyPatch.context() as patched:
         # However few numbers of a life are looked through together, the gaps between them are the same.
@@ -63,7 +66,15 @@ def runs(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Runs:
         for n in range(DAYS):
             day = FIRST + timedelta(days=n)
             run_days.compute(found.nights, [history], day, day)
+    halves = [write_history(folder / f"half-{n}", [row for row in rows if _half(row) == n], one_file_a_day=True) for n in (0, 1)]
+    run_days.compute(found.late, halves[:1], FIRST, LAST - timedelta(days=1))
+    run_days.compute(found.late, halves, LAST, LAST, looks_back=True)
     return found
+
+
+def _half(row: Row) -> int:
+    """Which half of the files a row lies in: each node's days are dealt out."""
+    return crc32(f"{row['node']} {row['event_at'][:10]}".encode()) % 2
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -72,6 +83,13 @@ def test_night_by_night_gives_the_tables_of_one_pass(run_days: DayRunner, runs: 
 
     assert one_pass
     assert run_days.rows(runs.nights, table, FIRST, LAST) == one_pass
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_files_that_came_late_give_the_tables_of_files_in_time(run_days: DayRunner, runs: Runs, table: str) -> None:
+    in_time = run_days.rows(runs.one_pass, table, FIRST, LAST)
+
+    assert run_days.rows(runs.late, table, FIRST, LAST) == in_time
 
 
 def test_intervals_are_those_of_a_plain_calculation(run_days: DayRunner, runs: Runs) -> None:

@@ -447,3 +447,46 @@ def test_a_partial_view_names_both_sides_and_is_cut_at_midnight_on_both(told: To
         (moment(0, day=1), moment(400, day=1), False, *sides),
     ]
     assert LAST not in {row["dt"] for row in views}
+
+
+@story
+def has_a_clock_three_minutes_ahead(one: NameServer, two: NameServer, b: Row) -> None:
+    for server, ahead in ((one, 0), (two, 180)):
+        for n in range(6):
+            about = broker(f"neighbour-{n}", cluster=b["cluster"])
+            server.say("REGISTERED", moment(10 + ahead), about, incarnation=f"i{n}", data_version="0.0.1")
+        server.say("REGISTERED", moment(10 + ahead), b)
+        server.outage(b, moment(1_000 + ahead), until=moment(1_600 + ahead))
+        server.outage(b, moment(3_000 + ahead), until=moment(3_060 + ahead))
+        server.stop(moment(5_000 + ahead))
+
+
+def test_clocks_apart_shorten_an_outage_and_one_that_is_shorter_than_that_shows_as_a_disagreement(told: Told) -> None:
+    name = "has_a_clock_three_minutes_ahead"
+    (down,) = told.downs(name)
+    views = told.of_broker("partial_views", name)
+
+    assert (down["start_at"], down["end_at"]) == (moment(1_180), moment(1_600))
+    assert [(view["from_at"], view["to_at"]) for view in views if view["from_at"] > moment(2_000)] == [
+        (moment(3_000), moment(3_060)),
+        (moment(3_180), moment(3_240)),
+    ]
+    assert {told.of_node("observer_clocks", name, node=n)[0]["offset_seconds"] for n in (1, 2)} == {-90.0, 90.0}
+
+
+@story
+def is_missing_on_the_second_day(one: NameServer, two: NameServer, b: Row) -> None:
+    both_register(one, two, b)
+    for server in (one, two):
+        server.say("NAMESRV_ALIVE", moment(-30, day=1))
+    two.outage(b, moment(100, day=1), until=moment(200, day=1))
+    two.stop(moment(5_000, day=1))
+
+
+def test_a_day_of_which_one_name_servers_files_are_missing_is_told_by_the_other(told: Told) -> None:
+    name = "is_missing_on_the_second_day"
+    (down,) = told.downs(name)
+
+    assert (down["start_at"], down["end_at"], down["observers"]) == (moment(100, day=1), moment(200, day=1), 1)
+    (gone,) = told.of_node("namesrv_days", name, node=1, day=FIRST + timedelta(days=1))
+    assert (gone["lives"], gone["rows"], gone["watched_seconds"], gone["vanished"]) == (1, 0, 0.0, 1)
