@@ -20,7 +20,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -149,13 +149,18 @@ class Warehouse:
             self._own_days[table] = set(days)
         columns, keys = TABLES[table].schema.fieldNames(), TABLES[table].keys
         parts = divided(rows.select(*columns), keys, counts or {}, self._spark)
-        self._save(parts.sortWithinPartitions("dt", *keys), f"{self._staging}/{table}", partitioned=True, level=level)
+        writer = self._writer(parts.sortWithinPartitions("dt", *keys))
+        if level is not None:
+            writer = writer.option(LEVEL_OPTIONS.get(self._table_format, "level"), level)
+        writer.partitionBy("dt").save(f"{self._staging}/{table}")
         return self.staged(table)
 
     def aside(self, name: str, rows: DataFrame) -> DataFrame:
         """Write rows that only this run needs, once, and return them without the plan that made them."""
         path = f"{self._staging}/_{name}"
-        self._save(rows, path, partitioned=False)
+        # Soon read and deleted: to pack it hard would take longer than to write what that saves.
+        packing = {"compression": "lz4"} if self._table_format in GROUP_OPTIONS else {}
+        self._writer(rows).options(**packing).save(path)
         return self._load(path, rows.schema)
 
     def set_aside(self, name: str) -> DataFrame:
@@ -245,12 +250,9 @@ class Warehouse:
         reader = self._spark.read.format(self._table_format)
         return (reader if schema is None else reader.schema(schema)).load(path)
 
-    def _save(self, rows: DataFrame, path: str, *, partitioned: bool, level: int | None = None) -> None:
+    def _writer(self, rows: DataFrame) -> DataFrameWriter:
         form = self._table_format
-        writer = rows.write.format(form).mode("overwrite").option(GROUP_OPTIONS.get(form, "group"), GROUP_BYTES)
-        if level is not None:
-            writer = writer.option(LEVEL_OPTIONS.get(form, "level"), level)
-        (writer.partitionBy("dt") if partitioned else writer).save(path)
+        return rows.write.format(form).mode("overwrite").option(GROUP_OPTIONS.get(form, "group"), GROUP_BYTES)
 
     @property
     def _table_format(self) -> str:

@@ -66,7 +66,10 @@ def runs(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Runs:
         for n in range(DAYS):
             day = FIRST + timedelta(days=n)
             run_days.compute(found.nights, [history], day, day)
-    halves = [write_history(folder / f"half-{n}", [row for row in rows if _half(row) == n], one_file_a_day=True) for n in (0, 1)]
+    halves = [
+        write_history(folder / f"half-{n}", [row for row in rows if _half(row) == n], one_file_a_day=True)
+        for n in (0, 1)
+    ]
     run_days.compute(found.late, halves[:1], FIRST, LAST - timedelta(days=1))
     run_days.compute(found.late, halves, LAST, LAST, looks_back=True)
     return found

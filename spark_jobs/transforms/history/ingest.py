@@ -34,17 +34,20 @@ _FIRST_DAY, _LAST_DAY = date(1970, 1, 1), date(9999, 12, 31)
 def parsed_lines(lines: DataFrame) -> DataFrame:
     """Give each line its fields, its day ``dt`` and, where it is no history row, the ``problem``.
 
-    ``file_day`` is the folder's day, else the file's. A good row does not keep its ``line``.
+    A bad one alone keeps its ``line``, and has a ``file_day``: the folder's day, else the file's.
     """
     source = lines.select(*RAW_LINE.fieldNames())
     as_json = T.StructType([*HISTORY_ROW_JSON.fields, T.StructField(_UNPARSED, T.StringType())])
     row = F.from_json("line", as_json, {"columnNameOfCorruptRecord": _UNPARSED, "allowSingleQuotes": "false"})
     fields = source.withColumn("row", row).select(*RAW_LINE.fieldNames(), "row.*")
     timed = fields.withColumn("happened_at", F.when(F.col("event_at").rlike(_TIME), F.try_to_timestamp("event_at")))
-    found = timed.withColumn("file_day", F.coalesce(_folder_day(), F.to_date("file_modified_at")))
-    judged = found.withColumn("dt", F.coalesce(F.to_date("happened_at"), "file_day")).withColumn("problem", _problem())
+    # Costly, and needed for bad lines only: so never a column of its own before these are known.
+    file_day = F.coalesce(_folder_day(), F.to_date("file_modified_at"))
+    dated = timed.withColumn("dt", F.coalesce(F.to_date("happened_at"), file_day))
+    judged = dated.withColumn("problem", _problem())
     is_good = F.col("problem").isNull()
-    return judged.withColumn("other", F.when(is_good, _other())).withColumn("line", F.when(~is_good, F.col("line")))
+    of_bad = {"line": F.when(~is_good, F.col("line")), "file_day": F.when(~is_good, file_day)}
+    return judged.withColumns({"other": F.when(is_good, _other()), **of_bad})
 
 
 def _folder_day() -> Column:
@@ -67,10 +70,12 @@ def _problem() -> Column:
     anonymous = F.concat_ws(", ", *(F.when(F.col(name).isNull(), F.lit(name)) for name in INSTANCE))
     # A checkpoint tells of permissions and of the whole node as well.
     about_a_broker = F.col("event").isin(*SIGNALS) & (F.col("event") != "CHECKPOINT")
-    is_object = F.ltrim("line", F.lit(_SPACE)).startswith("{")
+    # Nearly every line is without spaces, and to look for them at its end takes as long as to parse it.
+    is_object = F.startswith("line", F.lit("{")) | F.ltrim("line", F.lit(_SPACE)).startswith("{")
+    is_ended = F.endswith("line", F.lit("}")) | F.rtrim("line", F.lit(_SPACE)).endswith("}")
     # Spark's parsers stop behind the first object of a line; within an array they have to read on to its end.
     as_array = F.concat(F.lit("["), "line", F.lit("]"))
-    alone = F.coalesce(F.json_array_length(as_array) == 1, F.lit(False)) & F.rtrim("line", F.lit(_SPACE)).endswith("}")
+    alone = F.coalesce(F.json_array_length(as_array) == 1, F.lit(False)) & is_ended
     # An object that parses as JSON but not as our fields has a field of another type; this parser takes 'text' too.
     is_json = F.get_json_object("line", "$").isNotNull() & ~F.col("line").rlike(r"^\s*\{\s*'")
     return (
