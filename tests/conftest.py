@@ -21,6 +21,12 @@ settings.register_profile("mutants", max_examples=2_000, phases=(Phase.generate,
 settings.load_profile("default")
 
 
+def pytest_configure() -> None:
+    """Take SIGINT, and so have all that tests start take it, behind a shell that ignores it (a job begun with ``&``)."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write what scenarios print into their files")
 
@@ -29,14 +35,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def clock() -> ManualClock:
     """A clock that stands still until the test moves it."""
     return ManualClock()
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Children take SIGINT even where the suite runs behind a shell that ignores it (a job started with ``&``)."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -133,7 +133,6 @@ async def test_colours_appear_on_a_terminal_only(server: ScriptedRouteServer) ->
     assert "\x1b[32mUP" in seen
 
 
-@pytest.mark.usefixtures("interruptible")
 async def test_ctrl_c_ends_it_at_once_and_quietly(server: ScriptedRouteServer) -> None:
     server.hang()
     process = await started("--namesrv", server.addr, "--timeout", "60", "route", "orders", env={})

@@ -233,7 +233,6 @@ async def test_the_timeout_bounds_all_pages_of_an_answer_together(server: Script
     assert len(server.received(admin.ListRouteDigestsRequest)) < 10
 
 
-@pytest.mark.usefixtures("interruptible")
 async def test_top_as_json_is_one_object_a_refresh_with_rates_until_ctrl_c(server: ScriptedAdminServer) -> None:
     process = await started("--namesrv", server.addr, "-o", "json", "top")
     assert process.stdout is not None
@@ -247,7 +246,6 @@ async def test_top_as_json_is_one_object_a_refresh_with_rates_until_ctrl_c(serve
     assert second["nodes"][0]["ratesPerSecond"]["calls"] > 10
 
 
-@pytest.mark.usefixtures("interruptible")
 async def test_top_on_a_terminal_has_a_screen_of_its_own_and_gives_it_back(server: ScriptedAdminServer) -> None:
     terminal, inside = pty.openpty()
     os.set_blocking(terminal, False)

@@ -24,8 +24,6 @@ from tests.fakes.scripted_route_server import (
     with_digest,
 )
 
-pytestmark = pytest.mark.usefixtures("interruptible")
-
 SOON = 30.0
 
 
