@@ -22,7 +22,7 @@ settings.load_profile("default")
 
 
 def pytest_configure() -> None:
-    """Take SIGINT, and so have all that tests start take it, behind a shell that ignores it (a job begun with ``&``)."""
+    """Take SIGINT, as do all that tests start, behind a shell that ignores it (a job begun with ``&``)."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
