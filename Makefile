@@ -6,6 +6,7 @@ SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?= 3
 STAMP := $(VENV)/.installed
 PROTOS := $(sort $(wildcard proto/pointsman/v1/*.proto))
 SERVICES := $(sort $(wildcard proto/pointsman/v1/*_service.proto))
@@ -21,9 +22,12 @@ demo: setup ## Name servers, brokers, faults and the nightly report, end to end;
 	$(BIN)/python -m deploy.demo
 
 .PHONY: test
-test: setup ## All tests; those with Spark in a process of their own, where Java starts before anything else
-	$(BIN)/pytest -m "not chaos and not spark"
-	$(BIN)/pytest -m spark
+test: setup ## The tests to run before each commit; Spark's in one worker, the others in the rest
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+
+.PHONY: test-all
+test-all: setup ## All tests with full loads and fresh random seeds
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup --full
 
 ##@ Work on the code
 
@@ -71,7 +75,7 @@ mutants: setup ## Break rules of the core one at a time: the tests must notice e
 
 .PHONY: chaos
 chaos: setup ## Kills, pauses, cuts, floods at the intervals of production; half an hour, figures as they come
-	$(BIN)/pytest tests/chaos -m chaos --verbose --capture=no --show-capture=no --durations=0
+	$(BIN)/pytest tests/chaos --chaos --verbose --capture=no --show-capture=no --durations=0
 
 .PHONY: bench
 bench: setup ## Figures of the hot paths, as ratios in one run

@@ -1,10 +1,10 @@
-"""Fixtures for every layer."""
+"""Fixtures and options for every layer."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import Phase, settings
@@ -16,24 +16,69 @@ if TYPE_CHECKING:
 
     from tests.spark.tables import DayRunner
 
-settings.register_profile("default", max_examples=200, deadline=None)
+settings.register_profile("fast", max_examples=30, stateful_step_count=20, derandomize=True, deadline=None)
+settings.register_profile("ci", max_examples=200, stateful_step_count=50, deadline=None)
 settings.register_profile("mutants", max_examples=2_000, phases=(Phase.generate,), database=None, deadline=None)
-settings.load_profile("default")
 
-
-def pytest_configure() -> None:
-    """Take SIGINT, as do all that tests start, behind a shell that ignores it (a job begun with ``&``)."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+LAYERS = ("spark", "e2e", "integration", "property")
+"""The order of a parallel run: what takes longest first, so that no worker ends long after the others."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write what scenarios print into their files")
+    parser.addoption(
+        "--full", action="store_true", help="also tests marked slow, full loads, Hypothesis with fresh seeds"
+    )
+    parser.addoption("--chaos", action="store_true", help="only tests marked chaos; they take half an hour")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--hypothesis-profile"):
+        settings.load_profile("ci" if config.getoption("--full") else "fast")
+    # Take SIGINT, as do all that tests start, behind a shell that ignores it (a job begun with `&`).
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what the options leave out; the rest in the order of LAYERS."""
+    chaos, full = config.getoption("--chaos"), config.getoption("--full")
+
+    def is_wanted(item: pytest.Item) -> bool:
+        is_chaos = item.get_closest_marker("chaos") is not None
+        return is_chaos == chaos and (chaos or full or item.get_closest_marker("slow") is None)
+
+    def layer(item: pytest.Item) -> int:
+        folder = item.path.relative_to(config.rootpath).parts[1]
+        return LAYERS.index(folder) if folder in LAYERS else len(LAYERS)
+
+    config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
+    items[:] = sorted(filter(is_wanted, items), key=layer)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Schedule a file as a whole, and all of tests/spark to one worker: it is one Spark session."""
+    from xdist.scheduler import LoadGroupScheduling  # noqa: PLC0415
+
+    class ByFile(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            if "@" in nodeid.rpartition("]")[2]:  # marked with xdist_group
+                return super()._split_scope(nodeid)
+            return "spark" if nodeid.startswith("tests/spark/") else nodeid.partition("::")[0]
+
+    return ByFile(config, log)
+
+
+@pytest.fixture(scope="session")
+def full(request: pytest.FixtureRequest) -> bool:
+    """Whether this is a run of everything (--full): full loads, where a test can do with less."""
+    return bool(request.config.getoption("--full"))
 
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """A clock that stands still until the test moves it."""
+    """A clock that moves only when the test advances it."""
     return ManualClock()
 
 
