@@ -61,10 +61,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Schedule a file as a whole, and all of tests/spark to one worker: it is one Spark session."""
     from xdist.scheduler import LoadGroupScheduling  # noqa: PLC0415
 
-    class ByFile(LoadGroupScheduling):
+    class ByFile(LoadGroupScheduling):  # type: ignore[misc]  # has no types
         def _split_scope(self, nodeid: str) -> str:
             if "@" in nodeid.rpartition("]")[2]:  # marked with xdist_group
-                return super()._split_scope(nodeid)
+                return str(super()._split_scope(nodeid))
             return "spark" if nodeid.startswith("tests/spark/") else nodeid.partition("::")[0]
 
     return ByFile(config, log)
