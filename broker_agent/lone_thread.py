@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import queue
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
-IDLE_SECONDS = 60.0
-"""After which a thread with nothing to do ends; longer than most looks are apart, for starting one costs as much as
-a look."""
-
-_Job = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
-
 
 class LoneThread:
-    """One call at a time, on a thread that does not keep the process alive; ``busy`` is raised for one too many.
+    """One call at a time, each on a thread that does not keep the process alive; ``busy`` is raised for one too many.
 
     A file system that hangs holds a thread for ever, and no cancellation reaches it: with a pool the next look would
     take another thread, and the process would wait for all of them when it ends.
     """
 
-    def __init__(self, name: str, *, busy: type[Exception], idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(self, name: str, *, busy: type[Exception]) -> None:
         self._name = name
         self._busy = busy
-        self._idle_seconds = idle_seconds
         self._is_busy = False
-        self._turn = threading.Lock()
-        self._jobs: queue.SimpleQueue[_Job] | None = None
-        """Of the thread that runs; None: there is none."""
 
     async def run(self, work: Callable[[], T]) -> T:
         """Return what ``work`` returns, or raise what it raises.
@@ -43,25 +32,14 @@ class LoneThread:
             raise self._busy("the look before this one still hangs")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        with self._turn:
-            jobs = self._jobs
-            if jobs is None:
-                jobs = queue.SimpleQueue()
-                threading.Thread(target=self._serve, args=(jobs,), name=self._name, daemon=True).start()
-                self._jobs = jobs
-            self._is_busy = True
-            jobs.put((work, answer, loop))
+        thread = threading.Thread(target=self._work, args=(work, answer, loop), name=self._name, daemon=True)
+        self._is_busy = True
+        try:
+            thread.start()
+        except RuntimeError:  # no thread can be started now
+            self._is_busy = False
+            raise
         return await answer
-
-    def _serve(self, jobs: queue.SimpleQueue[_Job]) -> None:
-        while True:
-            try:
-                self._work(*jobs.get(timeout=self._idle_seconds))
-            except queue.Empty:
-                with self._turn:
-                    if jobs.empty():
-                        self._jobs = None
-                        return
 
     def _work(self, work: Callable[[], T], answer: asyncio.Future[T], loop: asyncio.AbstractEventLoop) -> None:
         result: list[T] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.spark.tables import DayRunner
+
+pytest_plugins = ["tests.leaks"]
 
 settings.register_profile("fast", max_examples=30, stateful_step_count=20, derandomize=True, deadline=None)
 settings.register_profile("ci", max_examples=200, stateful_step_count=50, deadline=None)
@@ -35,6 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("--hypothesis-profile"):
         settings.load_profile("ci" if config.getoption("--full") else "fast")
+    # Debug mode also logs callbacks over 0.1 s: on a busy machine that is any of them.
+    logging.getLogger("asyncio").addFilter(lambda record: not record.getMessage().startswith("Executing "))
     # Take SIGINT, as do all that tests start, behind a shell that ignores it (a job begun with `&`).
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -75,7 +75,7 @@ class SegmentFiles:
         # Neither a pipe nor a link may stand in a segment's place and have us wait, or read elsewhere.
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            with open(os.open(self.directory / name, flags), "rb") as stream:
+            with open(self.directory / name, "rb", opener=lambda path, _: os.open(path, flags)) as stream:
                 header = stream.read(segment.HEADER_SIZE)
                 size, expected = os.fstat(stream.fileno()).st_size, segment.size_said_by(header)
                 if size != expected:

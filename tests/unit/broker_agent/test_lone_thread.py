@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from functools import partial
 
 import pytest
 
@@ -24,21 +23,11 @@ async def test_gives_what_the_work_returns_or_raises() -> None:
     assert await thread.run(lambda: 3) == 3
 
 
-async def test_calls_share_a_thread_that_ends_when_nothing_comes_any_more() -> None:
-    lone = LoneThread("test", busy=TopicSourceError, idle_seconds=0.2)
-    first, again = await lone.run(threading.current_thread), await lone.run(threading.current_thread)
-    assert first is again
-    assert first.daemon
-
-    await asyncio.to_thread(first.join, 20)
-    assert not first.is_alive()
-    assert (await lone.run(threading.current_thread)).is_alive()
-
-
-async def test_a_call_that_comes_as_the_thread_ends_is_not_lost() -> None:
-    lone = LoneThread("test", busy=TopicSourceError, idle_seconds=0.0)
-    async with asyncio.timeout(20):
-        assert [await lone.run(partial(abs, number)) for number in range(300)] == list(range(300))
+async def test_a_thread_ends_with_its_call_and_keeps_no_process_alive() -> None:
+    thread = await LoneThread("test", busy=TopicSourceError).run(threading.current_thread)
+    await asyncio.to_thread(thread.join, 20)
+    assert thread.daemon
+    assert not thread.is_alive()
 
 
 async def test_where_no_thread_can_be_started_a_later_call_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +81,7 @@ def test_a_loop_that_is_gone_is_no_fault() -> None:
 
     async def give_up() -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(LoneThread("test", busy=TopicSourceError, idle_seconds=0.01).run(hang), 0.05)
+            await asyncio.wait_for(LoneThread("test", busy=TopicSourceError).run(hang), 0.05)
 
     asyncio.run(give_up())
     may_end.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,10 +16,12 @@ EVENING = datetime(2026, 3, 1, 23, 59, 59, tzinfo=UTC)
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> HistoryFiles:
+def history(tmp_path: Path) -> Iterator[HistoryFiles]:
     history = HistoryFiles(tmp_path, node="host:9876", boot_id="b1")
     history.prepare()
-    return history
+    yield history
+    history.close()
+    history.release()
 
 
 def names(folder: Path) -> list[str]:
@@ -33,7 +36,9 @@ def test_a_second_writer_of_one_node_is_refused_and_one_of_another_is_not(
     other = HistoryFiles(tmp_path, node="host:9877", boot_id="b2")
     other.prepare()
     history.release()
-    HistoryFiles(tmp_path, node="host:9876", boot_id="b3").prepare()
+    third = HistoryFiles(tmp_path, node="host:9876", boot_id="b3")
+    third.prepare()
+    third.release()
     other.release()
 
 

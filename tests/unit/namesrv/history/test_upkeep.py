@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -30,10 +31,11 @@ def lay(folder: Path, day: str, name: str = "n-a-1.jsonl.gz") -> Path:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> HistoryFiles:
+def files(tmp_path: Path) -> Iterator[HistoryFiles]:
     files = HistoryFiles(tmp_path, node="n", boot_id="b")
     files.prepare()
-    return files
+    yield files
+    files.release()
 
 
 @pytest.fixture

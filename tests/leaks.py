@@ -1,0 +1,95 @@
+"""A pytest plugin: a test that leaves a task, thread, process, socket or file behind fails.
+
+What a fixture of a wider scope opened is not the test's. Some things take a moment to close (gRPC closes sockets in
+threads of its own), so a leak is what is still there after GRACE_SECONDS. Processes, sockets and files are read from
+/proc: without it (macOS), tasks and threads alone are checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+GRACE_SECONDS = 5.0
+OPEN_FILES, OWN_THREADS = Path("/proc/self/fd"), Path("/proc/self/task")
+
+
+def held() -> set[str]:
+    """Name what this process holds: threads, child processes, sockets and regular files."""
+    return {*_threads(), *_processes(), *_sockets_and_files()}
+
+
+def leaks(before: set[str], now: Callable[[], set[str]] = held) -> list[str]:
+    """Name what is held now and was not before, once GRACE_SECONDS did not bring it to an end."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    while (found := sorted(now() - before)) and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.02)
+    return found
+
+
+def _threads() -> Iterator[str]:
+    for thread in threading.enumerate():
+        yield f"thread {thread.name} ({thread.ident})"
+
+
+def _processes() -> Iterator[str]:
+    for thread in _entries(OWN_THREADS):
+        try:
+            children = (OWN_THREADS / thread / "children").read_text()
+        except (FileNotFoundError, ProcessLookupError):  # the thread has ended
+            continue
+        yield from (f"process {child}" for child in children.split())
+
+
+def _sockets_and_files() -> Iterator[str]:
+    for number in _entries(OPEN_FILES):
+        try:
+            link = os.readlink(OPEN_FILES / number)
+        except FileNotFoundError:  # closed since
+            continue
+        if link.startswith("socket:"):
+            yield f"socket {link} ({number})"
+        elif link.startswith("/") and not link.startswith(
+            ("/dev/", "/proc/", sys.prefix)
+        ):  # matplotlib keeps fonts open
+            yield f"file {link} ({number})"
+
+
+def _entries(folder: Path) -> list[str]:
+    return os.listdir(folder) if folder.exists() else []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Look for tasks only in tests that have an event loop."""
+    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        item.fixturenames.insert(item.fixturenames.index("no_leak") + 1, "no_leaked_task")
+
+
+@pytest.fixture(autouse=True)
+def no_leak() -> Iterator[None]:
+    """Fail a test that leaves a thread, process, socket or file behind."""
+    before = held()
+    yield
+    if found := leaks(before):
+        pytest.fail(f"left behind: {', '.join(found)}", pytrace=False)
+
+
+@pytest.fixture
+async def no_leaked_task() -> AsyncIterator[None]:
+    """Fail a test that leaves a task behind in its event loop."""
+    yield
+    if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        _, tasks = await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+    if tasks:
+        pytest.fail(f"left behind: {', '.join(sorted(f'task {task!r}' for task in tasks))}", pytrace=False)
