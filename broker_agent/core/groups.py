@@ -12,6 +12,7 @@ it at :meth:`Groups.next_due`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from broker_agent.core.consumer_group import ConsumerGroup
@@ -87,7 +88,7 @@ class Groups:
         client.stream, client.peer, client.is_connected, client.last_beat_at = stream, peer, True, now
         changed = self._join(beat, client, now=now)
         client.beat = beat
-        return _answer(client, changes=Changes(changed) if changed else NOTHING, took_over=took_over)
+        return _answer(client, changes=self._changes(changed), took_over=took_over)
 
     def end_stream(self, client_id: str, *, stream: int, by_us: bool, now: float) -> Changes:
         """Take in that a stream ended; ``by_us``: that says nothing of its client, which is judged by its silence."""
@@ -99,7 +100,7 @@ class Groups:
             return NOTHING
         ends_at = max(now + self._rules.stream_grace, self._lenient_until)
         if ends_at <= now:
-            return self._remove([client_id], Cause.STREAM_ENDED, now=now)
+            return self._remove_and_settle([client_id], Cause.STREAM_ENDED, now=now)
         self._graces[client_id] = ends_at
         self._due = min(self._due, ends_at)
         return NOTHING
@@ -116,13 +117,13 @@ class Groups:
             return NOTHING
         named = set(groups)
         if not named:
-            return self._remove([client_id], Cause.LEFT, now=now)
+            return self._remove_and_settle([client_id], Cause.LEFT, now=now)
         left = sorted(named & client.groups.keys())
         if not left:
             return NOTHING
         client.beat = None
-        changed = frozenset(each for each in left if self._take_out(client_id, client, each, now=now))
-        return Changes(changed, (Removal(client_id, Cause.LEFT, tuple(left)),))
+        self._take_out(client_id, client, left)
+        return Changes(self._settle_all(left, now=now), (Removal(client_id, Cause.LEFT, tuple(left)),))
 
     def pin(self, group: str, targets: Iterable[str], *, until: float, now: float) -> Changes:
         """Give all queues of a group to these clients or addresses until then. Raises GroupLimitReached."""
@@ -131,7 +132,8 @@ class Groups:
         pin = Pin(frozenset(targets), until)
         self._pinned.add(group)
         self._due = min(self._due, until)
-        return self._set_pin(self._group(group), pin, now=now)
+        is_news = self._set_pin(self._group(group), pin)
+        return self._changes(self._settle_all([group], now=now, news={group} if is_news else frozenset()))
 
     def unpin(self, group: str, *, now: float) -> Changes:
         """End the pin of a group, if it has one."""
@@ -139,7 +141,8 @@ class Groups:
         if held is None or held.pin is None:
             return NOTHING
         self._pinned.discard(group)
-        return self._set_pin(held, None, now=now)
+        self._set_pin(held, None)
+        return self._changes(self._settle_all([group], now=now, news={group}))
 
     # --- what time does -----------------------------------------------------------------------------------------
 
@@ -150,24 +153,23 @@ class Groups:
     def advance(self, *, now: float) -> Changes:
         """Do what is due: end graces, expire, end pins, show what was held back, and be READY."""
         ended = [client_id for client_id, at in self._graces.items() if at <= now]
-        changes = [self._remove(ended, Cause.STREAM_ENDED, now=now)]
+        removals = self._remove(ended, Cause.STREAM_ENDED)
         if now >= self._next_scan:
             self._next_scan = now + self._rules.scan_interval
             silent = [name for name, each in self._clients.items() if now - each.last_beat_at > self._rules.expiry]
-            changes.append(self._remove(silent, Cause.SILENCE, now=now))
-        over = [name for name in self._pinned if (pin := self._groups[name].pin) is not None and pin.until <= now]
-        changes += [self.unpin(name, now=now) for name in sorted(over)]
+            removals += self._remove(silent, Cause.SILENCE)
+        unpinned = {name for name in self._pinned if (pin := self._groups[name].pin) is not None and pin.until <= now}
+        for name in unpinned:
+            self._pinned.discard(name)
+            self._set_pin(self._groups[name], None)
         is_ready = self.state is GroupState.WARMING and now >= self._ready_at
-        due = [self._groups[name] for name in sorted(self._held) if is_ready or self._is_due(name, now=now)]
         if is_ready:
             self._enter(GroupState.READY)
-        changes.append(self._changed([each.name for each in due if self._settle(each, now=now, may_hold=not is_ready)]))
+        touched = {name for removal in removals for name in removal.groups} | unpinned
+        touched |= {name for name in self._held if is_ready or self._is_due(name, now=now)}
+        changed = self._settle_all(touched, now=now, may_hold=not is_ready, news=unpinned)
         self._due = self._earliest()
-        return Changes(
-            frozenset().union(*(each.groups for each in changes)),
-            tuple(removal for each in changes for removal in each.removals),
-            is_state=is_ready,
-        )
+        return Changes(changed, tuple(removals), is_state=is_ready)
 
     def excuse(self, seconds: float, *, now: float) -> None:
         """Credit a pause of our own: nobody was heard in it.
@@ -277,8 +279,9 @@ class Groups:
             raise GroupLimitReached("groups", self._rules.max_groups)
 
     def _join(self, beat: MembershipBeat, client: _Client, *, now: float) -> frozenset[str]:
-        touched = client.groups.keys() - {each.group for each in beat.groups}
-        changed = {name for name in sorted(touched) if self._take_out(beat.client_id, client, name, now=now)}
+        left = client.groups.keys() - {each.group for each in beat.groups}
+        self._take_out(beat.client_id, client, left)
+        touched = set(left)
         for subscription in beat.groups:
             group = self._group(subscription.group)
             member = group.members.get(beat.client_id)
@@ -286,33 +289,49 @@ class Groups:
                 continue
             group.put(beat.client_id, subscription, now=now)
             client.groups[group.name] = group
-            if self._settle(group, now=now):
-                changed.add(group.name)
-        return frozenset(changed)
+            touched.add(group.name)
+        return self._settle_all(touched, now=now)
 
-    def _take_out(self, client_id: str, client: _Client, name: str, *, now: float) -> bool:
-        group = client.groups.pop(name)
-        group.remove(client_id)
-        return self._settle(group, now=now)
+    def _take_out(self, client_id: str, client: _Client, names: Iterable[str]) -> None:
+        for name in names:
+            client.groups.pop(name).remove(client_id)
 
-    def _remove(self, client_ids: Iterable[str], cause: Cause, *, now: float) -> Changes:
-        changed: set[str] = set()
+    def _remove(self, client_ids: Iterable[str], cause: Cause) -> list[Removal]:
+        """Remove clients from all of their groups, which the caller is to settle."""
         removals = []
         for client_id in client_ids:
             client = self._clients.pop(client_id)
             self._graces.pop(client_id, None)
             names = tuple(sorted(client.groups))
+            self._take_out(client_id, client, names)
             removals.append(Removal(client_id, cause, names))
-            changed.update(name for name in names if self._take_out(client_id, client, name, now=now))
-        return Changes(frozenset(changed), tuple(removals)) if removals else NOTHING
+        return removals
 
-    def _set_pin(self, group: ConsumerGroup, pin: Pin | None, *, now: float) -> Changes:
+    def _remove_and_settle(self, client_ids: Iterable[str], cause: Cause, *, now: float) -> Changes:
+        removals = self._remove(client_ids, cause)
+        touched = {name for removal in removals for name in removal.groups}
+        return Changes(self._settle_all(touched, now=now), tuple(removals))
+
+    def _set_pin(self, group: ConsumerGroup, pin: Pin | None) -> bool:
         before = group.pinned_client_ids, group.pinned_until
         group.pin = pin
-        is_news = before != (group.pinned_client_ids, group.pinned_until)
-        return self._changed([group.name] if self._settle(group, now=now, is_news=is_news) else [])
+        return before != (group.pinned_client_ids, group.pinned_until)
 
-    def _settle(self, group: ConsumerGroup, *, now: float, may_hold: bool = True, is_news: bool = False) -> bool:
+    def _settle_all(
+        self, names: Iterable[str], *, now: float, may_hold: bool = True, news: AbstractSet[str] = frozenset()
+    ) -> frozenset[str]:
+        """Settle each of these groups once; return those with a change to show. In ``news`` are those with another pin.
+
+        To be called after all changes of a call: with half of a scan's clients removed, a group has a state that its
+        members must not see.
+        """
+        return frozenset(
+            name
+            for name in sorted(names)
+            if self._settle(self._groups[name], now=now, may_hold=may_hold, is_news=name in news)
+        )
+
+    def _settle(self, group: ConsumerGroup, *, now: float, may_hold: bool, is_news: bool) -> bool:
         """Follow a change of a group to what its members are shown; return whether that changed."""
         is_news = group.settle(now=now, may_hold=may_hold) or is_news
         if is_news:
@@ -365,8 +384,7 @@ class Groups:
             )
 
     @staticmethod
-    def _changed(names: Iterable[str]) -> Changes:
-        changed = frozenset(names)
+    def _changes(changed: frozenset[str]) -> Changes:
         return Changes(changed) if changed else NOTHING
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -202,4 +201,16 @@ class GroupsMachine(RuleBasedStateMachine):
 
 
 TestGroups = GroupsMachine.TestCase
-TestGroups.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+
+
+def test_two_members_of_different_models_expire_in_one_scan() -> None:
+    """An example that the machine found: the core settled the group once for each of the two."""
+    machine = GroupsMachine()
+    machine.start()
+    machine.time_passes(0.5)
+    machine.beat("a@1", [("slow", "clustering", ("t1",))], is_new_stream=True, which=0)
+    machine.beat("a@2", [("slow", "broadcasting", ("t1",))], is_new_stream=True, which=0)
+    for seconds in (120.0, 9.5):
+        machine.time_passes(seconds)
+        machine.they_agree()
+    machine.teardown()

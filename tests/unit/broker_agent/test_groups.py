@@ -191,6 +191,41 @@ def test_a_group_that_everybody_left_is_shown_as_it_was_until_the_hold_down_is_o
     assert (held.client_ids, held.message_model) == ((), None)
 
 
+def test_members_who_expire_in_one_scan_leave_a_held_group_as_it_was_shown(groups: Groups) -> None:
+    join(groups, A, subscribed("slow"))
+    join(groups, B, subscribed("slow", model=MessageModel.BROADCASTING), stream=2)
+    groups.advance(now=START + 10.0)
+    before = groups.membership("slow")
+    changes = groups.advance(now=START + 130.0)
+    assert changes == Changes(removals=tuple(Removal(each, Cause.SILENCE, ("slow",)) for each in (A, B)))
+    assert groups.membership("slow") == before
+    # The hold-down begins with the scan, and shows both removals together.
+    assert groups.advance(now=START + 139.9).groups == set()
+    assert groups.advance(now=START + 140.0).groups == {"slow"}
+    assert groups.membership("slow").message_model is None
+
+
+def test_a_grace_and_a_silence_that_end_in_one_scan_change_a_group_once(groups: Groups) -> None:
+    join(groups, A, subscribed("slow"))
+    join(groups, B, subscribed("slow", model=MessageModel.BROADCASTING), stream=2)
+    groups.advance(now=START + 10.0)
+    before = groups.membership("slow")
+    groups.end_stream(A, stream=1, by_us=False, now=START + 128.0)
+    changes = groups.advance(now=START + 130.0)
+    assert changes.groups == set()
+    assert [(each.client_id, each.cause) for each in changes.removals] == [(A, Cause.STREAM_ENDED), (B, Cause.SILENCE)]
+    assert groups.membership("slow") == before
+
+
+def test_each_scan_moves_the_counter_of_a_group_by_one_however_many_it_removes(groups: Groups) -> None:
+    for number, client_id in enumerate((A, B, C)):
+        join(groups, client_id, stream=number)
+    groups.pin("g", [A], until=START + 130.0, now=START)
+    before = groups.revision("g")
+    assert groups.advance(now=START + 130.0).groups == {"g"}
+    assert groups.revision("g") == before + 1
+
+
 def test_ready_shows_what_was_held_back_and_concerns_every_group() -> None:
     groups = Groups(GroupRules(notices=NoticeRules(hold_down=300.0)), boot=1, now=START)
     join(groups, A)
