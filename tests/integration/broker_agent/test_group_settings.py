@@ -1,29 +1,53 @@
-"""The settings of the section ``groups`` reach the service."""
+"""The settings of the section ``groups`` reach the service that the agent serves."""
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
-from broker_agent.config import GroupRow, GroupsSection
+from prometheus_client import CollectorRegistry
+
+from broker_agent.config import GroupRow, GroupsSection, OffsetsSection
 from broker_agent.core.group_rules import GroupRules, NoticeRules
-from broker_agent.groups.assembly import build_groups
+from broker_agent.core.topic_set import TopicSet
+from broker_agent.groups.servicer import ConsumerGroups
+from broker_agent.queue_stats.ends import UnknownQueueEnds
+from broker_agent.services import ClientServices
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.running_agent import agent_config
+
+SECTION = GroupsSection(
+    expiry_seconds=1.0,
+    scan_interval_seconds=2.0,
+    stream_grace_seconds=3.0,
+    warm_up_seconds=4.0,
+    notify=False,
+    hold_down_seconds=5.0,
+    max_clients=6,
+    max_groups=7,
+    max_watchers=8,
+    group=(GroupRow(name="g", notify=True, hold_down_seconds=9.0),),
+)
 
 
-async def test_every_setting_reaches_the_rules(clock: ManualClock) -> None:
-    section = GroupsSection(
-        expiry_seconds=1.0,
-        scan_interval_seconds=2.0,
-        stream_grace_seconds=3.0,
-        warm_up_seconds=4.0,
-        notify=False,
-        hold_down_seconds=5.0,
-        max_clients=6,
-        max_groups=7,
-        max_watchers=8,
-        group=(GroupRow(name="g", notify=True, hold_down_seconds=9.0),),
-    )
-    groups = build_groups(section, clock=clock, boot=10)
+def served(section: GroupsSection, *, folder: Path, clock: ManualClock) -> ConsumerGroups:
+    offsets = OffsetsSection(path=str(folder / "offsets.json"))
+    return ClientServices(
+        dataclasses.replace(agent_config([]), groups=section, offsets=offsets),
+        topics=TopicSet,
+        ends=UnknownQueueEnds(),
+        is_master=lambda: True,
+        clock=clock,
+        registry=CollectorRegistry(),
+    ).groups
+
+
+async def test_every_setting_reaches_the_rules(tmp_path: Path, clock: ManualClock) -> None:
+    default = GroupsSection()
+    assert [
+        each.name for each in dataclasses.fields(SECTION) if getattr(SECTION, each.name) == getattr(default, each.name)
+    ] == []
+    groups = served(SECTION, folder=tmp_path, clock=clock)
     assert groups.core._rules == GroupRules(
         expiry=1.0,
         scan_interval=2.0,
@@ -34,9 +58,8 @@ async def test_every_setting_reaches_the_rules(clock: ManualClock) -> None:
         max_clients=6,
         max_groups=7,
     )
-    assert (groups.core.boot, groups.watches._max_watchers) == (10, 8)
+    assert groups.watches._max_watchers == 8
 
 
-async def test_the_defaults_of_section_and_rules_are_the_same(clock: ManualClock) -> None:
-    rules = build_groups(GroupsSection(), clock=clock, boot=1).core._rules
-    assert dataclasses.asdict(rules) == dataclasses.asdict(GroupRules())
+async def test_the_defaults_of_section_and_rules_are_the_same(tmp_path: Path, clock: ManualClock) -> None:
+    assert served(GroupsSection(), folder=tmp_path, clock=clock).core._rules == GroupRules()
