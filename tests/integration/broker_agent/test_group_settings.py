@@ -34,7 +34,7 @@ def served(section: GroupsSection, *, folder: Path, clock: ManualClock) -> Consu
     offsets = OffsetsSection(path=str(folder / "offsets.json"))
     return ClientServices(
         dataclasses.replace(agent_config([]), groups=section, offsets=offsets),
-        topics=TopicSet,
+        topics=lambda: TopicSet.from_content((), state_version=0),
         ends=UnknownQueueEnds(),
         is_master=lambda: True,
         clock=clock,
