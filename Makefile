@@ -73,6 +73,10 @@ endef
 mutants: setup ## Break rules of the core one at a time: the tests must notice each
 	$(BIN)/python tests/property/mutants.py
 
+.PHONY: fuzz
+fuzz: setup ## MINUTES=n: search with fresh random seeds for a failure of a property test
+	$(BIN)/python -m tests.property.fuzz --minutes $(or $(MINUTES),10)
+
 .PHONY: chaos
 chaos: setup ## Kills, pauses, cuts, floods at the intervals of production; half an hour, figures as they come
 	$(BIN)/pytest tests/chaos --chaos --verbose --capture=no --show-capture=no --durations=0

@@ -150,26 +150,36 @@ def frames(draw: st.DrawFn, method: MethodDescriptor) -> bytes:
 # --- calls ----------------------------------------------------------------------------------------------------
 
 
-def hammer(addr: str, *, examples: int, batch: int, after_batch: Callable[[], None]) -> Counter[tuple[str, str]]:
-    """Send so many requests to every service; count answers by method and code. Blocks."""
+def hammer(
+    addr: str, *, batch: int, after_batch: Callable[[], None], profile: settings | None = None
+) -> Counter[tuple[str, str]]:
+    """Send requests to every service, as many as the profile says; count answers by method and code. Blocks.
+
+    An example is at most 20 calls, and at most ``stateful_step_count``.
+    """
     answers: Counter[tuple[str, str]] = Counter()
+    profile = profile or settings()
     # One branch for each method would leave shrinking to chance; drawing the method first names it in a failure.
-    calls = st.sampled_from(METHODS).flatmap(
+    call = st.sampled_from(METHODS).flatmap(
         lambda method: st.tuples(
             st.just(method), st.lists(frames(method), min_size=1, max_size=3 if method.client_streaming else 1)
         )
     )
+    # Lists of a length drawn beforehand: by itself Hypothesis keeps them at two or three.
+    calls_of = st.integers(1, min(20, profile.stateful_step_count)).flatmap(
+        lambda n: st.lists(call, min_size=n, max_size=n)
+    )
     with grpc.insecure_channel(addr, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
 
-        @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-        @given(calls)
-        def send(call: tuple[MethodDescriptor, list[bytes]]) -> None:
-            method, requests = call
-            code = answer_of(channel, method, requests)
-            answers[method.name, code.name] += 1
-            assert code not in FORBIDDEN, f"{method.name}: {code.name}"
-            if answers.total() % batch == 0:
-                after_batch()
+        @settings(profile, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @given(calls_of)
+        def send(calls: list[tuple[MethodDescriptor, list[bytes]]]) -> None:
+            for method, requests in calls:
+                code = answer_of(channel, method, requests)
+                answers[method.name, code.name] += 1
+                assert code not in FORBIDDEN, f"{method.name}: {code.name}"
+                if answers.total() % batch == 0:
+                    after_batch()
 
         send()
     after_batch()

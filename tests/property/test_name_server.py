@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
@@ -704,4 +703,3 @@ class NameServerMachine(RuleBasedStateMachine):
 
 
 TestNameServer = NameServerMachine.TestCase
-TestNameServer.settings = settings(stateful_step_count=50)
