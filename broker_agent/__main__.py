@@ -132,7 +132,7 @@ async def _run(agent: Agent, stop: asyncio.Event) -> int:
     except* CannotListen as group:
         code = process.EXIT_FAILED
         log.error("cannot start: %s", group.exceptions[0])  # noqa: TRY400  # the sentence says it all
-    except* Exception:
+    except* Exception:  # the edge of the task group: the log has what failed
         code = process.EXIT_FAILED
         log.exception("failed")
     return code

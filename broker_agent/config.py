@@ -34,6 +34,7 @@ PROBE_KINDS = ("none", "tcp", "redis", "http", "grpc", "exec")
 TOPIC_SOURCES = ("toml", "rocketmq", "redis")
 OFFSET_STORES = ("auto", "redis", "file")
 MAX_NAME_SERVERS = 64
+"""Each has its own loop and connection. A source with more name servers is rejected."""
 UNPROBED_LEAVES = ("hand_over", "unregister")
 MAX_STATE_VERSION = 2**64 - 1
 HIDDEN = "(hidden)"

@@ -90,7 +90,7 @@ async def serve(config: NameServerConfig, stop: asyncio.Event) -> int:
     except (CannotListen, OSError) as error:
         log.error("cannot start: %s", _sentence(error))  # noqa: TRY400  # the sentence says it all
         return process.EXIT_FAILED
-    except (Exception, BaseExceptionGroup) as error:
+    except (Exception, BaseExceptionGroup) as error:  # the edge of the process: an error is one log line and exit 1
         log.exception("failed", exc_info=error)
         return process.EXIT_FAILED
     return process.EXIT_OK

@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _failed(str(error))
     except KeyboardInterrupt:
         return _failed("interrupted; the tables are as they were")
-    except Exception as error:  # noqa: BLE001 - an uncaught error would exit 1, which means findings
+    except Exception as error:  # noqa: BLE001  # an uncaught error would exit 1, which means findings
         return _failed(one_line(error))
 
 

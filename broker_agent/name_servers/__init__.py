@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-"""Each has a loop and a connection of its own. A source that names more is not believed."""
-
 
 class NameServerSourceError(Exception):
     """The source cannot be read, or what it says is no list of name servers. The text is for people."""

@@ -58,7 +58,6 @@ class Prober:
             return await within(self._clock, seconds, self._probe.look())
         except TimeoutError:
             return ProbeResult(passed=False, detail=f"no answer in {seconds:g} s")
-        except Exception as error:
-            # A probe speaks to foreign programs through foreign code; its fault must not end the beats.
+        except Exception as error:  # foreign code that speaks to foreign programs: its failure must not stop heartbeats
             log.exception("the probe failed in a way it does not know")
             return ProbeResult(passed=False, detail=f"probe: {type(error).__name__}: {error}")

@@ -112,8 +112,7 @@ class QueueStatsCollector:
         except QueueEndsError as error:
             if not self._is_failing:
                 log.warning("the queues cannot be measured", extra={"facts": {"reason": str(error)}})
-        except Exception:
-            # It speaks to foreign programs through foreign code; its fault must not end the beats.
+        except Exception:  # foreign code that speaks to foreign programs: its failure must not stop heartbeats
             if not self._is_failing:
                 log.exception("the queues cannot be measured, in a way that is not known")
         self._is_failing = True

@@ -109,7 +109,7 @@ class TopicFollower:
             problem = str(error) or type(error).__name__
         except TimeoutError:
             problem = f"no answer in {self._timeout:g} s"
-        except Exception as error:
+        except Exception as error:  # the border to foreign data: a failure of a source is a failed poll
             # A source reads foreign data through foreign code; its fault must not end the beats.
             log.exception("the topic source failed in a way it does not know")
             problem = f"{type(error).__name__}: {error}"

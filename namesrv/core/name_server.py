@@ -51,9 +51,9 @@ from pointsman.wire.violation import FieldViolation, bounded, shown
 
 GENERATIONS = 2**64
 TOLD_A_SWEEP = 500
+"""Maximum heartbeat rows per sweep. A fleet that started at the same moment is spread over a few sweeps."""
 OVERDUE_AT_ONCE = 200
-"""Brokers of which a sweep tells; the next one follows at once, and whoever queries gets a turn between them."""
-"""Rows of heartbeats that one sweep tells at most: a fleet that began at the same moment is spread over a few."""
+"""Maximum overdue brokers per sweep. The next sweep follows immediately; queries are served in between."""
 PAUSE_SECONDS = 1.0
 """A pause of our own from which the history is told of it; shorter ones are credited all the same."""
 

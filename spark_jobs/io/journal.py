@@ -53,7 +53,7 @@ class Journal:
                 if each.staged is not None:
                     move(each.staged, each.published)
             self._files.delete(self._path)
-        except BaseException:
+        except BaseException:  # puts back what it moved, and raises again
             for source, target in reversed(moves):
                 if self._files.exists(target) and not self._files.exists(source):
                     self._files.move(target, source)

@@ -74,7 +74,7 @@ def compute(work: Work) -> Run:
         _stage_computed_days(read)
         warehouse.publish(first_day=read.days.first_day, last_day=read.days.last_day)
         done("tables published")
-    except BaseException:
+    except BaseException:  # clean-up that raises again
         warehouse.discard()
         raise
     continues = work.day_before in warehouse.computed_days()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
+# Of fuzz.py. Without a database, the seed alone gives the same examples again.
 settings.register_profile(
     "fuzz",
     max_examples=200,
@@ -14,7 +15,6 @@ settings.register_profile(
     deadline=None,
     print_blob=True,
 )
-"""Of ``fuzz.py``. Without a database, the seed alone gives the same examples again."""
 
 SEARCH_SECONDS = 900
 """Hypothesis ends shrinking by itself after 300 s."""

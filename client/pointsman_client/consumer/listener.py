@@ -45,7 +45,7 @@ class ListenerCaller:
                 answer = self._listener(message)
             if inspect.isawaitable(answer):
                 answer = await answer
-        except Exception:
+        except Exception:  # the border to the application's listener: its failure is a result
             logger.warning("the listener raised on message %s of %s", message.message_id, message.queue, exc_info=True)
             return Outcome.RAISED
         if answer is None or answer is ConsumeResult.SUCCESS:

@@ -37,7 +37,7 @@ class _Job(Generic[ResultT]):
         try:
             if not self.done.cancelled():
                 outcome = _Outcome(self._context.run(self._work), None)
-        except BaseException as error:  # noqa: BLE001  whatever it is, it is the caller's
+        except BaseException as error:  # noqa: BLE001  # whatever it is, the caller gets it
             outcome = _Outcome(None, error)
 
         def tell() -> None:

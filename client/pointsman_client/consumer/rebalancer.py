@@ -106,7 +106,7 @@ class Rebalancer:
                 strategy=Averagely() if is_retry_topic(topic) else self._strategy,
                 zones={} if queues is None else queues.zones,
             )
-        except Exception:
+        except Exception:  # the border to a user's strategy: queues stay as they are
             if topic not in self._failing:
                 logger.exception(
                     "strategy %s cannot share out topic %s in group %s: its queues stay as they are",

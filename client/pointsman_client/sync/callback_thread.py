@@ -55,5 +55,5 @@ class CallbackThread:
         while (callback := self._waiting.get()) is not None:
             try:
                 callback()
-            except Exception:
+            except Exception:  # the border to the application: a callback may raise anything
                 logger.exception("a callback raised")

@@ -24,6 +24,6 @@ async def answer_of(addr: str, call: Awaitable[ResultT], *, timeout_seconds: flo
         raise
     except TimeoutError as error:
         raise BrokerTimeoutError(addr, f"no answer within {timeout_seconds:.3g} s") from error
-    except Exception as error:
+    except Exception as error:  # the border to foreign code: a failure of a transport is a refusal
         message = f"the transport raised {error!r}"
         raise BrokerRefusedError(addr, ResponseCode.SYSTEM_ERROR, message) from error
