@@ -1,29 +1,21 @@
-"""``pointsmanctl`` as a process."""
+"""``pointsmanctl`` as a process: for one test per family of commands; all others use ``ctl_command``."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
-from dataclasses import dataclass
-from typing import Any
+
+from tests.fakes.ctl_command import OWN_VARIABLES, Ended
 
 ENDS_WITHIN_SECONDS = 60
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a run ended."""
-
-    code: int | None
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        """Its output as JSON."""
-        return json.loads(self.out)
+def environment() -> dict[str, str]:
+    """The environment of a user who has set nothing."""
+    inherited = {name: value for name, value in os.environ.items() if name not in OWN_VARIABLES}
+    # gRPC reads this when it is imported; else it may print a line between ours when a server is killed.
+    return {**inherited, "GRPC_VERBOSITY": "NONE"}
 
 
 async def started(
@@ -32,15 +24,13 @@ async def started(
     out: int = asyncio.subprocess.PIPE,
     stdin: int = asyncio.subprocess.DEVNULL,
 ) -> asyncio.subprocess.Process:
-    """Start one, without a terminal unless told."""
-    inherited = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "POINTSMAN_NAMESRV"}}
+    """Start one, without a terminal unless the test gives one."""
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "pointsman_client.ctl", *arguments),
         stdin=stdin,
         stdout=out,
         stderr=asyncio.subprocess.PIPE,
-        # gRPC reads this when it is imported; else it may put a line of its own between ours when a server is killed.
-        env={**inherited, "GRPC_VERBOSITY": "NONE", **(env or {})},
+        env={**environment(), **(env or {})},
     )
 
 
@@ -55,6 +45,6 @@ async def ended(process: asyncio.subprocess.Process) -> Ended:
     return Ended(process.returncode, (out or b"").decode(), (err or b"").decode())
 
 
-async def ctl(*arguments: str, **env: str) -> Ended:
+async def ctl_process(*arguments: str, **env: str) -> Ended:
     """Run one to its end."""
     return await ended(await started(*arguments, env=env))

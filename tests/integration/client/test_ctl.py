@@ -1,20 +1,16 @@
-"""``pointsmanctl`` as a process: whom it asks, what it says when servers fail, how it ends."""
+"""Which servers ``pointsmanctl`` asks, what it prints when servers fail, how it ends."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import pty
-import signal
-import sys
 from collections.abc import AsyncIterator
 
 import grpc
 import pytest
 
 from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2
-from tests.fakes.ctl_process import Ended, ctl, started
+from tests.fakes.ctl_command import Ended, ctl, running_ctl
 from tests.fakes.scripted_route_server import (
     ScriptedRouteServer,
     broker_data,
@@ -46,7 +42,7 @@ async def server() -> AsyncIterator[ScriptedRouteServer]:
 async def test_route_asks_the_first_server_that_answers(server: ScriptedRouteServer) -> None:
     async with refused_addr() as dead, silent_listener() as silent, scripted_route_server() as later:
         servers = f"{dead},{silent},{server.addr},{later.addr}"
-        ended = await ctl("--namesrv", servers, "--timeout", "2", "--output", "json", "route", "orders")
+        ended = await ctl("--namesrv", servers, "--timeout", "0.5", "--output", "json", "route", "orders")
 
         assert (ended.code, ended.err) == (0, "")
         assert json.loads(ended.out)["queueDatas"][0]["brokerName"] == "broker-a"
@@ -78,17 +74,26 @@ async def test_what_is_not_found_is_one_line_that_says_where_to_look(
 
 @pytest.mark.parametrize("command", [["route", "orders"], ["topics"], ["clusters"], ["brokers"], ["why", "broker-a"]])
 async def test_when_no_server_answers_the_line_names_each_and_asks_whether_it_runs(command: list[str]) -> None:
-    async with refused_addr() as dead, silent_listener() as silent:
-        table, printed = await asyncio.gather(
-            ctl("--namesrv", f"{dead},{silent}", "--timeout", "0.5", *command),
-            ctl("--namesrv", f"{dead},{silent}", "--timeout", "0.5", "--output", "json", *command),
-        )
+    async with refused_addr() as dead, refused_addr() as other:
+        servers = ("--namesrv", f"{dead},{other}")
+        table, printed = await asyncio.gather(ctl(*servers, *command), ctl(*servers, "--output", "json", *command))
 
-    where = f"{dead} (connection refused), {silent} (no answer in time)"
+    where = f"{dead} (connection refused), {other} (connection refused)"
     assert table == Ended(1, "", f"pointsmanctl: no name server answered at {where}: is it running? See --namesrv\n")
     error = json.loads(printed.err)["error"]
     assert (printed.code, printed.out, error["code"]) == (1, "", "NAME_SERVERS_UNAVAILABLE")
-    assert [entry["addr"] for entry in error["servers"]] == [dead, silent]
+    assert [entry["addr"] for entry in error["servers"]] == [dead, other]
+
+
+async def test_a_server_that_is_silent_is_given_the_timeout_and_then_named() -> None:
+    async with silent_listener() as silent:
+        first, every = await asyncio.gather(
+            *(ctl("--namesrv", silent, "--timeout", "0.2", *command) for command in (["route", "orders"], ["brokers"]))
+        )
+
+    assert first == every
+    assert (first.code, first.out) == (1, "")
+    assert f"no name server answered at {silent} (no answer in time)" in first.err
 
 
 @pytest.mark.parametrize("command", [["brokers"], ["why", "broker-a"]])
@@ -120,45 +125,13 @@ async def test_brokers_of_all_nodes_are_fine_when_all_answer(server: ScriptedRou
     assert "no broker is registered" in ended.out
 
 
-async def test_colours_appear_on_a_terminal_only(server: ScriptedRouteServer) -> None:
-    arguments = ("--namesrv", server.addr, "clusters")
-    assert "\x1b" not in (await ctl(*arguments)).out
-
-    terminal, inside = pty.openpty()
-    process = await started(*arguments, out=inside, env={"TERM": "xterm-256color"})
-    await process.communicate()
-    os.close(inside)
-    seen = os.read(terminal, 10_000).decode()
-    os.close(terminal)
-    assert "\x1b[32mUP" in seen
-
-
-async def test_ctrl_c_ends_it_at_once_and_quietly(server: ScriptedRouteServer) -> None:
+async def test_ctrl_c_ends_a_call_that_hangs_quietly(server: ScriptedRouteServer) -> None:
     server.hang()
-    process = await started("--namesrv", server.addr, "--timeout", "60", "route", "orders", env={})
-    try:
+    async with running_ctl("--namesrv", server.addr, "--timeout", "60", "route", "orders") as command:
         await server.called(1)
-        process.send_signal(signal.SIGINT)
-        out, err = await asyncio.wait_for(process.communicate(), 10)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
+        ended = await command.interrupted()
 
-    assert (process.returncode, out.strip(), err.strip()) == (130, b"", b"")
-
-
-async def test_a_reader_that_closes_the_pipe_gets_no_traceback(server: ScriptedRouteServer) -> None:
-    server.topic_names = [f"topic-{number}" for number in range(20_000)]
-    server.topics_per_page = 10_000
-    process = await asyncio.create_subprocess_shell(
-        f"{sys.executable} -m pointsman_client.ctl --namesrv {server.addr} topics | head -1",
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-
-    assert (out, err) == (b"topic-0\n", b"")
+    assert (ended.code, ended.out, ended.err.strip()) == (130, "", "")
 
 
 async def test_a_port_that_speaks_no_grpc_is_said_to_be_another_one() -> None:

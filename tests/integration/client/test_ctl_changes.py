@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import getpass
 import json
-import os
-import pty
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ import pytest
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
-from tests.fakes.ctl_process import Ended, ctl, ended, started
+from tests.fakes.ctl_command import Ended, Terminal, ctl
 from tests.fakes.scripted_admin_server import Refusal, ScriptedAdminServer, scripted_admin_server
 from tests.fakes.scripted_route_server import refused_addr
 
@@ -314,17 +312,10 @@ async def test_without_a_terminal_nothing_that_hurts_is_done_unless_the_command_
     assert pair.one.requests == pair.two.requests == []
 
 
-@pytest.mark.parametrize(("answer", "code", "is_held"), [(b"y\n", 0, False), (b"n\n", 1, True), (b"\n", 1, True)])
-async def test_on_a_terminal_a_person_is_asked(pair: Pair, answer: bytes, code: int, is_held: bool) -> None:
+@pytest.mark.parametrize(("answer", "code", "is_held"), [("y\n", 0, False), ("n\n", 1, True), ("\n", 1, True)])
+async def test_on_a_terminal_a_person_is_asked(pair: Pair, answer: str, code: int, is_held: bool) -> None:
     pair.one.held["orders"] = ["c1/broker-a"]
-    terminal, inside = pty.openpty()
-    try:
-        os.write(terminal, answer)
-        process = await started("--namesrv", pair.one.addr, "delete-topic", "orders", "--force", stdin=inside)
-        made = await ended(process)
-    finally:
-        os.close(terminal)
-        os.close(inside)
+    made = await ctl("--namesrv", pair.one.addr, "delete-topic", "orders", "--force", stdin=Terminal(answer))
 
     assert made.code == code
     assert "Hide topic orders in every cluster, so that its clients lose their route? [y/N]:" in made.err

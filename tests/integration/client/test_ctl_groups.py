@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +20,7 @@ from pointsman_client.ctl.agent_choice import AgentChoice
 from pointsman_client.ctl.settings import Settings
 from pointsman_client.rpc.agent_link import AgentLink
 from tests.fakes.agent_in_route import WholeAgent, whole_agents
-from tests.fakes.ctl_process import Ended, ctl, ended, started
+from tests.fakes.ctl_command import Ended, ctl
 from tests.fakes.group_agent import Consumer, reads, soon
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
@@ -468,26 +466,6 @@ async def test_a_broker_is_drained_step_by_step_and_what_failed_is_said() -> Non
     assert (fleet.one.stopped_groups, fleet.two.stopped_groups) == (1, 0)
     perms = {data["brokerName"]: data["perm"] for data in left.document["queueDatas"]}
     assert perms == {"a": 4, "b": 6}
-
-
-async def test_ctrl_c_aborts_a_drain_and_the_agent_undoes_it() -> None:
-    async with a_fleet(SystemClock()) as fleet:
-        fleet.one.groups_may_stop.clear()
-        process = await started("--namesrv", fleet.name_server.addr, "drain-broker", "c1/a/0", "--yes")
-        await soon(lambda: fleet.one.stopped_groups)
-        second = await fleet.ctl("drain-broker", "c1/a/0", "--yes")
-        os.kill(process.pid, signal.SIGINT)
-        made = await ended(process)
-        async with asyncio.timeout(10):
-            await fleet.one.served_groups_again.wait()
-        await soon(lambda: not fleet.one.drainer.state)
-        route = await fleet.json("route", "orders")
-
-    assert second.code == 1
-    assert "the drain of this broker is held by" in second.err
-    assert made.code == 130
-    assert "the drain is aborted: the agent undoes what was done" in made.err
-    assert [data["perm"] for data in route.document["queueDatas"]] == [6, 6]
 
 
 async def test_a_drain_of_a_broker_that_cannot_be_found_or_is_anothers_changes_nothing(fleet: Fleet) -> None:

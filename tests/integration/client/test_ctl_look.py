@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
-import pty
 import re
-import signal
 from collections.abc import AsyncIterator, Iterator
 
 import grpc
@@ -19,7 +15,7 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import route_service_pb2 as route
 from pointsman_client.ctl.command import run
-from tests.fakes.ctl_process import Ended, ctl, ended, started
+from tests.fakes.ctl_command import Ended, ctl, running_ctl
 from tests.fakes.scripted_admin_server import Refusal, ScriptedAdminServer, scripted_admin_server
 from tests.fakes.scripted_route_server import broker_data, refused_addr, silent_listener, topic_route
 
@@ -223,65 +219,27 @@ async def test_brokers_that_left_after_an_outage_are_named_below_those_that_are_
 
 async def test_the_timeout_bounds_all_pages_of_an_answer_together(server: ScriptedAdminServer) -> None:
     server.brokers *= 40
-    server.page, server.page_seconds = 1, 0.2
+    server.page, server.page_seconds = 1, 0.1
     for command in (["brokers"], ["diff", server.addr, "127.0.0.1:1"]):
         server.digests = {f"topic-{number:02}": b"" for number in range(40)}
-        made = await asked(server, "--timeout", "1", *command)
+        made = await asked(server, "--timeout", "0.4", *command)
         assert made.code == 1
         assert f"{server.addr} (no answer in time)" in made.err
     assert len(server.received(admin.ListBrokersRequest)) < 10
     assert len(server.received(admin.ListRouteDigestsRequest)) < 10
 
 
-async def test_top_as_json_is_one_object_a_refresh_with_rates_until_ctrl_c(server: ScriptedAdminServer) -> None:
-    process = await started("--namesrv", server.addr, "-o", "json", "top")
-    assert process.stdout is not None
-    async with asyncio.timeout(30):
-        first, second = [json.loads(await process.stdout.readline()) for _ in range(2)]
-    process.send_signal(signal.SIGINT)
-    made = await ended(process)
+async def test_top_as_json_is_one_object_a_refresh_with_rates_until_ctrl_c(
+    server: ScriptedAdminServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pointsman_client.ctl.commands.watch.REFRESH_SECONDS", 0.05)
+    async with running_ctl("--namesrv", server.addr, "-o", "json", "top") as command:
+        first, second = [json.loads(await command.out.line()) for _ in range(2)]
+        made = await command.interrupted()
 
     assert (made.code, made.err.strip()) == (130, "")
     assert first["nodes"][0]["ratesPerSecond"] == {}
     assert second["nodes"][0]["ratesPerSecond"]["calls"] > 10
-
-
-async def test_top_on_a_terminal_has_a_screen_of_its_own_and_gives_it_back(server: ScriptedAdminServer) -> None:
-    terminal, inside = pty.openpty()
-    os.set_blocking(terminal, False)
-    seen = bytearray()
-
-    more = asyncio.Event()
-
-    def read() -> None:
-        with contextlib.suppress(BlockingIOError, OSError):
-            seen.extend(os.read(terminal, 65_536))
-        more.set()
-
-    async def shows(words: bytes) -> None:
-        async with asyncio.timeout(30):
-            while words not in seen:
-                more.clear()
-                await more.wait()
-
-    loop = asyncio.get_running_loop()
-    loop.add_reader(terminal, read)
-    try:
-        process = await started(
-            "--namesrv", server.addr, "top", env={"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}, out=inside
-        )
-        await shows(b"NOT WELL")
-        await shows(b"a second:")
-        process.send_signal(signal.SIGINT)
-        made = await ended(process)
-        await shows(b"\x1b[?1049l")
-    finally:
-        loop.remove_reader(terminal)
-        os.close(terminal)
-        os.close(inside)
-
-    assert (made.code, made.err.strip()) == (130, "")
-    assert seen.startswith(b"\x1b[?1049h")
 
 
 def keys_of(document: object) -> Iterator[str]:

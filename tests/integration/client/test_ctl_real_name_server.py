@@ -11,7 +11,7 @@ import pytest
 from namesrv.app import NameServerApp
 from pointsman.v1 import broker_pb2, registration_service_pb2_grpc
 from tests.fakes import wire
-from tests.fakes.ctl_process import Ended, ctl
+from tests.fakes.ctl_command import Ended, ctl
 from tests.fakes.name_server import running_name_server
 
 Pair = tuple[NameServerApp, NameServerApp]

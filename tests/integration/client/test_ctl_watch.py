@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -14,7 +12,7 @@ import pytest
 
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import route_service_pb2 as route
-from tests.fakes.ctl_process import Ended, ctl, ended, started
+from tests.fakes.ctl_command import Command, ctl, running_ctl
 from tests.fakes.scripted_admin_server import Refusal, ScriptedAdminServer, scripted_admin_server
 from tests.fakes.scripted_route_server import (
     broker_data,
@@ -23,8 +21,6 @@ from tests.fakes.scripted_route_server import (
     topic_route,
     with_digest,
 )
-
-SOON = 30.0
 
 
 def orders(queues: int = 4, *, boot: int = 7, counter: int = 1) -> route.TopicRoute:
@@ -38,28 +34,16 @@ def news(queues: int, *, boot: int = 7, counter: int) -> route.WatchTopicRoutesR
 class Watch:
     """A ``pointsmanctl watch`` that runs."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-
-    async def line(self) -> str:
-        assert self.process.stdout is not None
-        async with asyncio.timeout(SOON):
-            return (await self.process.stdout.readline()).decode()
-
-    async def remark(self) -> str:
-        assert self.process.stderr is not None
-        async with asyncio.timeout(SOON):
-            return (await self.process.stderr.readline()).decode()
+    def __init__(self, command: Command) -> None:
+        self.command = command
+        self.line = command.out.line
+        self.remark = command.err.line
 
     async def change(self) -> tuple[str, int | None]:
         """Where the next change was seen, and its read queues; None: the topic is gone."""
         found: dict[str, Any] = json.loads(await self.line())
         shown = found["route"]
         return found["addr"], shown["queueDatas"][0]["readQueueNums"] if shown else None
-
-    async def interrupted(self) -> Ended:
-        self.process.send_signal(signal.SIGINT)
-        return await ended(self.process)
 
 
 @pytest.fixture
@@ -71,13 +55,9 @@ async def server() -> AsyncIterator[ScriptedAdminServer]:
 
 @asynccontextmanager
 async def watching(*servers: str, output: str = "json", seconds: str = "3") -> AsyncIterator[Watch]:
-    process = await started("--namesrv", ",".join(servers), "--timeout", seconds, "-o", output, "watch", "orders")
-    try:
-        yield Watch(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
+    arguments = ("--namesrv", ",".join(servers), "--timeout", seconds, "-o", output, "watch", "orders")
+    async with running_ctl(*arguments) as command:
+        yield Watch(command)
 
 
 async def test_each_change_is_one_object_a_line_until_ctrl_c(server: ScriptedAdminServer) -> None:
@@ -88,7 +68,7 @@ async def test_each_change_is_one_object_a_line_until_ctrl_c(server: ScriptedAdm
         gone = route.TopicGone(topic="orders", revision=route.Revision(boot=7, counter=3))
         server.push(route.WatchTopicRoutesResponse(gone=gone))
         assert await watch.change() == (server.addr, None)
-        made = await watch.interrupted()
+        made = await watch.command.interrupted()
 
     assert (made.code, made.out, made.err.strip()) == (130, "", "")
 

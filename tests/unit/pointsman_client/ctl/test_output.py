@@ -74,7 +74,6 @@ def shown(capsys: pytest.CaptureFixture[str], parts: Iterable[RenderableType]) -
 @pytest.fixture(params=["80", ""], ids=["80-columns", "piped"])
 def columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     width: str = request.param
-    monkeypatch.delenv("COLUMNS", raising=False)
     if width:
         monkeypatch.setenv("COLUMNS", width)
     return width
@@ -343,10 +342,7 @@ def test_events_say_when_in_utc_why_after_which_silence_and_what_it_means(
     assert printed[1]["silenceSeconds"] == 121.0
 
 
-def test_a_row_of_long_names_stays_one_line_when_piped(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
+def test_a_row_of_long_names_stays_one_line_when_piped(capsys: pytest.CaptureFixture[str]) -> None:
     name = "b" * 127
     lines = shown(capsys, table.route_parts(to_topic_route(topic_route(groups=[broker_data(name)]))))
 
