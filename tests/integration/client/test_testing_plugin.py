@@ -1,4 +1,7 @@
-"""The pytest plugin in a user's own project: a folder with a test file, run by pytest in a process of its own."""
+"""The pytest plugin in a user's own project: a folder with a test file.
+
+Pytest runs in this process, except where the process itself is what is tested: what is imported, and its end.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,13 @@ from pathlib import Path
 
 import pytest
 
+import pointsman_client.sync
+import pointsman_client.testing
 from tests.fakes.deadline import until
+
+pytest_plugins = ("pytester",)
+IMPORTED = (pointsman_client.sync, pointsman_client.testing)
+"""Here, not first in a user's test: pytester drops what was imported there, and gRPC cannot be imported twice."""
 
 PLUGIN = "pointsman_client.testing.plugin"
 
@@ -82,15 +91,20 @@ def test_it_costs_nothing():
 """
 
 
-@contextmanager
-def started(folder: Path, test: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Pytest on a user's test, as a process that is killed at the end of the block if it still runs."""
+def project(folder: Path, test: str, *options: str) -> list[str]:
+    """Write a user's project; return what pytest is called with."""
     (folder / "test_users_own.py").write_text(test, encoding="utf-8")
     (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", encoding="utf-8")
     if "no:asyncio" not in options:
         options += ("-o", "asyncio_default_fixture_loop_scope=function")
+    return ["-p", PLUGIN, "-p", "no:cacheprovider", "-q", *options]
+
+
+@contextmanager
+def started(folder: Path, test: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """Pytest on a user's test, as a process that is killed at the end of the block if it still runs."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider", "-q", *options],
+        [sys.executable, "-m", "pytest", *project(folder, test, *options)],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -118,31 +132,36 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def test_a_producer_fails_over_in_a_users_test(tmp_path: Path) -> None:
-    code, said = run(tmp_path, FAILOVER)
-    assert code == 0, said
+def test_a_producer_fails_over_in_a_users_test(pytester: pytest.Pytester) -> None:
+    ended = pytester.runpytest_inprocess(*project(pytester.path, FAILOVER))
+    ended.assert_outcomes(passed=1)
 
 
-def test_a_consumer_reads_from_the_slave_in_a_users_async_test(tmp_path: Path) -> None:
-    code, said = run(tmp_path, FAILOVER_ASYNC, "-o", "asyncio_mode=auto")
-    assert code == 0, said
+def test_a_consumer_reads_from_the_slave_in_a_users_async_test(pytester: pytest.Pytester) -> None:
+    ended = pytester.runpytest_inprocess(*project(pytester.path, FAILOVER_ASYNC, "-o", "asyncio_mode=auto"))
+    ended.assert_outcomes(passed=1)
 
 
 def test_a_project_that_does_not_use_it_is_left_alone(tmp_path: Path) -> None:
     code, said = run(tmp_path, NOT_USING, "-p", "no:asyncio")
     assert code == 0, said
-    code, said = run(tmp_path, NOT_USING, "--fixtures", "-p", "no:asyncio")
-    assert "pointsman" in said
-    assert "one real name server and no broker yet" in said
 
 
-def test_nothing_is_left_after_a_test_that_fails(tmp_path: Path) -> None:
-    code, said = run(tmp_path, FAILING.replace("ENDING", "assert False, 'as it should'"))
-    assert (code, "as it should" in said) == (1, True)
-    assert not any(map(is_running, json.loads((tmp_path / "pids.json").read_text())))
+def test_the_fixture_is_listed_with_what_it_gives(pytester: pytest.Pytester) -> None:
+    ended = pytester.runpytest_inprocess(*project(pytester.path, NOT_USING, "--fixtures"))
+    ended.stdout.fnmatch_lines(["pointsman*", "*one real name server and no broker yet*"])
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_after_a_test_that_fails(pytester: pytest.Pytester) -> None:
+    ended = pytester.runpytest_inprocess(
+        *project(pytester.path, FAILING.replace("ENDING", "assert False, 'as it should'"))
+    )
+    ended.assert_outcomes(failed=1)
+    ended.stdout.fnmatch_lines(["*as it should*"])
+    assert not any(map(is_running, json.loads((pytester.path / "pids.json").read_text())))
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL])
 def test_nothing_is_left_after_a_test_that_is_interrupted(tmp_path: Path, how: signal.Signals) -> None:
     with started(tmp_path, FAILING.replace("ENDING", "import time; time.sleep(60)")) as process:
         pids = tmp_path / "pids.json"
