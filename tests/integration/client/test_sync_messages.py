@@ -41,11 +41,15 @@ def _without_grpc_aio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc.aio, "insecure_channel", refuse)
 
 
-@pytest.fixture
+TOPICS = ("every-way", "callbacks", "threads", "listener", "loop", "sought", "shared")
+"""One for each test that sends."""
+
+
+@pytest.fixture(scope="module")
 def fleet() -> Iterator[TestFleet]:
     with TestFleet() as fleet:
-        fleet.add_broker("broker-a", topics={"orders": 2})
-        fleet.add_broker("broker-b", topics={"orders": 2})
+        fleet.add_broker("broker-a", topics=dict.fromkeys(TOPICS, 2))
+        fleet.add_broker("broker-b", topics=dict.fromkeys(TOPICS, 2))
         yield fleet
 
 
@@ -53,11 +57,11 @@ def a_producer(fleet: TestFleet) -> Producer:
     return Producer(fleet.name_servers, transport=fleet.transport, clock=fleet.clock)
 
 
-def a_pull_consumer(fleet: TestFleet) -> PullConsumer:
+def a_pull_consumer(fleet: TestFleet, topic: str) -> PullConsumer:
     return PullConsumer(
         fleet.name_servers,
-        group="billing",
-        subscriptions={"orders": "*"},
+        group=topic,
+        subscriptions={topic: "*"},
         transport=fleet.transport,
         consume_from=FIRST,
         clock=fleet.clock,
@@ -67,36 +71,40 @@ def a_pull_consumer(fleet: TestFleet) -> PullConsumer:
 def test_messages_are_sent_in_every_way(fleet: TestFleet) -> None:
     heard: list[SendResult | Exception] = []
     with a_producer(fleet) as producer:
-        assert producer.send(Message("orders", b"1")).queue.topic == "orders"
-        assert len(producer.send_batch([Message("orders", b"2"), Message("orders", b"3")])) == 2
-        queue = producer.client.publish_queues("orders")[0]
-        assert producer.send_to(queue, Message("orders", b"4")).queue == queue
-        assert producer.send_selected(Message("orders", b"5"), lambda queues, _, at: queues[at], 1).queue.queue_id == 1
-        one, other = (producer.send_by_key(Message("orders", b"6"), "customer-7").queue for _ in range(2))
+        assert producer.send(Message("every-way", b"1")).queue.topic == "every-way"
+        assert len(producer.send_batch([Message("every-way", b"2"), Message("every-way", b"3")])) == 2
+        queue = producer.client.publish_queues("every-way")[0]
+        assert producer.send_to(queue, Message("every-way", b"4")).queue == queue
+        assert (
+            producer.send_selected(Message("every-way", b"5"), lambda queues, _, at: queues[at], 1).queue.queue_id == 1
+        )
+        one, other = (producer.send_by_key(Message("every-way", b"6"), "customer-7").queue for _ in range(2))
         assert one == other
-        producer.send_async(Message("orders", b"7"), heard.append)
-        producer.send_oneway(Message("orders", b"8"))
-        producer.forget_away_brokers("orders")
+        producer.send_async(Message("every-way", b"7"), heard.append)
+        producer.send_oneway(Message("every-way", b"8"))
+        producer.forget_away_brokers("every-way")
         assert producer.parked == 0
-        assert producer.client.describe("orders")["topic"] == "orders"
+        assert producer.client.describe("every-way")["topic"] == "every-way"
         until(lambda: heard)
         assert isinstance(heard[0], SendResult)
         with pytest.raises(MessageTooLargeError):
-            producer.send(Message("orders", b"x" * 5_000_000))
+            producer.send(Message("every-way", b"x" * 5_000_000))
     with pytest.raises(ClientClosedError):
-        producer.send(Message("orders", b"9"))
+        producer.send(Message("every-way", b"9"))
 
 
 def test_a_producer_goes_on_at_another_broker_and_leaves_the_dead_one_alone(fleet: TestFleet) -> None:
+    for name in ("broker-c", "broker-d"):
+        fleet.add_broker(name, topics={"failover": 2})
     with a_producer(fleet) as producer:
-        producer.send(Message("orders", b"-"))
-        fleet.kill_broker("broker-a")
-        assert {producer.send(Message("orders", b"-")).queue.broker_name for _ in range(20)} == {"broker-b"}
+        producer.send(Message("failover", b"-"))
+        fleet.kill_broker("broker-c")
+        assert {producer.send(Message("failover", b"-")).queue.broker_name for _ in range(20)} == {"broker-d"}
         fleet.advance(130)
-        assert {queue.broker_name for queue in producer.client.publish_queues("orders")} == {"broker-b"}
-        fleet.kill_broker("broker-b")
+        assert {queue.broker_name for queue in producer.client.publish_queues("failover")} == {"broker-d"}
+        fleet.kill_broker("broker-d")
         with pytest.raises(SendFailedError):
-            producer.send(Message("orders", b"-"))
+            producer.send(Message("failover", b"-"))
 
 
 def test_callbacks_that_do_not_return_hold_up_new_sends_and_none_is_lost(fleet: TestFleet) -> None:
@@ -111,22 +119,22 @@ def test_callbacks_that_do_not_return_hold_up_new_sends_and_none_is_lost(fleet: 
         fleet.name_servers, transport=fleet.transport, clock=fleet.clock, back_pressure_for_async_send_num=3
     ) as producer:
         for _ in range(3):
-            producer.send_async(Message("orders", b"12"), callback)
+            producer.send_async(Message("callbacks", b"12"), callback)
         for _ in range(5):
             with pytest.raises(TooManyInFlightError, match=r"^3 messages with 6 bytes"):
-                producer.send_async(Message("orders", b"12"), callback)
+                producer.send_async(Message("callbacks", b"12"), callback)
         goes_on.set()
         until(lambda: len(heard) == 3)
         with pytest.raises(InvalidMessageError):
-            producer.send_async(Message("orders", b""), callback)
+            producer.send_async(Message("callbacks", b""), callback)
         for _ in range(3):
-            producer.send_async(Message("orders", b"12"), callback)
+            producer.send_async(Message("callbacks", b"12"), callback)
         until(lambda: len(heard) == 6)
 
 
 def test_threads_share_a_producer(fleet: TestFleet) -> None:
     with a_producer(fleet) as producer, ThreadPoolExecutor(8) as pool:
-        sent = list(pool.map(lambda n: producer.send(Message("orders", str(n).encode())), range(400)))
+        sent = list(pool.map(lambda n: producer.send(Message("threads", str(n).encode())), range(400)))
     assert len({(result.queue, result.queue_offset) for result in sent}) == 400
 
 
@@ -141,11 +149,11 @@ def test_a_listener_runs_in_threads_and_gets_every_message(fleet: TestFleet) -> 
 
     with a_producer(fleet) as producer:
         for n in range(100):
-            producer.send(Message("orders", str(n).encode()))
+            producer.send(Message("listener", str(n).encode()))
     consumer = PushConsumer(
         fleet.name_servers,
-        group="billing",
-        subscriptions={"orders": "*"},
+        group="listener",
+        subscriptions={"listener": "*"},
         listener=listener,
         transport=fleet.transport,
         consume_from=FIRST,
@@ -167,10 +175,10 @@ def test_a_plain_loop_over_a_consumer_gets_messages_and_ends_when_it_is_closed(f
             bodies.append(message.body)  # noqa: PERF401  what came before the end counts
         return "ended"
 
-    with a_pull_consumer(fleet) as consumer, a_producer(fleet) as producer, ThreadPoolExecutor(1) as pool:
+    with a_pull_consumer(fleet, "loop") as consumer, a_producer(fleet) as producer, ThreadPoolExecutor(1) as pool:
         consuming = pool.submit(consume, consumer)
         for n in range(20):
-            producer.send(Message("orders", str(n).encode()))
+            producer.send(Message("loop", str(n).encode()))
         fleet.advance_until(lambda: len(bodies) == 20)
         assert len(consumer.assignment) == 4
         consumer.close()
@@ -178,12 +186,12 @@ def test_a_plain_loop_over_a_consumer_gets_messages_and_ends_when_it_is_closed(f
 
 
 def test_queues_are_assigned_sought_and_committed(fleet: TestFleet) -> None:
-    queue = MessageQueue("orders", "DefaultCluster", "broker-a", 0)
+    queue = MessageQueue("sought", "DefaultCluster", "broker-a", 0)
     with a_producer(fleet) as producer:
         for n in range(5):
-            producer.send_to(queue, Message("orders", str(n).encode()))
+            producer.send_to(queue, Message("sought", str(n).encode()))
     consumer = PullConsumer(
-        fleet.name_servers, group="audit", transport=fleet.transport, consume_from=FIRST, clock=fleet.clock
+        fleet.name_servers, group="sought", transport=fleet.transport, consume_from=FIRST, clock=fleet.clock
     )
     with consumer, ThreadPoolExecutor(1) as pool:
         consumer.assign([queue])
@@ -209,9 +217,9 @@ def test_queues_are_assigned_sought_and_committed(fleet: TestFleet) -> None:
 def test_a_client_is_shared_and_stays_the_callers(fleet: TestFleet) -> None:
     with NameServerClient(fleet.name_servers, clock=fleet.clock) as client:
         with Producer(client, transport=fleet.transport) as producer:
-            producer.send(Message("orders", b"-"))
+            producer.send(Message("shared", b"-"))
             assert producer.client is client
-        assert client.list_topics() == ("orders",)
+        assert set(TOPICS) <= set(client.list_topics())
 
 
 def test_what_is_for_event_loops_is_refused(fleet: TestFleet) -> None:
