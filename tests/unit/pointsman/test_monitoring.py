@@ -6,7 +6,6 @@ import contextlib
 import json
 import selectors
 import socket
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from pointsman.service import monitoring
 from pointsman.service.monitoring import CannotListen, MonitoringServer
+from tests.fakes.deadline import until
 
 HEALTH: dict[str, object] = {"brokers": 3}
 
@@ -109,20 +109,17 @@ def test_it_sleeps_while_nobody_is_connected(health: Health, monkeypatch: pytest
     monkeypatch.setattr(selectors, "DefaultSelector", CountingSelector)
     serving = MonitoringServer("127.0.0.1:0", registry=CollectorRegistry(), health=health)
     serving.start()
-    time.sleep(0.2)
+    until(lambda: waits)
     assert waits == [None]
 
     with socket.create_connection(("127.0.0.1", serving.port), timeout=10) as idle:
-        time.sleep(0.2)
-        assert len(waits) > 2
+        until(lambda: len(waits) > 2)
         assert set(waits[1:]) == {0.01}
         idle.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
         assert idle.recv(100)
-    time.sleep(0.2)
-    assert waits[-1] is None
-    started = time.monotonic()
+    until(lambda: waits[-1] is None)
     serving.stop()
-    assert time.monotonic() - started < monitoring.STOP_TIMEOUT_SECONDS
+    assert not serving._thread.is_alive()
 
 
 def test_a_server_that_never_started_stops_at_once(health: Health) -> None:

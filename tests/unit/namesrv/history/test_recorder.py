@@ -287,4 +287,4 @@ def test_without_files_nothing_is_written_and_the_recent_events_are_kept(clock: 
     silent.record([broker_event()] * 3)
 
     assert (len(silent.recent.of("a")), silent.dropped, silent.complaints()) == (3, 0, [])
-    assert silent.stop(timeout=1)
+    assert silent.stop(timeout=20)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -226,10 +225,9 @@ def test_the_thread_ships_when_woken_and_what_is_new_before_it_stops(tmp_path: P
 
 def test_stopping_waits_for_a_hanging_command_no_longer_than_it_was_told(tmp_path: Path) -> None:
     lay(tmp_path, *(f"n-a-{n}.jsonl.gz" for n in range(5)))
-    before = threading.active_count()
     hanging = shipper(tmp_path, f"import sys, time; open({str(tmp_path / 'began')!r}, 'w'); time.sleep(600)")
     hanging.start()
     until((tmp_path / "began").exists)
     hanging.stop(timeout=0.1)
 
-    until(lambda: threading.active_count() == before)
+    until(lambda: not hanging._thread.is_alive())

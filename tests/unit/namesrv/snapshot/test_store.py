@@ -195,14 +195,14 @@ def test_the_operators_segment_may_be_lost_without_the_brokers(writing: Snapshot
 
 
 def test_whatever_happens_to_the_bytes_the_rest_is_read(
-    writing: SnapshotStore, state: Path, clock: ManualClock
+    writing: SnapshotStore, state: Path, clock: ManualClock, full: bool
 ) -> None:
     brokers = {number: held(number) for number in range(1, 7)}
     writing.write(Snapshot(list(brokers.values()), OperatorState(kv=(KvEntry("n", "k", "v"),))))
     writing.close()
     whole = {path: path.read_bytes() for path in state.glob("*.segment")}
     chance = random.Random(20_261_121)
-    for _ in range(1_000):
+    for _ in range(1_000 if full else 100):
         victims = chance.sample(sorted(whole), chance.randint(1, 3))
         for victim in victims:
             victim.write_bytes(_broken(whole[victim], chance))
@@ -336,10 +336,10 @@ def test_a_folder_that_is_found_again_keeps_nothing_of_brokers_that_are_gone(
 # --- a kill ---------------------------------------------------------------------------------------------------
 
 
-def test_after_a_sigkill_at_any_moment_each_broker_is_as_one_whole_round_wrote_it(state: Path) -> None:
+def test_after_a_sigkill_at_any_moment_each_broker_is_as_one_whole_round_wrote_it(state: Path, full: bool) -> None:
     chance = random.Random(4)
     first = 0
-    for _ in range(15):
+    for _ in range(15 if full else 2):
         last = _write_and_kill(state, first_step=first, steps=chance.randint(1, 6))
         read = loaded(state)
         assert read.refused == 0
