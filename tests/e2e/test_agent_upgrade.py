@@ -44,6 +44,7 @@ class Diary(MetricsHook):
         self.committed += queues if result == "ok" else 0
 
 
+@pytest.mark.slow
 async def test_agents_upgraded_one_after_the_other_change_no_route_and_move_no_queue(tmp_path: Path) -> None:
     consumed: list[ReceivedMessage] = []
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-START_SECONDS = 20.0
+START_SECONDS = 90.0
 POLL_SECONDS = 0.05
 
 
@@ -106,6 +106,10 @@ class ConsumerProcesses:
         async with asyncio.timeout(seconds):
             while len(self.times_consumed()) < count:  # noqa: ASYNC110  # other processes write
                 await asyncio.sleep(POLL_SECONDS * 4)
+
+    async def have_consumed_more(self, count: int, *, seconds: float) -> None:
+        """Wait until so many others were consumed than until now."""
+        await self.have_consumed(len(self.times_consumed()) + count, seconds=seconds)
 
 
 @asynccontextmanager

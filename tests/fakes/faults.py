@@ -91,7 +91,7 @@ async def killed_broker(
         async with agent_process(folder / "agent", config) as agent, contextlib.AsyncExitStack() as looks:
             views = [await looks.enter_async_context(look(addr)) for addr in addrs]
             for view in views:
-                await view.all_up(brokers, patience=30)
+                await view.all_up(brokers, patience=90)
             await asyncio.sleep(settle)
             redis.kill()
             await agent.kill()
@@ -111,10 +111,11 @@ async def silent_broker(server: RealNameServer, *, pace: Pace, patience: float) 
     async with grpc.aio.insecure_channel(server.addr) as channel, look(server.addr) as view:
         stub = RegistrationServiceStub(channel)
         generation = (await stub.RegisterBroker(request)).generation
+        silent_since = 0.0
         for _ in range(2):
             await asyncio.sleep(pace.interval)
+            silent_since = time.monotonic()
             await stub.Heartbeat(HeartbeatRequest(beat=wire.beat(generation, who=who)))
-        silent_since = time.monotonic()
         seconds = await view.leaves_the_routes("unary", since=silent_since, patience=patience)
         await on_disk(server, "unary", ("EXPIRED", "SILENCE"))
         return Kill(round(seconds, 2), removals(server, "unary"), len(await view.brokers()))
@@ -133,11 +134,11 @@ async def stopped_agent(
     """
     config = config_of(name, 1, [server.addr], pace, cluster=name)
     async with agent_process(folder, config) as agent, look(server.addr) as view:
-        await agent.beats(beats, patience=30 + beats * pace.interval)
+        await agent.beats(beats, patience=90 + beats * pace.interval)
         agent.pause()
         await asyncio.sleep(stop)
         agent.resume()
-        async with asyncio.timeout(30 + pace.interval):
+        async with asyncio.timeout(90 + pace.interval):
             while (await view.routed("orders")).get(name) != "UP":  # noqa: ASYNC110  # another process decides
                 await asyncio.sleep(POLL_SECONDS)
         last = ("REGISTERED", "") if stop > pace.expiry else ("RECOVERED", "HEARTBEAT")
@@ -156,6 +157,8 @@ class Pause:
     removals: int
     known: int
     """Brokers afterwards."""
+    seconds: float
+    """How long it was stopped."""
     event_seconds: float
     metric_seconds: float
 
@@ -164,10 +167,12 @@ async def stopped_name_server(server: RealNameServer, *, brokers: int, pace: Pac
     """Stop the name server of living brokers, let it go on, and watch for an expiry and a sweep."""
     async with agents(config_of(f"b{number}", number, [server.addr], pace) for number in range(brokers)):
         async with look(server.addr) as view:
-            await view.all_up(brokers, patience=30)
+            await view.all_up(brokers, patience=90)
+        stopped_at = time.monotonic()
         server.pause()
         await asyncio.sleep(stop)
         server.resume()
+        seconds = time.monotonic() - stopped_at
         await asyncio.sleep(pace.expiry + SWEEP_SECONDS)
         async with look(server.addr) as view:
             known = len(await view.brokers())
@@ -175,6 +180,7 @@ async def stopped_name_server(server: RealNameServer, *, brokers: int, pace: Pac
     return Pause(
         removals=len(server.events(*LEAVES)),
         known=known,
+        seconds=seconds,
         event_seconds=sum(float(row["detail"]["seconds"]) for row in paused),
         metric_seconds=await server.metric("namesrv_paused_seconds_total"),
     )
@@ -207,14 +213,14 @@ async def cut_clusters(
             for n in range(brokers)
         ]
         async with agents(configs), look(server.addr) as view:
-            await view.all_up(len(configs), patience=60)
+            await view.all_up(len(configs), patience=120)
             await asyncio.sleep(1.5 * pace.expiry)  # the guard counts who lived when its window began
             proxy.cut()
             await asyncio.sleep(stop)
             during = {cluster: await _route_states(view, cluster) for cluster in cut}
             metric = {c: await server.metric("namesrv_expiry_guard_active", cluster=c) for c in cut}
             proxy.mend()
-            await view.all_up(len(configs), patience=60 + pace.expiry)
+            await view.all_up(len(configs), patience=120 + pace.expiry)
             await asyncio.sleep(3 * pace.interval)
             after = {cluster: await _route_states(view, cluster) for cluster in cut}
             # Before the agents end, which the guard of course sees as well.
