@@ -66,6 +66,10 @@ SMALL_SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
+    # To plan a query again after each of its stages costs more than a better plan gains.
+    "spark.sql.adaptive.enabled": "false",
+    # To write so few rows to files and read them back costs more than to compute them.
+    "spark.pointsman.intermediatesInMemory": "true",
 }
 """Over the local ones where there is little to read: there a run is planning and compiling, and hardly any rows."""
 

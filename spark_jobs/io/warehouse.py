@@ -34,6 +34,8 @@ from spark_jobs.io.local_rows import local_rows, no_rows
 from spark_jobs.schemas import TABLES, WAREHOUSE_VERSION
 
 FORMAT_SETTING = "spark.pointsman.tableFormat"
+MEMORY_SETTING = "spark.pointsman.intermediatesInMemory"
+"""Set where there is little to read."""
 DEFAULT_FORMAT = "parquet"
 NOTE = "_compacted"
 LEVEL_OPTIONS = {"parquet": "parquet.compression.codec.zstd.level", "orc": "orc.compression.zstd.level"}
@@ -58,6 +60,7 @@ class Warehouse:
         self._own_days: dict[str, set[date]] = {}
         self._span: tuple[date, date] | None = None
         self._format: str | None = None
+        self._in_memory: dict[str, DataFrame] | None = {} if spark.conf.get(MEMORY_SETTING, "") == "true" else None
         self.published = False
 
     @contextmanager
@@ -156,7 +159,14 @@ class Warehouse:
         return self.staged(table)
 
     def aside(self, name: str, rows: DataFrame) -> DataFrame:
-        """Write rows that only this run needs, once, and return them without the plan that made them."""
+        """Compute rows that only this run needs, once, and return them without the plan that made them.
+
+        With `MEMORY_SETTING` they are kept in memory, and on Spark's local disk where that is full; else in files.
+        """
+        if self._in_memory is not None:
+            self._release(name)
+            self._in_memory[name] = rows.localCheckpoint()
+            return self._in_memory[name]
         path = f"{self._staging}/_{name}"
         # Soon read and deleted: to pack it hard would take longer than to write what that saves.
         packing = {"compression": "lz4"} if self._table_format in GROUP_OPTIONS else {}
@@ -165,6 +175,8 @@ class Warehouse:
 
     def set_aside(self, name: str) -> DataFrame:
         """Read again what an earlier stage put aside."""
+        if self._in_memory is not None:
+            return self._in_memory[name]
         return self._load(f"{self._staging}/_{name}", None)
 
     def staged(self, table: str) -> DataFrame:
@@ -227,10 +239,18 @@ class Warehouse:
 
     def discard(self) -> None:
         """Remove what this run staged; where moves are left half made it stays, and the next run goes on with them."""
+        for name in list(self._in_memory or ()):
+            self._release(name)
         if not self._journal.is_open():
             self._files.delete(self._staging)
         self._own_days.clear()
         self._span = None
+
+    def _release(self, name: str) -> None:
+        kept = self._in_memory.pop(name, None) if self._in_memory is not None else None
+        if kept is not None:
+            # PySpark has no public way to release a local checkpoint before Java collects it as garbage.
+            kept._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001
 
     def _replacements(self, table: str, of_run: set[date]) -> Iterator[Replacement]:
         published, staged, old = (f"{root}/{table}" for root in (self._path, self._staging, f"{self._staging}/_old"))

@@ -12,7 +12,6 @@ from spark_jobs.session import LOCAL_SETTINGS, SETTINGS, SMALL_SETTINGS
 
 SMALL = {
     "spark.default.parallelism": "1",
-    "spark.sql.adaptive.enabled": "false",
 }
 
 

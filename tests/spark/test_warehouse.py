@@ -16,7 +16,7 @@ from spark_jobs import lock
 from spark_jobs.errors import ReportError
 from spark_jobs.files import Files
 from spark_jobs.io import Warehouse, file_sizes
-from spark_jobs.io.warehouse import FORMAT_SETTING
+from spark_jobs.io.warehouse import FORMAT_SETTING, MEMORY_SETTING
 from spark_jobs.schemas import TABLES
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -139,6 +139,7 @@ def test_what_a_killed_run_was_publishing_the_next_one_finishes(
     assert list((tmp_path / "_staging").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_really_is_killed_while_it_publishes_leaves_what_the_next_one_needs(
     warehouse: Warehouse, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -227,6 +228,30 @@ def test_a_big_day_lies_in_a_few_files_of_one_size_and_a_small_one_in_one(
     assert len(by_day[DAY]) == 4
     assert max(by_day[DAY]) < 1_000
     assert by_day[other] == [50]
+
+
+@pytest.mark.parametrize(("in_memory", "files"), [("true", 0), ("false", 1)])
+def test_intermediates_are_the_same_rows_in_memory_and_in_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: str, files: int
+) -> None:
+    held_before = persistent(spark)
+    with monkeypatch.context() as patched:
+        patched.setattr(spark.conf, "get", lambda key, default=None: in_memory if key == MEMORY_SETTING else default)
+        found = Warehouse(spark, str(tmp_path))
+    rows = spark.range(3).selectExpr("id", "reflect('java.lang.System', 'nanoTime') AS now", "array(struct(id)) AS ids")
+    first, again, later = (sorted(table.collect()) for table in (found.aside("a", rows), found.set_aside("a"), rows))
+
+    assert first == again != later, "computed once"
+    assert len(list(Path(found._staging).glob("_a"))) == files
+    assert persistent(spark) == held_before + 1 - files
+    found.aside("a", rows)
+    found.discard()
+    assert persistent(spark) == held_before
+    assert not Path(found._staging).exists()
+
+
+def persistent(spark: SparkSession) -> int:
+    return int(spark._jsc.sc().getPersistentRDDs().size())
 
 
 def test_a_warehouse_that_cannot_be_made_is_said_at_once(spark: SparkSession, tmp_path: Path) -> None:
