@@ -1,33 +1,45 @@
-"""Stories of one broker each, told row by row and computed together, up to the liveness tables alone."""
+"""The shared history: stories of a cluster each, told by many modules, computed in one pass and read table by table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from spark_jobs.io import History, Warehouse
-from spark_jobs.jobs import liveness, reading
-from spark_jobs.jobs.work import Work
-from spark_jobs.schemas import liveness as schemas
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, write_history
 from tests.spark.tables import DayRunner
 
-FIRST, LAST = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=2)
+FIRST, SECOND, LAST = (MIDNIGHT.date() + timedelta(days=n) for n in range(3))
 Story = Callable[[NameServer, NameServer, Row], None]
-TABLES = tuple(table.name for table in schemas.TABLES if table.name != "broker_state")
+
+
+class Tables(dict[str, list[dict[str, Any]]]):
+    """The tables of a warehouse, each read when it is first asked for."""
+
+    def __init__(self, run_days: DayRunner, warehouse: Path, first_day: date = FIRST) -> None:
+        super().__init__()
+        self._read = lambda table: run_days.rows(warehouse, table, first_day, LAST)
+
+    def __missing__(self, table: str) -> list[dict[str, Any]]:
+        self[table] = self._read(table)
+        return self[table]
 
 
 @dataclass(frozen=True)
 class Told:
     """The tables of all stories; each story is a cluster with name servers of its own."""
 
-    tables: dict[str, list[dict[str, Any]]]
+    history: Path
+    warehouse: Path
+    tables: Tables
 
-    def of_broker(self, table: str, name: str, *, day: date | None = None) -> list[dict[str, Any]]:
-        return [row for row in self.tables[table] if row["cluster"] == name and day in {None, row["dt"]}]
+    def rows(
+        self, table: str, name: str, *, day: date | None = None, broker_name: str | None = None
+    ) -> list[dict[str, Any]]:
+        rows = [row for row in self.tables[table] if row["cluster"] == name and day in {None, row["dt"]}]
+        return [row for row in rows if broker_name in {None, row.get("broker_name")}]
 
     def of_node(self, table: str, name: str, *, node: int = 1, day: date | None = None) -> list[dict[str, Any]]:
         server = f"{name}-ns{node}:9876"
@@ -35,7 +47,7 @@ class Told:
 
     def intervals(self, name: str) -> list[dict[str, Any]]:
         """Each interval once, in order."""
-        rows = self.of_broker("broker_intervals", name)
+        rows = self.rows("broker_intervals", name)
         return sorted(
             (row for row in rows if not row["open"] or row["dt"] == LAST),
             key=lambda row: (row["start_at"], row["end_at"]),
@@ -44,26 +56,43 @@ class Told:
     def downs(self, name: str) -> list[dict[str, Any]]:
         return [row for row in self.intervals(name) if row["state"] == "down"]
 
+    def class_of(self, name: str, *, day: date = FIRST) -> str:
+        (row,) = self.rows("flapping", name, day=day, broker_name="b")
+        return str(row["class"])
+
 
 @dataclass
 class Storybook:
-    """Collects stories; ``story`` is the decorator that adds one."""
+    """Collects stories from the modules that pytest imports; ``story`` is the decorator that adds one."""
 
     stories: dict[str, Story] = field(default_factory=dict)
+    others: dict[str, Callable[[], Iterable[Row]]] = field(default_factory=dict)
 
     def story(self, tell: Story) -> Story:
-        self.stories[tell.__name__] = tell
+        self.add(tell.__name__, tell)
         return tell
 
-    def tell(self, run_days: DayRunner, folder: Path) -> Told:
-        rows: list[Row] = []
+    def add(self, name: str, tell: Story) -> None:
+        assert name not in self.stories, f"two stories are called {name}"
+        self.stories[name] = tell
+
+    def add_rows(self, name: str, rows: Callable[[], Iterable[Row]]) -> None:
+        """Add rows of clusters and name servers that no story has."""
+        self.others[name] = rows
+
+    def rows(self) -> list[Row]:
+        rows = [row for others in self.others.values() for row in others()]
         for name, tell in self.stories.items():
             one, two = (NameServer(node=f"{name}-ns{n}:9876").start() for n in (1, 2))
             tell(one, two, broker("b", cluster=name))
             rows += one.rows + two.rows
-        history = History(run_days.spark, [str(write_history(folder / "history", rows, one_file_a_day=True))])
-        warehouse = Warehouse(run_days.spark, str(folder / "warehouse"))
-        work = Work(history, warehouse, FIRST, LAST, run_days.parameters, lambda _: None)
-        liveness.run(reading.run(work).work)
-        warehouse.publish(first_day=FIRST, last_day=LAST)
-        return Told({table: run_days.rows(folder / "warehouse", table, FIRST, LAST) for table in TABLES})
+        return rows
+
+    def tell(self, run_days: DayRunner, folder: Path) -> Told:
+        history = write_history(folder / "history", self.rows(), one_file_a_day=True)
+        run_days.compute(folder / "warehouse", [history], FIRST, LAST)
+        return Told(history, folder / "warehouse", Tables(run_days, folder / "warehouse"))
+
+
+book = Storybook()
+story = book.story

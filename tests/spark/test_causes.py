@@ -3,51 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
-from tests.spark.tables import DayRunner
+from tests.spark.histories import NameServer, Row, moment
+from tests.spark.storybook import FIRST, SECOND, Told, book
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-FIRST, LAST = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=1)
-TABLES = ("incidents", "flap_charges", "flapping", "flap_ranking")
-STORIES: dict[str, Callable[[list[NameServer], Row], None]] = {}
-
 
 def story(tell: Callable[[list[NameServer], Row], None]) -> None:
-    STORIES[tell.__name__] = tell
+    """Add a story of two days, whose rows may be told in any order."""
 
-
-@dataclass(frozen=True)
-class Told:
-    """The tables of all stories, a cluster each, computed in one pass and night by night."""
-
-    tables: dict[str, list[dict[str, Any]]]
-    nights: dict[str, list[dict[str, Any]]]
-
-    def rows(self, table: str, name: str, *, broker_name: str | None = None, day: int = 0) -> list[dict[str, Any]]:
-        dt = FIRST + timedelta(days=day)
-        rows = [row for row in self.tables[table] if row["cluster"] == name and row["dt"] == dt]
-        return [row for row in rows if broker_name in (None, row.get("broker_name"))]
-
-    def cause(self, name: str) -> tuple[str | None, str | None]:
-        (row,) = self.rows("flapping", name, broker_name="b")
-        return row["cause"], row["cause_says"]
-
-
-@pytest.fixture(scope="module")
-def told(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Told:
-    folder = tmp_path_factory.mktemp("causes")
-    rows: list[Row] = []
-    for name, tell in STORIES.items():
-        servers = [NameServer(node=f"{name}-ns{n}:9876").start() for n in (1, 2)]
-        b = broker("b", cluster=name) | {"zone": "z1", "host": "h1"}
+    def in_order(one: NameServer, two: NameServer, b: Row) -> None:
+        b |= {"zone": "z1", "host": "h1"}
+        servers = [one, two]
         for server in servers:
             server.say("REGISTERED", moment(10), b, incarnation="i0", broker_version="7.1.0")
         tell(servers, b)
@@ -56,26 +26,17 @@ def told(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Told:
             for seq, row in enumerate(server.rows, start=1):
                 row["seq"] = seq
             server.stop(moment(2 * 86_400 - 10))
-        rows += [row for server in servers for row in server.rows]
-    history = write_history(folder / "history", rows, one_file_a_day=True)
-    run_days.compute(folder / "one_pass", [history], FIRST, LAST)
-    for day in (FIRST, LAST):
-        run_days.compute(folder / "nights", [history], day, day)
-    return Told(_read(run_days, folder / "one_pass"), _read(run_days, folder / "nights"))
+
+    book.add(tell.__name__, in_order)
 
 
-def _read(run_days: DayRunner, warehouse: Path) -> dict[str, list[dict[str, Any]]]:
-    return {table: run_days.rows(warehouse, table, FIRST, LAST) for table in TABLES}
+def cause_of(told: Told, name: str) -> tuple[str | None, str | None]:
+    (row,) = told.rows("flapping", name, broker_name="b", day=FIRST)
+    return row["cause"], row["cause_says"]
 
 
 def others(b: Row, count: int) -> list[Row]:
     return [b | {"broker_name": f"other{n}", "broker_addr": f"other{n}:6379"} for n in range(count)]
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_night_by_night_gives_the_tables_of_one_pass(told: Told, table: str) -> None:
-    assert told.tables[table]
-    assert told.nights[table] == told.tables[table]
 
 
 @story
@@ -88,9 +49,9 @@ def rack_fails(servers: list[NameServer], b: Row) -> None:
 
 
 def test_outages_of_an_incident_are_charged_to_it_and_not_to_its_brokers(told: Told) -> None:
-    (incident,) = told.rows("incidents", "rack_fails")
-    (row,) = told.rows("flapping", "rack_fails", broker_name="b")
-    charges = told.rows("flap_charges", "rack_fails")
+    (incident,) = told.rows("incidents", "rack_fails", day=FIRST)
+    (row,) = told.rows("flapping", "rack_fails", broker_name="b", day=FIRST)
+    charges = told.rows("flap_charges", "rack_fails", day=FIRST)
 
     assert (incident["scope"], incident["scope_name"], incident["brokers"]) == ("host", "h1", 5)
     assert (incident["from_at"], incident["to_at"], incident["back_at"]) == (
@@ -101,7 +62,7 @@ def test_outages_of_an_incident_are_charged_to_it_and_not_to_its_brokers(told: T
     assert incident["down_seconds"] == 500.0
     assert [(charge["broker_name"], charge["charged_at"]) for charge in charges] == [("b", moment(50_000))]
     assert (row["down_count"], row["incident_downs"], row["sign_count"]) == (2, 1, 0)
-    (ranked,) = told.rows("flap_ranking", "rack_fails", broker_name="b", day=1)
+    (ranked,) = told.rows("flap_ranking", "rack_fails", broker_name="b", day=SECOND)
     assert (ranked["outages"], ranked["days"], ranked["rank"]) == (1, 2, 1)
 
 
@@ -126,8 +87,8 @@ def comes_and_goes(servers: list[NameServer], b: Row) -> None:
 
 
 def test_new_processes_at_a_regular_period_are_a_restart_loop_and_others_are_not(told: Told) -> None:
-    assert told.cause("loops") == ("restart_loop", "9 restarts, every 61 s")
-    assert told.cause("comes_and_goes") == (None, None)
+    assert cause_of(told, "loops") == ("restart_loop", "9 restarts, every 61 s")
+    assert cause_of(told, "comes_and_goes") == (None, None)
 
 
 @story
@@ -138,7 +99,7 @@ def is_upgraded(servers: list[NameServer], b: Row) -> None:
 
 
 def test_a_new_version_just_after_the_outage_is_a_deploy(told: Told) -> None:
-    assert told.cause("is_upgraded") == ("deploy", "7.1.0 to 7.2.0 at 14:03Z")
+    assert cause_of(told, "is_upgraded") == ("deploy", "7.1.0 to 7.2.0 at 14:03Z")
 
 
 @story
@@ -161,8 +122,8 @@ def is_seen_by_one_only(servers: list[NameServer], b: Row) -> None:
 
 
 def test_outages_together_with_others_or_seen_by_one_side_only_are_the_network(told: Told) -> None:
-    assert told.cause("falls_with_others") == ("network", "2 of 3 outages together with other brokers'")
-    assert told.cause("is_seen_by_one_only") == ("network", "2 times only some name servers saw it")
+    assert cause_of(told, "falls_with_others") == ("network", "2 of 3 outages together with other brokers'")
+    assert cause_of(told, "is_seen_by_one_only") == ("network", "2 times only some name servers saw it")
 
 
 @story
@@ -175,7 +136,7 @@ def beats_late(servers: list[NameServer], b: Row) -> None:
 
 
 def test_late_beats_before_most_outages_are_overload(told: Told) -> None:
-    assert told.cause("beats_late") == ("overload", "late beats before 4 of 5 outages")
+    assert cause_of(told, "beats_late") == ("overload", "late beats before 4 of 5 outages")
 
 
 @story
@@ -192,8 +153,8 @@ def is_well(servers: list[NameServer], b: Row) -> None:
 
 
 def test_polite_leaves_are_planned_and_a_broker_without_trouble_has_no_cause(told: Told) -> None:
-    assert told.cause("is_stopped") == ("planned", "took leave 2 times")
-    assert told.cause("is_well") == (None, None)
+    assert cause_of(told, "is_stopped") == ("planned", "took leave 2 times")
+    assert cause_of(told, "is_well") == (None, None)
 
 
 @story
@@ -213,7 +174,7 @@ def test_a_sign_that_two_saw_on_both_sides_of_a_boundary_or_midnight_is_charged_
             (charge["cause"], charge["charged_at"])
             for charge in told.rows("flap_charges", "is_late_around_boundaries", day=day)
         ]
-        for day in (0, 1)
+        for day in (FIRST, SECOND)
     )
     assert first == [
         ("LATE_HEARTBEAT", moment(599.9)),

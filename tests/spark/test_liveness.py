@@ -7,18 +7,9 @@ from datetime import timedelta
 import pytest
 
 from tests.spark.histories import NameServer, Row, broker, moment
-from tests.spark.storybook import FIRST, LAST, Storybook, Told
-from tests.spark.tables import DayRunner
+from tests.spark.storybook import FIRST, LAST, Told, story
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-book = Storybook()
-story = book.story
-
-
-@pytest.fixture(scope="module")
-def told(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Told:
-    return book.tell(run_days, tmp_path_factory.mktemp("liveness"))
 
 
 def both_register(one: NameServer, two: NameServer, b: Row) -> None:
@@ -43,7 +34,7 @@ def test_a_guard_that_keeps_a_dead_broker_does_not_hide_its_outage_from_those_wh
 
     assert (down["start_at"], down["end_at"], down["observers"]) == (moment(200), moment(300), 1)
     assert (down["start_censored"], down["continues"], down["end_censored"]) == (False, False, False)
-    (blind,) = told.of_broker("blind_periods", "one_is_guarded_while_the_other_sees")
+    (blind,) = told.rows("blind_periods", "one_is_guarded_while_the_other_sees")
     assert (blind["why"], blind["from_at"], blind["to_at"], blind["open"]) == ("GUARD", moment(100), moment(900), False)
 
 
@@ -58,7 +49,7 @@ def loses_the_end_of_its_guard(one: NameServer, two: NameServer, b: Row) -> None
 
 
 def test_nobody_expires_under_a_guard_so_an_expiry_ends_one_whose_end_was_lost(told: Told) -> None:
-    (blind,) = told.of_broker("blind_periods", "loses_the_end_of_its_guard")
+    (blind,) = told.rows("blind_periods", "loses_the_end_of_its_guard")
     (down,) = [down for down in told.downs("loses_the_end_of_its_guard") if down["broker_name"] == "b"]
 
     assert (blind["from_at"], blind["to_at"]) == (moment(100), moment(500))
@@ -81,7 +72,7 @@ def test_what_was_removed_just_before_a_guard_is_one_outage_and_nobody_says_how_
 
     assert (first["start_at"], first["end_at"], first["end_censored"]) == (moment(95), moment(100), True)
     assert (second["start_at"], second["start_censored"], second["continues"]) == (moment(900), True, True)
-    (day,) = told.of_broker("availability", "all_are_guarded", day=FIRST)
+    (day,) = told.rows("availability", "all_are_guarded", day=FIRST)
     assert (day["outages"], day["down_seconds"], day["repaired"]) == (1, 55.0, 0)
 
 
@@ -108,7 +99,7 @@ def test_time_under_everybodys_guard_is_no_knowledge_and_what_comes_after_it_cou
     assert (up["end_at"], up["end_censored"]) == (moment(100), True)
     assert (again["state"], again["start_at"], again["start_censored"]) == ("up", moment(900), True)
     assert (down["start_at"], down["continues"]) == (moment(990), False)
-    (day,) = told.of_broker("availability", "falls_silent_in_a_guard", day=FIRST)
+    (day,) = told.rows("availability", "falls_silent_in_a_guard", day=FIRST)
     assert (day["up_seconds"], day["outages"]) == (90.0 + 90.0, 1)
 
 
@@ -206,7 +197,7 @@ def test_a_restart_of_a_name_server_makes_no_outage_and_no_second_charge(told: T
 
     assert (alone["start_at"], alone["end_at"], alone["continues"]) == (moment(200), moment(260), True)
     assert (real["start_at"], real["continues"]) == (moment(400), False)
-    (day,) = told.of_broker("availability", "sees_another_restart", day=FIRST)
+    (day,) = told.rows("availability", "sees_another_restart", day=FIRST)
     assert (day["outages"], day["repaired"]) == (1, 1)
 
 
@@ -256,12 +247,12 @@ def test_an_outage_that_begins_in_an_announced_window_is_planned_until_somebody_
         (True, "EXPIRED", "MAINTENANCE"),
         (False, "EXPIRED", "SILENCE"),
     ]
-    days = told.of_broker("availability", "dies_in_an_announced_window")
+    days = told.rows("availability", "dies_in_an_announced_window")
     assert [(row["outages"], row["down_seconds"]) for row in days][:2] == [(0, 0.0), (1, 200.0)]
 
 
 def test_an_announced_window_over_midnight_is_carried(told: Told) -> None:
-    rows = told.of_broker("maintenance_windows", "dies_in_an_announced_window")
+    rows = told.rows("maintenance_windows", "dies_in_an_announced_window")
 
     assert [(row["dt"], row["from_at"], row["to_at"], row["open"]) for row in rows] == [
         (FIRST, moment(-600, day=1), moment(0, day=1), True),
@@ -286,7 +277,7 @@ def test_a_broker_that_still_fails_when_its_window_is_over_has_an_outage_from_th
     assert (left["planned"], left["start_at"], left["end_at"]) == (True, moment(100), moment(900))
     assert (lost["planned"], lost["start_at"], lost["end_at"]) == (False, moment(900), moment(1_000))
     assert not lost["continues"]
-    assert told.of_broker("availability", "still_fails_after_its_window", day=FIRST)[0]["outages"] == 1
+    assert told.rows("availability", "still_fails_after_its_window", day=FIRST)[0]["outages"] == 1
 
 
 @story
@@ -303,7 +294,7 @@ def test_a_sign_of_life_behind_lost_rows_stands_for_the_lost_registration(told: 
 
     assert (down["start_at"], down["end_at"], down["end_censored"]) == (moment(100), moment(700), True)
     assert (up["state"], up["event"], up["start_censored"]) == ("up", "SUSPECTED", True)
-    assert told.of_broker("availability", "comes_back_in_lost_rows", day=FIRST)[0]["repaired"] == 0
+    assert told.rows("availability", "comes_back_in_lost_rows", day=FIRST)[0]["repaired"] == 0
 
 
 @story
@@ -361,7 +352,7 @@ def test_a_checkpoint_that_leaves_a_broker_out_behind_lost_rows_ends_what_was_he
     assert (down["start_at"], down["end_at"]) == (moment(1, day=1), moment(5_000, day=2))
     assert down["start_censored"]
     assert down["continues"], "the other had it down already: nobody saw an outage begin now"
-    views = [view for view in told.of_broker("partial_views", "is_left_out_of_the_day") if view["dt"] == FIRST]
+    views = [view for view in told.rows("partial_views", "is_left_out_of_the_day") if view["dt"] == FIRST]
     assert [(view["from_at"], view["to_at"]) for view in views] == [(moment(100), moment(0, day=1))]
 
 
@@ -440,7 +431,7 @@ def is_seen_by_one_side(one: NameServer, two: NameServer, b: Row) -> None:
 
 def test_a_partial_view_names_both_sides_and_is_cut_at_midnight_on_both(told: Told) -> None:
     sides = (["is_seen_by_one_side-ns1:9876"], ["is_seen_by_one_side-ns2:9876"])
-    views = told.of_broker("partial_views", "is_seen_by_one_side")
+    views = told.rows("partial_views", "is_seen_by_one_side")
 
     assert [(row["from_at"], row["to_at"], row["open"], row["seen_up_by"], row["seen_down_by"]) for row in views] == [
         (moment(-300, day=1), moment(0, day=1), True, *sides),
@@ -464,7 +455,7 @@ def has_a_clock_three_minutes_ahead(one: NameServer, two: NameServer, b: Row) ->
 def test_clocks_apart_shorten_an_outage_and_one_that_is_shorter_than_that_shows_as_a_disagreement(told: Told) -> None:
     name = "has_a_clock_three_minutes_ahead"
     (down,) = told.downs(name)
-    views = told.of_broker("partial_views", name)
+    views = told.rows("partial_views", name)
 
     assert (down["start_at"], down["end_at"]) == (moment(1_180), moment(1_600))
     assert [(view["from_at"], view["to_at"]) for view in views if view["from_at"] > moment(2_000)] == [

@@ -2,60 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import date, timedelta
-from typing import Any
+from datetime import timedelta
 
 import pytest
 
-from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
-from tests.spark.tables import DayRunner
+from tests.spark.histories import NameServer, Row, broker, moment
+from tests.spark.storybook import FIRST, Told, story
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-FIRST, LAST = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=2)
-Story = Callable[[NameServer, NameServer, Row], None]
-STORIES: dict[str, Story] = {}
-
-
-def story(tell: Story) -> Story:
-    STORIES[tell.__name__] = tell
-    return tell
-
-
-@dataclass(frozen=True)
-class Told:
-    """The tables of all stories; each story is a cluster of its own."""
-
-    tables: dict[str, list[dict[str, Any]]]
-
-    def rows(self, table: str, name: str, *, day: date | None = None) -> list[dict[str, Any]]:
-        rows = [row for row in self.tables[table] if row["cluster"] == name]
-        return [row for row in rows if row["dt"] == day] if day else rows
-
-    def downs(self, name: str) -> list[dict[str, Any]]:
-        """Each down interval once, in order."""
-        rows = self.rows("broker_intervals", name)
-        return [row for row in rows if row["state"] == "down" and (not row["open"] or row["dt"] == LAST)]
-
-    def class_of(self, name: str, *, day: date = FIRST) -> str:
-        (row,) = [row for row in self.rows("flapping", name, day=day) if row["broker_name"] == "b"]
-        return str(row["class"])
-
-
-@pytest.fixture(scope="module")
-def told(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Told:
-    folder = tmp_path_factory.mktemp("stories")
-    rows: list[Row] = []
-    for name, tell in STORIES.items():
-        one, two = (NameServer(node=f"{name}-ns{n}:9876").start() for n in (1, 2))
-        tell(one, two, broker("b", cluster=name))
-        rows += one.rows + two.rows
-    history = write_history(folder / "history", rows, one_file_a_day=True)
-    run_days.compute(folder / "warehouse", [history], FIRST, LAST)
-    tables = ("broker_intervals", "flapping", "flap_charges", "availability", "broker_state", "observer_windows")
-    return Told({table: run_days.rows(folder / "warehouse", table, FIRST, LAST) for table in tables})
 
 
 @story
