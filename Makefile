@@ -23,7 +23,7 @@ demo: setup ## Name servers, brokers, faults and the nightly report, end to end;
 
 .PHONY: test
 test: setup ## The tests to run before each commit; Spark's in one worker, the others in the rest
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term
 
 .PHONY: test-all
 test-all: setup ## All tests with full loads and fresh random seeds

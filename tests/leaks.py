@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 
 GRACE_SECONDS = 5.0
@@ -67,6 +68,11 @@ def _sockets_and_files() -> Iterator[str]:
 
 def _entries(folder: Path) -> list[str]:
     return os.listdir(folder) if folder.exists() else []
+
+
+def pytest_sessionstart() -> None:
+    """Start gRPC's poller, a thread and a pair of sockets that otherwise come and go with its first and last object."""
+    grpc.aio.init_grpc_aio()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -44,9 +44,9 @@ class FileNameServers:
     def _content(self) -> bytes:
         try:
             # Not blocking: to open a pipe that nobody writes to would take for ever.
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            with open(descriptor, "rb") as file:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+            with open(self._path, "rb", opener=lambda path, _: os.open(path, flags)) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     raise NameServerSourceError(f"{self._path}: is no file")
                 return file.read(MAX_BYTES + 1)
         except OSError as error:

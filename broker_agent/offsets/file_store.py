@@ -125,7 +125,8 @@ class FileStore:
     def _read(self, path: Path) -> dict[OffsetKey, int] | None:
         problem: str | None
         try:
-            with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as stream:
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+            with open(path, "rb", opener=lambda path, _: os.open(path, flags)) as stream:
                 size = os.fstat(stream.fileno()).st_size
                 if size <= MAX_FILE_BYTES:
                     return file_format.decode(stream.read())

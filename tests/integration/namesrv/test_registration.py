@@ -115,14 +115,16 @@ async def test_a_registration_that_never_ends_is_given_up_and_changes_nothing(
     server: NameServerApp, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(register_call, "COLLECT_SECONDS", 0.2)
+    is_over = asyncio.Event()
 
     async def chunks() -> AsyncIterator[RegisterBrokerRequest]:
         for chunk in wire.registration(*BIG[:15_000], commit=False):
             yield chunk
-        await asyncio.Event().wait()
+        await is_over.wait()
 
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await peer.registration.RegisterBroker(chunks())
+    is_over.set()
     assert refused.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert server.core.replicas() == []
 
