@@ -23,9 +23,10 @@ def test_the_sample_shows_every_setting() -> None:
     assert printed <= shown
 
 
-def test_what_is_printed_loads_to_the_same(tmp_path: Path) -> None:
+def test_what_is_printed_loads_to_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "printed.toml"
-    file.write_text(to_toml(NameServerConfig()))
+    assert main(["config", "print"]) == 0
+    file.write_text(capsys.readouterr().out)
     assert load(file, {}) == NameServerConfig()
 
 

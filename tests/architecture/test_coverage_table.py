@@ -1,0 +1,112 @@
+"""``tests/README.md`` names a test of the fast run for each promise and each command; here it is held to that."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import broker_agent.__main__
+import namesrv.__main__
+import spark_jobs.cli
+from pointsman_client.ctl.command import SUBJECTS, cli
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "tests" / "README.md"
+STORIES = {"The verdict of `make demo`", "The commands of the READMEs", "A complete night through Spark"}
+NOT_FAST = re.compile(r"\bpytest\.mark\.(slow|chaos)\b")
+
+
+def rows() -> list[tuple[str, list[str]]]:
+    """What each row is about, and its tests."""
+    cells = re.findall(r"^\| (?!-)([^|]+) \| ([^|]*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return [(about, re.findall(r"`([^`]+)`", tests)) for about, tests in cells if tests != "tests"]
+
+
+def promises() -> set[str]:
+    return set(re.findall(r"^\| (P\d+) \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def programs() -> set[str]:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    scripts = {f"`{name}`" for name in pyproject["project"]["scripts"]}
+    return scripts | {f"`pointsmanctl`, {subject}" for subject, _ in SUBJECTS}
+
+
+def words_of(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """The commands below a program, as they are typed."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                yield from (f"{name} {words}" for words in words_of(below)) if list(words_of(below)) else [name]
+
+
+def commands() -> set[str]:
+    parsers = (namesrv.__main__.parser(), broker_agent.__main__._build_parser(), spark_jobs.cli.build_parser())
+    typed = [f"{parser.prog} {words}" for parser in parsers for words in words_of(parser)]
+    return {f"`{each}`" for each in [*typed, *(f"pointsmanctl {name}" for name in cli.commands)]}
+
+
+def problem(about: str, test: str) -> str | None:
+    """Why a test cannot stand for a row."""
+    path, _, name = test.partition("::")
+    if not (ROOT / path).is_file():
+        return "there is no such file"
+    source = (ROOT / path).read_text(encoding="utf-8")
+    marks, found = "", False
+    for node in ast.parse(source).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="pytestmark")]):
+                marks += ast.unparse(node.value)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() if node.name == name:
+                found = True
+                decorators = [ast.unparse(each) for each in node.decorator_list]
+                # A slow case of a parametrized test leaves the others in the fast run.
+                marks += " ".join(each for each in decorators if "parametrize(" not in each)
+            case ast.Assign(targets=[ast.Name() as target]) if target.id == name:
+                found = True
+    if not found:
+        return "there is no such test"
+    if not_fast := NOT_FAST.search(marks):
+        return f"marked {not_fast[1]}, so it is not in the fast run"
+    typed = re.findall(r"^`\S+ ([^`]+)`", about)
+    return None if all(f'"{word}"' in source for words in typed for word in words.split()) else "its file never runs it"
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param({f"{each}: " for each in promises()}, id="promises"),
+        pytest.param(programs(), id="programs"),
+        pytest.param(commands(), id="commands"),
+        pytest.param(STORIES, id="stories"),
+    ],
+)
+def test_there_is_a_row_for_each(wanted: set[str]) -> None:
+    """The promises are those of README.md, the commands those that the programs have."""
+    found = {about if ": " not in about else f"{about.partition(': ')[0]}: " for about, _ in rows()}
+    assert sorted(wanted - found) == []
+
+
+def test_no_row_is_about_what_is_not_there() -> None:
+    known = {*(f"{each}: " for each in promises()), *programs(), *commands(), *STORIES}
+    found = {about if ": " not in about else f"{about.partition(': ')[0]}: " for about, _ in rows()}
+    assert sorted(found - known) == []
+
+
+def test_every_row_names_tests_of_the_fast_run() -> None:
+    wrong = [f"{about}: no test is named" for about, tests in rows() if not tests]
+    for about, tests in rows():
+        wrong += [f"{about}: {test}: {why}" for test in tests if (why := problem(about, test)) is not None]
+    assert not wrong, "\n".join(["tests/README.md:", *wrong])
+
+
+def test_the_tests_that_hold_a_promise_are_there() -> None:
+    named = re.findall(r"`(tests/[^`:]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
