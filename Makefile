@@ -45,6 +45,7 @@ check: setup ## Format, lint, types, imports, stubs: what CI checks
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python deploy/dev/plain_words.py
 	@$(MAKE) --no-print-directory stale-stubs
 
 .PHONY: format
