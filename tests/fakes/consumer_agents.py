@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 
+import grpc
+import grpc.aio
 from prometheus_client import CollectorRegistry
 
 from broker_agent.core.group_rules import GroupRules
@@ -27,6 +30,8 @@ from tests.fakes.table_of_ends import TableOfEnds
 CLUSTER = "c1"
 PATIENCE_SECONDS = 10.0
 STEP_SECONDS = 0.05
+CALLS_PER_SECOND = 4
+"""More than any exchange between a consumer and an agent takes."""
 
 
 class ConsumerAgent:
@@ -139,8 +144,30 @@ async def until_true(ask: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def flow(clock: ManualClock, seconds: float) -> None:
-    """Let so much time flow, slowly enough that what is sent meanwhile arrives."""
+    """Let so much time flow, a second in the time of some calls over the loopback: what is sent meanwhile arrives."""
     ends_at = clock.monotonic() + seconds
-    while clock.monotonic() < ends_at:
-        await clock.advance(min(1.0, ends_at - clock.monotonic()))
-        await asyncio.sleep(0.02)
+    async with _loopback() as call:
+        while clock.monotonic() < ends_at:
+            await clock.advance(min(1.0, ends_at - clock.monotonic()))
+            for _ in range(CALLS_PER_SECOND):
+                await call(b"")
+
+
+@asynccontextmanager
+async def _loopback() -> AsyncIterator[Callable[[bytes], Awaitable[bytes]]]:
+    """A call that returns when a server has answered it: as slow as all calls on a busy machine."""
+
+    async def answer(request: bytes, _context: object) -> bytes:
+        return request
+
+    server = grpc.aio.server()
+    method: Any = grpc.unary_unary_rpc_method_handler(answer)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("pace", {"Call": method}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call: Any = channel.unary_unary("/pace/Call")
+            yield call
+    finally:
+        await server.stop(None)
