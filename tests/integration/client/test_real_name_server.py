@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from pointsman.v1 import broker_pb2, registration_service_pb2, registration_service_pb2_grpc
 from pointsman_client import NameServerClient, RouteChange, TopicNotFoundError
 from tests.fakes.condition import eventually
+from tests.fakes.ctl_command import ctl
 from tests.fakes.name_server import running_name_server
 from tests.fakes.wire import identity, registration, topic
 
@@ -53,21 +53,11 @@ async def addr() -> AsyncIterator[str]:
         yield server.addr
 
 
-async def ctl(*arguments: str) -> tuple[int | None, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pointsman_client.ctl", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
-
-
 async def test_w1_the_route_is_printed_with_rocketmqs_keys(addr: str) -> None:
-    code, out, err = await ctl("--namesrv", addr, "--output", "json", "route", "TopicTest")
+    ended = await ctl("--namesrv", addr, "--output", "json", "route", "TopicTest")
 
-    assert (code, err) == (0, "")
-    route = json.loads(out)
+    assert (ended.code, ended.err) == (0, "")
+    route = ended.document
     queue = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0, "cluster": "DefaultCluster"}
     assert route["queueDatas"] == [{"brokerName": "broker-a", **queue}, {"brokerName": "broker-b", **queue}]
     assert [data["brokerAddrs"] for data in route["brokerDatas"]] == [
@@ -174,13 +164,13 @@ async def test_a_clients_view_is_compared_with_each_server(addr: str, tmp_path: 
         differs = await ctl(*servers, "diff", "--client", str(view))
         as_json = await ctl(*servers, "-o", "json", "diff", "--client", str(view))
 
-    assert (equal[0], equal[2]) == (0, "")
-    assert equal[1].splitlines()[1:] == [f"node {addr}", "equal"]
-    assert (differs[0], differs[2]) == (1, "")
-    assert "+ broker DefaultCluster/broker-c 0: addr 192.168.1.30:10911, state UP" in differs[1]
-    assert "- the node has no route of it" in differs[1]
-    found = json.loads(as_json[1])
-    assert (as_json[0], found["equal"], found["topic"]) == (1, False, "TopicTest")
+    assert (equal.code, equal.err) == (0, "")
+    assert equal.out.splitlines()[1:] == [f"node {addr}", "equal"]
+    assert (differs.code, differs.err) == (1, "")
+    assert "+ broker DefaultCluster/broker-c 0: addr 192.168.1.30:10911, state UP" in differs.out
+    assert "- the node has no route of it" in differs.out
+    found = as_json.document
+    assert (as_json.code, found["equal"], found["topic"]) == (1, False, "TopicTest")
     assert [(node["addr"], node["equal"]) for node in found["nodes"]] == [(addr, False), (other.addr, False)]
     assert found["client"]["sourceNode"] == addr
 
@@ -206,8 +196,8 @@ async def test_why_and_brokers_answer_for_every_node(addr: str) -> None:
             ctl(*servers, "why", "broker-z"),
         )
 
-    nodes = json.loads(why[1])["nodes"]
+    nodes = why.document["nodes"]
     assert [[event["event"] for event in node["events"]] for node in nodes] == [["REGISTERED", "REGISTERED"], []]
-    assert [len(node["brokers"]) for node in json.loads(brokers[1])["nodes"]] == [4, 0]
-    assert "broker-b   1  192.168.1.21:10911  UP" in clusters[1]
-    assert [why[0], brokers[0], clusters[0], unknown[0]] == [0, 0, 0, 1]
+    assert [len(node["brokers"]) for node in brokers.document["nodes"]] == [4, 0]
+    assert "broker-b   1  192.168.1.21:10911  UP" in clusters.out
+    assert [why.code, brokers.code, clusters.code, unknown.code] == [0, 0, 0, 1]

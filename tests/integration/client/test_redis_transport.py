@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from pointsman_client.errors import (
-    BrokerError,
     BrokerRefusedError,
     BrokerTimeoutError,
     BrokerUnreachableError,
@@ -23,6 +22,7 @@ from pointsman_client.message_queue import MessageQueue
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from pointsman_client.transports.transport import SendStatus, Transport
 from tests.fakes.brokers_under_test import BORN_AT, QUEUE, RedisBrokers, outgoing
+from tests.fakes.consumer_agents import until_true
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import free_port
 from tests.fakes.scripted_redis import scripted_redis
@@ -273,8 +273,13 @@ async def test_a_broker_has_three_connections_whatever_the_number_of_calls(broke
         for queue in queues
     ]
     await asyncio.gather(*(send(transport, addr, "a") for _ in range(100)))
-    counted = await brokers.server(addr).bulk("INFO", "clients")
-    assert "connected_clients:4\r\n" in counted  # with the one that asks
+
+    async def are_connected() -> bool:
+        # With the one that asks; the server may notice late that an earlier one is closed.
+        return "connected_clients:4\r\n" in await brokers.server(addr).bulk("INFO", "clients")
+
+    await until_true(are_connected)
+    assert sum(task.done() for task in waiting) <= 1  # that of the queue with messages
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
@@ -335,10 +340,12 @@ async def test_a_hanging_broker_does_not_delay_another(brokers: RedisBrokers) ->
     transport, hanging, well = brokers.open(), await brokers.add(), await brokers.add()
     await send(transport, hanging, "a")
     await brokers.hang(hanging)
-    stuck = asyncio.create_task(send(transport, hanging, "b", timeout_seconds=3))
-    async with asyncio.timeout(1):
-        await send(transport, well, "a")
-    with pytest.raises(BrokerError):
+    stuck = asyncio.create_task(send(transport, hanging, "b", timeout_seconds=60))
+    await asyncio.sleep(0)
+    await send(transport, well, "a")
+    assert not stuck.done()
+    stuck.cancel()
+    with pytest.raises(asyncio.CancelledError):
         await stuck
 
 
