@@ -37,7 +37,7 @@ class Refusal(Exception):
 
 
 class ScriptedAdminServer:
-    """Keeps what it is told, as a name server does, and every request."""
+    """Answers what the test has set, and keeps every request. Like an old server it has no call that changes things."""
 
     def __init__(self) -> None:
         self.addr = ""
@@ -55,11 +55,6 @@ class ScriptedAdminServer:
         self.sizes = {"topics": 3, "watchers": 1, "calls_total": 0}
         self.complaints: list[str] = []
         self.guards: list[admin.GuardStatus] = []
-        self.wiped: set[tuple[str, str]] = set()
-        self.kv: dict[tuple[str, str], str] = {}
-        self.windows: dict[tuple[str, str], admin.MaintenanceWindow] = {}
-        self.held: dict[str, list[str]] = {}
-        """Topic to the brokers that hold it, as cluster/name; none: a topic that is known and held by nobody."""
         self.routes: dict[str, route.TopicRoute] = {}
         self.topic_names: list[str] = []
         self.clusters: list[route.ClusterData] = []
@@ -132,82 +127,6 @@ class ScriptedAdminServer:
             configuration='[server]\nlisten = "0.0.0.0:9876"\n',
             complaints=self.complaints,
         )
-
-    def set_write_perm(self, request: admin.SetWritePermRequest) -> admin.SetWritePermResponse:
-        key = (request.cluster, request.broker_name)
-        if not any((status.identity.cluster, status.identity.broker_name) == key for status in self.brokers):
-            raise Refusal(grpc.StatusCode.NOT_FOUND, "BROKER_UNKNOWN", f"no broker {'/'.join(key)}")
-        changed = (key in self.wiped) is request.writable
-        self.wiped ^= {key} if changed else set()
-        return admin.SetWritePermResponse(topic_count=4, changed=changed)
-
-    def delete_topic(self, request: admin.DeleteTopicRequest) -> admin.DeleteTopicResponse:
-        if request.topic not in self.held:
-            raise Refusal(grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND", f"no broker has topic {request.topic}")
-        brokers = self.held[request.topic]
-        if brokers and not request.force:
-            message = f"topic {request.topic} is held by {', '.join(brokers)}"
-            facts = (("brokers", ",".join(brokers)),)
-            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "TOPIC_HELD", message, facts)
-        del self.held[request.topic]
-        return admin.DeleteTopicResponse(hidden_on=brokers)
-
-    def put_kv(self, request: admin.PutKvRequest) -> admin.PutKvResponse:
-        key = (request.namespace, request.key)
-        changed = self.kv.get(key) != request.value
-        self.kv[key] = request.value
-        return admin.PutKvResponse(changed=changed)
-
-    def delete_kv(self, request: admin.DeleteKvRequest) -> admin.DeleteKvResponse:
-        if self.kv.pop((request.namespace, request.key), None) is None:
-            raise Refusal(grpc.StatusCode.NOT_FOUND, "KV_NOT_FOUND", f"no key {request.key}")
-        return admin.DeleteKvResponse()
-
-    def list_kv(self, request: admin.ListKvRequest) -> admin.ListKvResponse:
-        entries = [
-            admin.KvEntry(namespace=namespace, key=key, value=value)
-            for (namespace, key), value in sorted(self.kv.items())
-            if request.namespace in {"", namespace}
-        ]
-        return admin.ListKvResponse(node=self.node, entries=entries)
-
-    def set_guard(self, request: admin.SetGuardRequest) -> admin.SetGuardResponse:
-        guard = admin.GuardStatus(cluster=request.cluster, mode=request.mode, lost=1, lived=8)
-        guard.active = request.mode == admin.GUARD_MODE_HOLD
-        if request.HasField("duration"):
-            guard.mode_remaining.CopyFrom(request.duration)
-        self.guards = [other for other in self.guards if other.cluster != guard.cluster] + [guard]
-        return admin.SetGuardResponse(guard=guard)
-
-    def set_maintenance(self, request: admin.SetMaintenanceRequest) -> admin.SetMaintenanceResponse:
-        key = (request.cluster, request.broker_name)
-        if not request.HasField("duration"):
-            return admin.SetMaintenanceResponse(changed=self.windows.pop(key, None) is not None)
-        self.windows[key] = admin.MaintenanceWindow(
-            cluster=key[0], broker_name=key[1], remaining=request.duration, note=request.note, by=request.by
-        )
-        return admin.SetMaintenanceResponse(changed=True)
-
-    def list_maintenance(self, _request: admin.ListMaintenanceRequest) -> admin.ListMaintenanceResponse:
-        return admin.ListMaintenanceResponse(
-            node=self.node, windows=[self.windows[key] for key in sorted(self.windows)]
-        )
-
-    def set_drain(self, request: admin.SetDrainRequest) -> admin.SetDrainResponse:
-        self.state = broker_pb2.NODE_STATE_DRAINING if request.draining else broker_pb2.NODE_STATE_READY
-        return admin.SetDrainResponse(state=self.state)
-
-    def evict_broker(self, request: admin.EvictBrokerRequest) -> admin.EvictBrokerResponse:
-        for status in self.brokers:
-            who = status.identity
-            if (who.cluster, who.broker_name, who.broker_id) == (
-                request.cluster,
-                request.broker_name,
-                request.broker_id,
-            ):
-                self.brokers.remove(status)
-                return admin.EvictBrokerResponse(identity=who)
-        raise Refusal(grpc.StatusCode.NOT_FOUND, "BROKER_UNKNOWN", "no such broker")
 
     # What RouteService answers
 

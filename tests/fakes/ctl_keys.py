@@ -1,0 +1,39 @@
+"""The keys of the command line's JSON, and where its help documents them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from pointsman_client.ctl.command import run
+
+DATA_KEYED = {"labels", "sizes", "ratesPerSecond", "brokersByState", "detail", "brokerAddrs", "filterServerTable"}
+"""Their keys are names of the user's own, or of the server's."""
+GROUPS = {"kv", "order-topic", "maintenance"}
+
+
+def undocumented_keys(
+    document: object, command: list[str], *elsewhere: str, capsys: pytest.CaptureFixture[str]
+) -> set[str]:
+    """Return the keys of an answer that the command's help does not name, nor that of the commands it refers to."""
+    found = set(_keys_of(document))
+    assert found
+    words: set[str] = set()
+    for documented in (command[: 2 if command[0] in GROUPS else 1], *([other] for other in elsewhere)):
+        capsys.readouterr()
+        assert run([*documented, "--help"]) == 0
+        words |= set(re.findall(r"\w+", capsys.readouterr().out.partition("JSON")[2].partition("Examples:")[0]))
+    return found - words
+
+
+def _keys_of(document: object) -> Iterator[str]:
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield key
+            if key not in DATA_KEYED and key != "error":
+                yield from _keys_of(value)
+    elif isinstance(document, list):
+        for item in document:
+            yield from _keys_of(item)
