@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 from grpc_status import rpc_status
 
-from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2, route_service_pb2_grpc
+from pointsman.v1 import broker_pb2, route_service_pb2, route_service_pb2_grpc
 from pointsman.v1.route_service_pb2 import WatchTopicRoutesResponse
 from pointsman.wire.errors import build_status
 from pointsman.wire.violation import FieldViolation
@@ -84,7 +84,7 @@ def with_digest(
 
 
 class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
-    """State is plain attributes; change them while it runs. Of AdminService it has what lists brokers."""
+    """State is plain attributes; change them while it runs."""
 
     def __init__(self) -> None:
         self.addr = ""
@@ -92,8 +92,6 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
         self.topic_names: list[str] = []
         self.topics_per_page = 2
         self.clusters: list[route_service_pb2.ClusterData] = []
-        self.brokers: list[broker_pb2.BrokerStatus] = []
-        self.events: list[admin_service_pb2.BrokerEvent] = []
         self.calls: Counter[str] = Counter()
         self.failing: grpc.StatusCode | None = None
         self.violations: list[FieldViolation] = []
@@ -239,20 +237,6 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
             await self._abort(context, grpc.StatusCode.NOT_FOUND, "CLUSTER_NOT_FOUND")
         return route_service_pb2.GetClusterInfoResponse(clusters=clusters)
 
-    async def ListBrokers(  # noqa: N802
-        self, request: admin_service_pb2.ListBrokersRequest, context: Context
-    ) -> admin_service_pb2.ListBrokersResponse:
-        await self._enter("ListBrokers", context)
-        brokers = [broker for broker in self.brokers if request.cluster in {"", broker.identity.cluster}]
-        return admin_service_pb2.ListBrokersResponse(brokers=brokers, node=self.addr)
-
-    async def ListBrokerEvents(  # noqa: N802
-        self, request: admin_service_pb2.ListBrokerEventsRequest, context: Context
-    ) -> admin_service_pb2.ListBrokerEventsResponse:
-        await self._enter("ListBrokerEvents", context)
-        events = [event for event in self.events if event.identity.broker_name == request.broker_name]
-        return admin_service_pb2.ListBrokerEventsResponse(events=events[-request.limit :], node=self.addr)
-
     async def _enter(self, method: str, context: Context) -> None:
         self.calls[method] += 1
         async with self._called:
@@ -275,32 +259,12 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
         await context.abort_with_status(rpc_status.to_status(rich))
 
 
-def _admin_handlers(servicer: ScriptedRouteServer) -> grpc.GenericRpcHandler:
-    admin = admin_service_pb2
-    return grpc.method_handlers_generic_handler(
-        admin.DESCRIPTOR.services_by_name["AdminService"].full_name,
-        {
-            "ListBrokers": grpc.unary_unary_rpc_method_handler(
-                servicer.ListBrokers,
-                request_deserializer=admin.ListBrokersRequest.FromString,
-                response_serializer=admin.ListBrokersResponse.SerializeToString,
-            ),
-            "ListBrokerEvents": grpc.unary_unary_rpc_method_handler(
-                servicer.ListBrokerEvents,
-                request_deserializer=admin.ListBrokerEventsRequest.FromString,
-                response_serializer=admin.ListBrokerEventsResponse.SerializeToString,
-            ),
-        },
-    )
-
-
 @asynccontextmanager
 async def scripted_route_server(port: int = 0) -> AsyncIterator[ScriptedRouteServer]:
     """Run one on 127.0.0.1, on a free port unless told."""
     servicer = ScriptedRouteServer()
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     route_service_pb2_grpc.add_RouteServiceServicer_to_server(servicer, server)
-    server.add_generic_rpc_handlers((_admin_handlers(servicer),))
     servicer.addr = f"127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}"
     await server.start()
     try:

@@ -5,23 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-import grpc
+import grpc.aio
 import pytest
 
-from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2
+from namesrv.app import NameServerApp
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from tests.fakes import wire
 from tests.fakes.ctl_command import Ended, ctl, running_ctl
-from tests.fakes.scripted_route_server import (
-    ScriptedRouteServer,
-    broker_data,
-    refused_addr,
-    scripted_route_server,
-    silent_listener,
-    topic_route,
-)
-
-IDENTITY = broker_pb2.BrokerIdentity(cluster="c1", broker_name="broker-a", addr="10.0.0.1:10911")
-
+from tests.fakes.name_server import running_name_server
+from tests.fakes.scripted_admin_server import Refusal, scripted_admin_server
+from tests.fakes.scripted_route_server import refused_addr, scripted_route_server, silent_listener
 
 TOPIC_NOWHERE = (
     "pointsmanctl: topic nowhere has no route: "
@@ -29,19 +24,26 @@ TOPIC_NOWHERE = (
 )
 
 
+@asynccontextmanager
+async def refusing_server() -> AsyncIterator[str]:
+    async with scripted_admin_server() as server:
+        for method in ("ListBrokers", "ListBrokerEvents"):
+            server.refusals[method] = Refusal(grpc.StatusCode.PERMISSION_DENIED)
+        yield server.addr
+
+
 @pytest.fixture
-async def server() -> AsyncIterator[ScriptedRouteServer]:
-    async with scripted_route_server() as server:
-        server.routes["orders"] = topic_route()
-        server.clusters = [route_service_pb2.ClusterData(cluster="c1", broker_datas=[broker_data(cluster="c1")])]
-        server.brokers = [broker_pb2.BrokerStatus(identity=IDENTITY, state=broker_pb2.BROKER_STATE_UP)]
-        server.events = [admin_service_pb2.BrokerEvent(event="REGISTERED", identity=IDENTITY)]
-        yield server
+async def name_server() -> AsyncIterator[NameServerApp]:
+    async with running_name_server() as app:
+        async with grpc.aio.insecure_channel(app.addr) as channel:
+            request = wire.registration(wire.topic("orders"), who=wire.identity("broker-a"))
+            await RegistrationServiceStub(channel).RegisterBroker(request)
+        yield app
 
 
-async def test_route_asks_the_first_server_that_answers(server: ScriptedRouteServer) -> None:
+async def test_route_asks_the_first_server_that_answers(name_server: NameServerApp) -> None:
     async with refused_addr() as dead, silent_listener() as silent, scripted_route_server() as later:
-        servers = f"{dead},{silent},{server.addr},{later.addr}"
+        servers = f"{dead},{silent},{name_server.addr},{later.addr}"
         ended = await ctl("--namesrv", servers, "--timeout", "0.5", "--output", "json", "route", "orders")
 
         assert (ended.code, ended.err) == (0, "")
@@ -49,10 +51,10 @@ async def test_route_asks_the_first_server_that_answers(server: ScriptedRouteSer
         assert later.calls.total() == 0
 
 
-async def test_topics_are_all_pages_one_name_a_line(server: ScriptedRouteServer) -> None:
-    server.topic_names = [f"topic-{number}" for number in range(5)]
-
-    ended = await ctl("topics", POINTSMAN_NAMESRV=server.addr)
+async def test_topics_are_all_pages_one_name_a_line() -> None:
+    async with scripted_route_server() as server:
+        server.topic_names = [f"topic-{number}" for number in range(5)]
+        ended = await ctl("topics", POINTSMAN_NAMESRV=server.addr)
 
     assert ended == Ended(0, "".join(f"{name}\n" for name in server.topic_names), "")
     assert server.calls["ListTopics"] == 3
@@ -67,9 +69,9 @@ async def test_topics_are_all_pages_one_name_a_line(server: ScriptedRouteServer)
     ],
 )
 async def test_what_is_not_found_is_one_line_that_says_where_to_look(
-    server: ScriptedRouteServer, arguments: list[str], line: str
+    name_server: NameServerApp, arguments: list[str], line: str
 ) -> None:
-    assert await ctl("--namesrv", server.addr, *arguments) == Ended(1, "", line)
+    assert await ctl("--namesrv", name_server.addr, *arguments) == Ended(1, "", line)
 
 
 @pytest.mark.parametrize("command", [["route", "orders"], ["topics"], ["clusters"], ["brokers"], ["why", "broker-a"]])
@@ -98,38 +100,28 @@ async def test_a_server_that_is_silent_is_given_the_timeout_and_then_named() -> 
 
 @pytest.mark.parametrize("command", [["brokers"], ["why", "broker-a"]])
 async def test_every_server_is_asked_and_one_that_fails_hides_no_other(
-    server: ScriptedRouteServer, command: list[str]
+    name_server: NameServerApp, command: list[str]
 ) -> None:
-    async with refused_addr() as dead, scripted_route_server() as refusing:
-        refusing.fail_with(grpc.StatusCode.PERMISSION_DENIED)
-        servers = ["--namesrv", f"{dead},{server.addr},{refusing.addr}"]
+    async with refused_addr() as dead, refusing_server() as refusing:
+        servers = ["--namesrv", f"{dead},{name_server.addr},{refusing}"]
         table, printed = await asyncio.gather(ctl(*servers, *command), ctl(*servers, "-ojson", *command))
 
     assert table.code == printed.code == 1
-    assert f"node {server.addr}" in table.out
+    assert f"node {name_server.addr}" in table.out
     assert "10.0.0.1:10911" in table.out
     assert f"{dead} did not answer (connection refused)" in table.out
-    assert table.err.startswith(
-        f"pointsmanctl: 2 of 3 name servers failed: {dead} (connection refused), {refusing.addr}"
-    )
+    assert table.err.startswith(f"pointsmanctl: 2 of 3 name servers failed: {dead} (connection refused), {refusing}")
     nodes = json.loads(printed.out)["nodes"]
     assert ["error" in node for node in nodes] == [True, False, True]
     assert len(json.loads(printed.err)["error"]["servers"]) == 2
 
 
-async def test_brokers_of_all_nodes_are_fine_when_all_answer(server: ScriptedRouteServer) -> None:
-    async with scripted_route_server() as empty:
-        ended = await ctl("--namesrv", f"{server.addr},{empty.addr}", "brokers")
-
-    assert (ended.code, ended.err) == (0, "")
-    assert "no broker is registered" in ended.out
-
-
-async def test_ctrl_c_ends_a_call_that_hangs_quietly(server: ScriptedRouteServer) -> None:
-    server.hang()
-    async with running_ctl("--namesrv", server.addr, "--timeout", "60", "route", "orders") as command:
-        await server.called(1)
-        ended = await command.interrupted()
+async def test_ctrl_c_ends_a_call_that_hangs_quietly() -> None:
+    async with scripted_route_server() as server:
+        server.hang()
+        async with running_ctl("--namesrv", server.addr, "--timeout", "60", "route", "orders") as command:
+            await server.called(1)
+            ended = await command.interrupted()
 
     assert (ended.code, ended.out, ended.err.strip()) == (130, "", "")
 
@@ -149,10 +141,9 @@ async def test_a_port_that_speaks_no_grpc_is_said_to_be_another_one() -> None:
     assert f"{host}:{port} (no gRPC there: is it the port of the metrics, or of something else?)" in ended.err
 
 
-async def test_a_refusal_beside_a_server_that_is_away_is_said_as_what_it_is(server: ScriptedRouteServer) -> None:
-    async with refused_addr() as dead:
-        server.fail_with(grpc.StatusCode.PERMISSION_DENIED)
-        ended = await ctl("--namesrv", f"{dead},{server.addr}", "why", "broker-a")
+async def test_a_refusal_beside_a_server_that_is_away_is_said_as_what_it_is() -> None:
+    async with refused_addr() as dead, refusing_server() as refusing:
+        ended = await ctl("--namesrv", f"{dead},{refusing}", "why", "broker-a")
 
-    refused = f"refused by {server.addr} (scripted PERMISSION_DENIED); no answer from {dead} (connection refused)"
+    refused = f"refused by {refusing} (scripted PERMISSION_DENIED); no answer from {dead} (connection refused)"
     assert ended == Ended(1, "", f"pointsmanctl: {refused}: is it running? See --namesrv\n")

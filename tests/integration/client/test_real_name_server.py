@@ -189,9 +189,10 @@ async def test_the_same_route_from_two_name_servers_is_no_change(addr: str) -> N
 async def test_why_and_brokers_answer_for_every_node(addr: str) -> None:
     async with running_name_server() as other:
         servers = ("--namesrv", f"{addr},{other.addr}")
-        why, brokers, clusters, unknown = await asyncio.gather(
+        why, brokers, table, clusters, unknown = await asyncio.gather(
             ctl(*servers, "--output", "json", "why", "broker-a"),
             ctl(*servers, "--output", "json", "brokers"),
+            ctl(*servers, "brokers"),
             ctl(*servers, "clusters"),
             ctl(*servers, "why", "broker-z"),
         )
@@ -199,5 +200,6 @@ async def test_why_and_brokers_answer_for_every_node(addr: str) -> None:
     nodes = why.document["nodes"]
     assert [[event["event"] for event in node["events"]] for node in nodes] == [["REGISTERED", "REGISTERED"], []]
     assert [len(node["brokers"]) for node in brokers.document["nodes"]] == [4, 0]
+    assert "no broker is registered" in table.out
     assert "broker-b   1  192.168.1.21:10911  UP" in clusters.out
     assert [why.code, brokers.code, clusters.code, unknown.code] == [0, 0, 0, 1]
