@@ -132,6 +132,7 @@ def is_running(pid: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_producer_fails_over_in_a_users_test(pytester: pytest.Pytester) -> None:
     ended = pytester.runpytest_inprocess(*project(pytester.path, FAILOVER))
     ended.assert_outcomes(passed=1)
