@@ -147,7 +147,7 @@ class RedisBrokers:
 
     async def replicate(self, master: str, slave: str) -> None:
         await self._servers[slave].replica_of(self._servers[master])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while "master_link_status:up" not in await self._servers[slave].bulk("INFO", "replication"):  # noqa: ASYNC110  # another process
                 await asyncio.sleep(0.02)
 

@@ -9,7 +9,7 @@ from tests.fakes.manual_clock import ManualClock
 
 
 async def eventually(
-    condition: Callable[[], object], *, clock: ManualClock | None = None, step: float = 0.05, seconds: float = 10.0
+    condition: Callable[[], object], *, clock: ManualClock | None = None, step: float = 0.05, seconds: float = 60.0
 ) -> None:
     """Return when the condition holds; TimeoutError when it does not in time. Each look, ``clock`` goes on a step."""
     async with asyncio.timeout(seconds):

@@ -28,7 +28,7 @@ from tests.fakes.memory_store import MemoryStore
 from tests.fakes.table_of_ends import TableOfEnds
 
 CLUSTER = "c1"
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 STEP_SECONDS = 0.05
 CALLS_PER_SECOND = 4
 """More than any exchange between a consumer and an agent takes."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def until(condition: Callable[[], object], *, seconds: float = 20.0) -> None:
+def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
     """Return when the condition holds; AssertionError when it does not within the time."""
     ends_at = time.monotonic() + seconds
     while not condition():

@@ -18,7 +18,7 @@ from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1.consumer_group_service_pb2_grpc import ConsumerGroupServiceStub
 from pointsman.wire.errors import read_status
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 60.0
 BOOT = 77
 OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 

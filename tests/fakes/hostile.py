@@ -191,16 +191,16 @@ def answer_of(channel: grpc.Channel, method: MethodDescriptor, requests: list[by
     raw: Any = channel  # bytes in, bytes out: the stubs know messages alone
     try:
         if method.client_streaming and method.server_streaming:
-            for _ in raw.stream_stream(path(method))(iter(requests), timeout=20):
+            for _ in raw.stream_stream(path(method))(iter(requests), timeout=60):
                 pass
         elif method.client_streaming:
-            raw.stream_unary(path(method))(iter(requests), timeout=20)
+            raw.stream_unary(path(method))(iter(requests), timeout=60)
         elif method.server_streaming:
-            watch = raw.unary_stream(path(method))(requests[0], timeout=20)
+            watch = raw.unary_stream(path(method))(requests[0], timeout=60)
             next(watch, None)
             watch.cancel()
         else:
-            raw.unary_unary(path(method))(requests[0], timeout=20)
+            raw.unary_unary(path(method))(requests[0], timeout=60)
     except grpc.RpcError as error:
         return error.code()
     return grpc.StatusCode.OK

@@ -25,7 +25,7 @@ class Daemon:
     async def until(self, message: str) -> dict[str, Any]:
         """Read its log until a message."""
         assert self.process.stderr is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             async for line in self.process.stderr:
                 self.lines.append(json.loads(line))
                 if self.lines[-1]["message"] == message:
@@ -34,7 +34,7 @@ class Daemon:
 
     async def end(self) -> int:
         """Wait for its exit code."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             await self.process.communicate()
         assert self.process.returncode is not None
         return self.process.returncode

@@ -17,7 +17,7 @@ from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from tests.fakes.real_name_server import RealNameServer
 
 POLL_SECONDS = 0.05
-ON_DISK_SECONDS = 10.0
+ON_DISK_SECONDS = 60.0
 """A row reaches the disk within a second or so; this is when a test gives up."""
 LEAVES = ("EXPIRED", "UNREGISTERED", "PROBE_FAILED")
 ROUTINE = {"TOPICS", "CHECKPOINT", "HEARTBEATS"}
@@ -32,7 +32,7 @@ class Look:
 
     async def brokers(self) -> list[BrokerStatus]:
         """Every known broker."""
-        return list((await self._admin.ListBrokers(ListBrokersRequest(page_size=1_000), timeout=10)).brokers)
+        return list((await self._admin.ListBrokers(ListBrokersRequest(page_size=1_000), timeout=60)).brokers)
 
     async def states(self, cluster: str = "") -> dict[str, int]:
         """How many brokers are in each state."""
@@ -46,7 +46,7 @@ class Look:
     async def routed(self, topic: str, cluster: str = "") -> dict[str, str]:
         """State by name of the brokers in the route of a topic; empty without one."""
         try:
-            answer = await self._route.GetTopicRoute(GetTopicRouteRequest(topic=topic, cluster=cluster), timeout=10)
+            answer = await self._route.GetTopicRoute(GetTopicRouteRequest(topic=topic, cluster=cluster), timeout=60)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 return {}

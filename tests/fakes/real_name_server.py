@@ -19,7 +19,7 @@ from pointsman.wire.names import split_addr
 from tests.fakes.history_rows import rows_in
 
 COMMAND = Path(sys.executable).with_name("pointsman-namesrv")
-START_SECONDS = 30.0
+START_SECONDS = 90.0
 POLL_SECONDS = 0.05
 
 
@@ -112,7 +112,7 @@ class RealNameServer:
 
     def metrics_text(self) -> str:
         """What ``/metrics`` says; blocks."""
-        connection = http.client.HTTPConnection(*split_addr(self._monitoring), timeout=10)
+        connection = http.client.HTTPConnection(*split_addr(self._monitoring), timeout=60)
         try:
             connection.request("GET", "/metrics")
             return connection.getresponse().read().decode()

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-READY_SECONDS = 10.0
+READY_SECONDS = 60.0
 HOST = "127.0.0.1"
 
 

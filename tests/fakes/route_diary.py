@@ -70,7 +70,7 @@ async def route_diary(name_server: str, topic: str) -> AsyncIterator[RouteDiary]
 
     reading = asyncio.create_task(read())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await synced.wait()
         yield diary
         assert not reading.done(), "the watch ended meanwhile"

@@ -23,7 +23,7 @@ from broker_agent.probe import Probe
 from pointsman.service.clock import Clock, SystemClock
 
 BROKER_ADDR = "10.0.0.1:10911"
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 
 
 async def until(is_so: Callable[[], bool], *, within: float = PATIENCE_SECONDS) -> None:

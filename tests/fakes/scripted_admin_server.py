@@ -70,7 +70,7 @@ class ScriptedAdminServer:
 
     async def asked(self, kind: type[Message], times: int = 1) -> None:
         """Wait until so many requests of one type have come."""
-        async with self._changed, asyncio.timeout(20):
+        async with self._changed, asyncio.timeout(60):
             await self._changed.wait_for(lambda: len(self.received(kind)) >= times)
 
     def push(self, news: route.WatchTopicRoutesResponse) -> None:

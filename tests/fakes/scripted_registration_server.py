@@ -22,7 +22,7 @@ from pointsman.v1.registration_service_pb2_grpc import (
     add_RegistrationServiceServicer_to_server,
 )
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 """How long a test waits for what must come."""
 
 

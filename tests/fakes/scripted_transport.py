@@ -100,7 +100,7 @@ class ScriptedTransport:
 
     async def called(self, times: int) -> None:
         """Wait until so many sends have come."""
-        async with asyncio.timeout(10), self._called:
+        async with asyncio.timeout(60), self._called:
             await self._called.wait_for(lambda: len(self.calls) >= times)
 
     async def send(

@@ -21,7 +21,7 @@ from pointsman.v1.route_service_pb2 import (
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman.wire.errors import read_status
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 60.0
 
 
 class Watch:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from broker_agent.__main__ import main
 from pointsman.v1 import registration_service_pb2 as wire
 from tests.fakes.redis_process import free_port
 from tests.fakes.scripted_registration_server import Odd, ScriptedRegistrationServer, scripted_registration_server
@@ -59,7 +60,7 @@ async def program(*arguments: object, prelude: str = "") -> AsyncIterator[asynci
 
 
 async def ended(process: asyncio.subprocess.Process) -> tuple[int, str, str]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         out, err = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
@@ -68,6 +69,16 @@ async def ended(process: asyncio.subprocess.Process) -> tuple[int, str, str]:
 async def run(*arguments: object, prelude: str = "") -> tuple[int, str, str]:
     async with program(*arguments, prelude=prelude) as process:
         return await ended(process)
+
+
+def run_here(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """What a command gives that starts nothing, without a process of its own."""
+    try:
+        code = main(list(map(str, arguments)))
+    except SystemExit as ended_by_argparse:
+        code = int(ended_by_argparse.code or 0)
+    said = capsys.readouterr()
+    return code, said.out, said.err
 
 
 async def registered(server: ScriptedRegistrationServer) -> None:
@@ -125,7 +136,9 @@ async def test_a_second_signal_leaves_at_once_with_130(tmp_path: Path) -> None:
     assert code == 130, err
 
 
-async def test_every_fault_of_the_configuration_is_listed_and_the_exit_is_2(tmp_path: Path) -> None:
+def test_every_fault_of_the_configuration_is_listed_and_the_exit_is_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "agent.toml"
     file.write_text(
         """
@@ -151,7 +164,7 @@ async def test_every_fault_of_the_configuration_is_listed_and_the_exit_is_2(tmp_
     )
 
     for arguments in (["--config", file], ["config", "check", "--config", file]):
-        code, out, err = await run(*arguments)
+        code, out, err = run_here(capsys, *arguments)
         assert (code, out) == (2, "")
         named = {line.split(": ")[1] for line in err.splitlines()}
         assert named == {
@@ -204,18 +217,18 @@ async def test_a_monitoring_port_that_is_taken_is_one_log_line_and_exit_1(tmp_pa
     assert listen in err
 
 
-async def test_arguments_teach() -> None:
+def test_arguments_teach(capsys: pytest.CaptureFixture[str]) -> None:
     version = importlib.metadata.version("pointsman")
-    assert await run("--version") == (0, f"pointsman-agent {version}\n", "")
+    assert run_here(capsys, "--version") == (0, f"pointsman-agent {version}\n", "")
 
-    code, out, _ = await run("--help")
+    code, out, _ = run_here(capsys, "--help")
     assert code == 0
     assert all(word in out for word in ("agent.toml", "config check", "SIGTERM", "exit codes", "AGENT_SECTION__KEY"))
 
-    code, _, err = await run()
+    code, _, err = run_here(capsys)
     assert code == 2
     assert "--config FILE is required" in err
 
-    code, _, err = await run("--config", f"/nowhere/{free_port()}")
+    code, _, err = run_here(capsys, "--config", f"/nowhere/{free_port()}")
     assert code == 2
     assert "cannot be read" in err

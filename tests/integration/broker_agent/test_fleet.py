@@ -16,6 +16,8 @@ from broker_agent.registration.loop import Timeouts
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.errors import build_status
+from tests.fakes.beat_clock import BeatClock
+from tests.fakes.condition import eventually
 from tests.fakes.cut_proxy import cut_proxy
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
@@ -89,14 +91,17 @@ async def test_a_name_server_that_leaves_the_list_keeps_the_registration_and_is_
     assert [record.facts["name_server"] for record in said] == [first.addr]  # type: ignore[attr-defined]  # set by extra=
 
 
-async def test_a_name_server_that_comes_back_while_its_loop_says_its_last_word_gets_a_new_loop() -> None:
-    async with scripted_registration_server() as server, running_fleet([server.addr]) as fleet:
+async def test_a_name_server_that_comes_back_while_its_loop_says_its_last_word_gets_a_new_loop(
+    clock: ManualClock,
+) -> None:
+    async with scripted_registration_server() as server, running_fleet([server.addr], clock=clock) as fleet:
         await until_confirmed(server)
         await fleet.counts_beats(server.addr, 1)
         server.beat_answers.append(Odd.HANG)
         fleet.listed.set(())
         assert (await server.next_beat()).hand_over
         fleet.listed.set((server.addr,))
+        await clock.advance(Timeouts().beat)
 
         await until_confirmed(server)
         assert fleet.forgotten == [server.addr]
@@ -265,7 +270,7 @@ async def test_a_server_that_takes_connections_and_never_answers_gets_one_regist
             ends_at = clock.now + 120
             while clock.now < ends_at:
                 await clock.advance(1.0)
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.005)
                 while not server.events.empty():
                     whole += isinstance(server.events.get_nowait(), Registration)
             await until(lambda: fleet.beats(server.addr, "unanswered") >= 10)
@@ -273,17 +278,20 @@ async def test_a_server_that_takes_connections_and_never_answers_gets_one_regist
             assert fleet.standing(server.addr) is Standing.UNREACHABLE
 
 
-async def test_a_server_whose_answers_are_lost_on_the_way_gets_no_second_registration() -> None:
+async def test_a_server_whose_answers_are_lost_on_the_way_gets_no_second_registration(clock: ManualClock) -> None:
     """F6: what the agent says arrives, what it is told does not."""
-    timeouts = Timeouts(beat=0.2, register=0.5)
+    timeouts = Timeouts(register=0.5)  # gRPC's deadline goes by the real clock, beats by the manual one
     async with running_name_server() as server, cut_proxy(server.addr) as proxy:
         changed = 0
 
-        async with running_fleet([proxy.addr], own=own_state(FIVE), timeouts=timeouts) as fleet:
+        async with running_fleet([proxy.addr], own=own_state(FIVE), clock=clock, timeouts=timeouts) as fleet:
             await fleet.counts_beats(proxy.addr, 1)
             proxy.deafen()
             fleet.set_topics(["x", "y", "z"])  # must be registered whole, so it is: once
-            await until(lambda: fleet.beats(proxy.addr, "unanswered") + fleet.beats(proxy.addr, "broken") >= 4)
+            await until(lambda: fleet.registrations(proxy.addr, "unreachable") == 1)
+            await eventually(
+                lambda: fleet.beats(proxy.addr, "unanswered") + fleet.beats(proxy.addr, "broken") >= 4, clock=clock
+            )
             changed = fleet.registrations(proxy.addr, "unreachable")
             ((_, replica),) = server.core.replicas()
 
@@ -313,9 +321,9 @@ async def test_a_server_that_stops_is_asked_by_beats_and_registered_with_once_it
 
 @pytest.mark.parametrize("second_addr", [BROKER_ADDR, "10.0.0.2:10911"], ids=["one-address", "two-addresses"])
 async def test_two_agents_with_one_identity_do_not_fight_over_several_expiries(
-    clock: ManualClock, second_addr: str
+    second_addr: str,
 ) -> None:
-    expiries = 4
+    expiries, clock = 4, BeatClock()
     async with running_name_server(clock=clock) as server:
         twin = replace(PROFILE, addr=second_addr)
         async with running_fleet([server.addr], clock=clock) as first:
@@ -323,8 +331,8 @@ async def test_two_agents_with_one_identity_do_not_fight_over_several_expiries(
             async with running_fleet([server.addr], clock=clock, profile=twin) as second:
                 await second.counts_beats(server.addr, 1)
                 for _ in range(expiries * 12):
-                    await clock.advance(10)
-                    await asyncio.sleep(0.02)  # for the sockets
+                    await clock.advance_and_answer(10)
+                    await asyncio.sleep(0.01)  # for registrations
                     assert len(list(server.core.replicas())) == 1
                 registrations = first.registrations(server.addr) + second.registrations(server.addr)
                 standings = {first.standing(server.addr), second.standing(server.addr)}

@@ -1,4 +1,4 @@
-"""A thousand agents whose name server is killed and comes back (reliability test L4)."""
+"""A thousand agents whose name server is killed and comes back (reliability test L4); 200 in a fast run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.fakes.real_name_server import real_name_server
 from tests.fakes.redis_process import free_port
 from tests.fakes.running_fleet import PROFILE, RunningFleet, own_state, running_fleet
 
-AGENTS = 1_000
 AWAY_SECONDS = 5.0
 """Longer than it takes every back-off, ours and gRPC's, to reach its cap."""
-BACK_SECONDS = 15.0
-PATIENCE_SECONDS = 60.0
+BACK_SECONDS = 50.0
+"""Ten times what it takes."""
+PATIENCE_SECONDS = 100.0
 
 
 async def all_registered(fleets: list[RunningFleet], addr: str) -> list[float]:
@@ -40,8 +40,9 @@ async def all_registered(fleets: list[RunningFleet], addr: str) -> list[float]:
 @pytest.mark.e2e
 @pytest.mark.timeout(240)
 async def test_a_thousand_agents_are_back_in_seconds_after_their_name_server_was_spread_and_none_refused(
-    tmp_path: Path,
+    tmp_path: Path, full: bool
 ) -> None:
+    agents = 1_000 if full else 200
     addr = f"127.0.0.1:{free_port()}"
     settings = {
         "server.listen": addr,
@@ -51,7 +52,7 @@ async def test_a_thousand_agents_are_back_in_seconds_after_their_name_server_was
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(real_name_server(tmp_path, settings=settings))
         fleets = []
-        for number in range(AGENTS):
+        for number in range(agents):
             profile = replace(PROFILE, broker_name=f"b{number}", addr=f"10.0.{number // 250}.{number % 250 + 1}:10911")
             fleet = running_fleet(
                 [addr],
@@ -71,14 +72,14 @@ async def test_a_thousand_agents_are_back_in_seconds_after_their_name_server_was
         seen = await all_registered(fleets, addr)
 
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while await server.metric("namesrv_brokers", state="UP") != AGENTS:  # noqa: ASYNC110  # of another process
+            while await server.metric("namesrv_brokers", state="UP") != agents:  # noqa: ASYNC110  # of another process
                 await asyncio.sleep(0.5)
         results = {
             result: sum(each.registrations(addr, result) for each in fleets)
             for result in ("accepted", "refused", "troubled", "held_by_other")
         }
-    assert results == {"accepted": 2 * AGENTS, "refused": 0, "troubled": 0, "held_by_other": 0}
-    print(f"seconds from the start: first {seen[0]:.1f}, median {seen[AGENTS // 2]:.1f}, last {seen[-1]:.1f}")
+    assert results == {"accepted": 2 * agents, "refused": 0, "troubled": 0, "held_by_other": 0}
+    print(f"seconds from the start: first {seen[0]:.1f}, median {seen[agents // 2]:.1f}, last {seen[-1]:.1f}")
     assert seen[-1] <= BACK_SECONDS
     # No instant in which all of them come: the middle four fifths take a second at least.
-    assert seen[AGENTS * 9 // 10] - seen[AGENTS // 10] >= 0.8
+    assert seen[agents * 9 // 10] - seen[agents // 10] >= 0.8

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from broker_agent.config import OffsetsSection, RpcSection
 from broker_agent.core.probe_verdict import ProbeResult
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.beat_clock import BeatClock
 from tests.fakes.running_agent import ScriptedProbe, agent_config, running_agent
 from tests.fakes.scripted_registration_server import scripted_registration_server
 
@@ -17,7 +17,7 @@ BY_DEFAULT = {5.0: 24, 10.0: 6, 30.0: 2, 60.0: 1}
 """How often a minute, by what they sleep between: probe and topics, silent consumers, beats, queue statistics."""
 
 
-class CountingClock(ManualClock):
+class CountingClock(BeatClock):
     """Counts the sleeps that ran to their end: each is a wake-up."""
 
     def __init__(self) -> None:
@@ -35,8 +35,8 @@ async def test_an_idle_agent_wakes_for_what_its_configuration_says_alone(tmp_pat
 
     async def pass_a_minute() -> None:
         for _ in range(60):
-            await clock.advance(1.0)
-            await asyncio.sleep(0.005)  # for threads and sockets
+            await clock.advance_and_answer(1.0)
+            await asyncio.sleep(0.005)  # for threads
 
     async with scripted_registration_server() as server:
         config = replace(

@@ -362,16 +362,16 @@ async def test_a_file_larger_than_any_of_offsets_is_not_read(
 # --- a kill ---------------------------------------------------------------------------------------------------
 
 INTERVAL = 0.1
-SLACK = 1.0
+SLACK = 3.0
 """What a busy machine may add to an interval."""
 
 
 async def test_after_a_sigkill_at_any_moment_offsets_are_whole_not_backwards_and_at_most_an_interval_old(
-    file: Path, caplog: pytest.LogCaptureFixture
+    file: Path, caplog: pytest.LogCaptureFixture, full: bool
 ) -> None:
     chance = random.Random(4)
-    before = 0
-    for _ in range(12):
+    before, rounds = 0, 12 if full else 3
+    for _ in range(rounds):
         said, killed_at = _commit_and_kill(file, seconds=chance.uniform(0.0, 4 * INTERVAL))
         table = await loaded(file)
         # Every commit was the same number for all queues: a table that is torn would hold two.
@@ -382,7 +382,7 @@ async def test_after_a_sigkill_at_any_moment_offsets_are_whole_not_backwards_and
         assert before <= number
         assert all(committed <= number for committed, at in said if at < killed_at - INTERVAL - SLACK)
         before = number
-    assert before > 12
+    assert before > rounds
     assert refused(caplog) == []
 
 
@@ -395,7 +395,7 @@ def _commit_and_kill(file: Path, *, seconds: float) -> tuple[list[tuple[int, flo
         lines: list[str] = []
         reading = threading.Thread(target=lambda: lines.extend(process.stdout or ()))
         reading.start()
-        ends_at = time.monotonic() + 20.0
+        ends_at = time.monotonic() + 60.0
         while not (file.exists() and file.stat().st_mtime_ns != known):
             assert time.monotonic() < ends_at
             time.sleep(0.001)

@@ -288,6 +288,7 @@ async def until_it_says(server: ScriptedRegistrationServer, clock: ManualClock) 
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 async def test_a_name_server_that_returns_has_its_agent_back_in_seconds() -> None:
     async with scripted_registration_server() as server, running_agent(agent_config([server.addr])) as agent:
         await server.next_registration()
@@ -296,7 +297,7 @@ async def test_a_name_server_that_returns_has_its_agent_back_in_seconds() -> Non
         await agent.stands(server.addr, Standing.UNREACHABLE)
         await asyncio.sleep(3.0)  # long enough for both back-offs, ours and gRPC's, to reach their caps
         await server.start()
-        async with asyncio.timeout(8.0):  # 3.0 + 2.4 s at worst, and a busy machine
+        async with asyncio.timeout(30.0):  # 3.0 + 2.4 s at worst, and a busy machine
             while not isinstance(await server.next_event(), wire.Beat):
                 pass
 

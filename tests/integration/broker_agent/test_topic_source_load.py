@@ -13,21 +13,21 @@ from broker_agent.topic_source.rocketmq import RocketmqTopicSource
 from pointsman.service.clock import SystemClock
 from tests.fakes.rocketmq_files import topic, topics_json, topics_path
 
-TOPICS = 100_000
-MOST_HELD_SECONDS = 0.2
-"""Measured: 15 to 25 ms, as beside any busy thread. The bound leaves room for whatever else the machine does."""
+MOST_HELD_SECONDS = 0.1
+"""Of this process's CPU time, so that other processes do not count. Measured: 15 to 25 ms, as beside any busy thread;
+to parse the table in the loop takes a second."""
 
 
 @asynccontextmanager
 async def watched_loop() -> AsyncIterator[list[float]]:
-    """Note how late the loop is, many times a second."""
+    """Note how much the process has worked each time before the loop came to its turn again."""
     late: list[float] = []
 
     async def watch() -> None:
         while True:
-            before = time.perf_counter()
+            before = time.process_time()
             await asyncio.sleep(0.001)
-            late.append(time.perf_counter() - before)
+            late.append(time.process_time() - before)
 
     task = asyncio.create_task(watch())
     try:
@@ -53,11 +53,12 @@ def full_rounds() -> Iterator[list[int]]:
         gc.callbacks.remove(note)
 
 
-async def test_100_000_topics_hold_the_loop_no_longer_than_any_thread(tmp_path: Path) -> None:
+async def test_100_000_topics_hold_the_loop_no_longer_than_any_thread(tmp_path: Path, full: bool) -> None:
+    count = 100_000 if full else 50_000
     write: Callable[[bytes], int] = topics_path(tmp_path).write_bytes
-    names = [f"topic-{number:06d}" for number in range(TOPICS)]
+    names = [f"topic-{number:06d}" for number in range(count)]
     source = RocketmqTopicSource(
-        store_path=str(tmp_path), broker_conf="", max_topics=TOPICS, clock=SystemClock(), environment={}
+        store_path=str(tmp_path), broker_conf="", max_topics=count, clock=SystemClock(), environment={}
     )
     table = {name: topic(name) for name in names}
     try:
@@ -68,7 +69,7 @@ async def test_100_000_topics_hold_the_loop_no_longer_than_any_thread(tmp_path: 
             with full_rounds() as rounds:
                 async with watched_loop() as late:
                     topics = await source.read()
-            assert len(topics.topics) == TOPICS
+            assert len(topics.topics) == count
             assert topics.topics[-1].perm == 2 + counter
             assert rounds == []
             assert max(late) < MOST_HELD_SECONDS

