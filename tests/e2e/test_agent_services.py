@@ -37,9 +37,9 @@ from tests.fakes.agent_process import agent_process
 from tests.fakes.real_name_server import RealNameServer, real_name_server
 from tests.fakes.redis_process import RedisProcess, redis_process
 
-pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 90.0
 WARM = {"server.warm_up_seconds": 0}
 
 

@@ -21,6 +21,8 @@ from tests.fakes.events import broker_event
 from tests.fakes.history_rows import rows_in
 from tests.fakes.manual_clock import ManualClock
 
+pytestmark = pytest.mark.xdist_group("machine")  # it mounts disks
+
 DISK_BYTES = 1024 * 1024
 LONG = {"text": "x" * 1_000}
 
@@ -62,7 +64,7 @@ def writing(disk: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> 
     writing = Recorder(files, node="n", boot_id="b", clock=clock, metrics=Metrics(), queue_rows=500)
     writing.start()
     yield writing
-    assert writing.stop(timeout=20)
+    assert writing.stop(timeout=60)
 
 
 def written(recorder: Recorder) -> float:

@@ -134,7 +134,7 @@ async def test_a_leave_is_said_to_all_with_its_reason_and_ends_the_fleet(
         fleet.set_leave(leave)
         for server in (first, second):
             assert (await server.next_unregister()).reason == reason
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await fleet.task
         assert fleet.fleet.unfinished == []
 

@@ -329,8 +329,9 @@ async def test_a_store_that_was_never_loaded_writes_nothing_over_what_is_there(f
 async def test_a_disk_that_hangs_fails_in_time_and_holds_one_thread_only(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = FileStore(file, clock=SystemClock(), timeout=0.05)
+    store = FileStore(file, clock=SystemClock())
     await store.load()
+    store._timeout = 0.05
     answers, fsync = threading.Event(), os.fsync
 
     def hang(descriptor: int) -> None:

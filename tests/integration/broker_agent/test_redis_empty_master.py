@@ -30,7 +30,7 @@ async def full_pair(folder: Path) -> AsyncIterator[tuple[RedisProcess, RedisProc
         await master.command("CONFIG", "SET", "repl-diskless-sync-delay", "0")
         await replica.replica_of(master)
         await master.command("XADD", "orders:queue:0", "0-*", "k", "v")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await replica.command("EXISTS", "orders:queue:0") != ":1":  # noqa: ASYNC110  # other processes
                 await asyncio.sleep(0.02)
         yield master, replica
@@ -75,7 +75,7 @@ async def test_it_passes_again_once_nobody_holds_more_than_it(tmp_path: Path) ->
 async def test_an_agent_that_was_just_started_asks_the_replicas_that_are_connected(tmp_path: Path) -> None:
     async with full_pair(tmp_path) as (master, replica):
         await master.restart()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while "ip=" not in await master.bulk("INFO", "replication"):  # noqa: ASYNC110  # two other processes
                 await asyncio.sleep(0.02)
 

@@ -282,7 +282,7 @@ async def until_it_says(server: ScriptedRegistrationServer, clock: ManualClock) 
     """Let the agent's back-off pass until a call arrives; gRPC's own reconnecting goes by the real clock."""
     while not server.events.empty():
         assert server.events.get_nowait() == StreamEnded()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while server.said_nothing_more():
             await clock.advance(0.2)
             await asyncio.sleep(0.02)
@@ -475,7 +475,7 @@ async def test_monitoring_tells_standing_and_counts_over_http() -> None:
 
 async def fetch(port: int, path: str) -> str:
     def get() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as response:
             return str(response.read().decode())
 
     return await asyncio.to_thread(get)

@@ -242,6 +242,6 @@ async def test_a_read_that_is_given_up_leaves_no_connection(redis: RedisProcess)
     with pytest.raises(TimeoutError):
         await within(SystemClock(), 0.2, source.read())
     async with Redis(host="127.0.0.1", port=redis.port, protocol=2, decode_responses=True) as client:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(await client.client_list()) != 1:  # noqa: ASYNC110  # it is another process
                 await asyncio.sleep(0.01)

@@ -86,7 +86,7 @@ async def test_an_old_connection_that_ends_or_leaves_at_any_moment_takes_nothing
             await getattr(sides[side], step)()
         held = server.core.routes.groups[("c1", f"b{number}")].replicas[0]  # type: ignore[index]  # a plain tuple equals a key
         assert held.generation == sides["new"].generation, life
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         while server.metrics.streams._value.get() > 2 * len(lives):  # noqa: ASYNC110  # other sockets end them
             await asyncio.sleep(0.005)
     await clock.advance(GRACE_IS_OVER)
@@ -158,7 +158,7 @@ async def looking(server: NameServerApp) -> AsyncIterator[tuple[list[View], list
     watched: list[View] = []
     async with grpc.aio.insecure_channel(server.addr) as channel, asyncio.TaskGroup() as tasks:
         lookers = [tasks.create_task(ask(channel, asked)), tasks.create_task(watch(channel, watched))]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not (asked and watched):  # noqa: ASYNC110  # it comes over a socket
                 await asyncio.sleep(0.001)
         yield asked, watched
@@ -225,7 +225,7 @@ async def test_whoever_asks_or_watches_sees_a_swap_as_one_change(
     swap = await swaps(peer, old=old, new=new, beside=beside)
     async with looking(server) as (asked, watched):
         await swap()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while asked[-1] != expected[-1] or watched[-1] != expected[-1]:
                 await clock.advance(0.1)  # changes within a moment reach a watch together
     assert (asked, watched) == (expected, expected)

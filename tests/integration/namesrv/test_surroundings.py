@@ -38,7 +38,7 @@ def rows(history: Path) -> Iterator[dict[str, Any]]:
 async def get(url: str) -> tuple[int, str]:
     def fetch() -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(url, timeout=5) as response:
+            with urllib.request.urlopen(url, timeout=60) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -173,7 +173,7 @@ async def test_a_disk_that_refuses_holds_up_nobody_and_is_counted(tmp_path: Path
         await asyncio.to_thread(_replace_by_a_file, tmp_path / "raw")
         async with grpc.aio.insecure_channel(server.addr) as channel:
             await Peer(channel).registration.RegisterBroker(wire.registration())
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while not server.recorder.complaints():  # noqa: ASYNC110  # the writer's thread has no event to wait for
                     await asyncio.sleep(0.05)
     lost = server.metrics.registry.get_sample_value("namesrv_history_rows_dropped_total", {"cause": "disk"})

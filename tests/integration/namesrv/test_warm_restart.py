@@ -23,7 +23,7 @@ from tests.fakes.name_server_process import daemon
 from tests.integration.namesrv.conftest import Peer
 
 BROKERS = [wire.identity(name, addr=f"10.0.0.{i}:10911") for i, name in enumerate("abc", 1)]
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 async def register_all(peer: Peer) -> dict[str, int]:
