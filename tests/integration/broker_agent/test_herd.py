@@ -39,7 +39,7 @@ async def all_registered(fleets: list[RunningFleet], addr: str) -> list[float]:
 
 @pytest.mark.e2e
 @pytest.mark.timeout(240)
-async def test_a_thousand_agents_are_back_in_seconds_after_their_name_server_was_spread_and_none_refused(
+async def test_many_agents_are_back_in_seconds_after_their_name_server_was_spread_and_none_refused(
     tmp_path: Path, full: bool
 ) -> None:
     agents = 1_000 if full else 200

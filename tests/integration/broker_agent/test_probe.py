@@ -18,7 +18,6 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from broker_agent.config import HeartbeatSection, ProbeSection
 from broker_agent.core.probe_verdict import ProbeResult, Role
 from broker_agent.deadline import within
-from broker_agent.probe import Probe
 from broker_agent.probe.configured import build_plain_probe
 from broker_agent.probe.exec import MAX_OUTPUT_BYTES, ExecProbe
 from broker_agent.probe.grpc import GrpcProbe
@@ -405,16 +404,19 @@ async def test_a_program_that_hangs_delays_no_beat_and_ends_as_a_failed_probe() 
                 timeout_seconds=1.0,
                 fall=1,
             ),
-            heartbeat=HeartbeatSection(interval_seconds=0.1, expiry_seconds=10.0),
+            heartbeat=HeartbeatSection(interval_seconds=0.05, expiry_seconds=10.0),
         )
-        async with running_agent(config, probe=SlowToHang()) as agent:
+        probe = SlowToHang()
+        async with running_agent(config, probe=probe):
             await server.next_registration()
-            await agent.counts_beats(server.addr, 1)
-            beats = [await server.next_beat() for _ in range(6)]
+            while not probe.hangs:
+                await server.next_beat()
+            beats = [await server.next_beat()]
             while beats[-1].health.status != broker_pb2.PROBE_STATUS_FAILING:
                 beats.append(await server.next_beat())
 
-    assert beats[5].health.status == broker_pb2.PROBE_STATUS_PASSING
+    # It hangs for a second, in which there are twenty beats.
+    assert [beat.health.status for beat in beats[:2]] == [broker_pb2.PROBE_STATUS_PASSING] * 2
     assert beats[-1].health.detail == "no answer in 1 s"
 
 
@@ -422,11 +424,15 @@ class SlowToHang:
     """Passes once; from then on its program never ends."""
 
     def __init__(self) -> None:
-        self._next: list[Probe] = [ExecProbe(["true"])]
+        self.looks = 0
+
+    @property
+    def hangs(self) -> bool:
+        return self.looks > 1
 
     async def look(self) -> ProbeResult:
-        probe = self._next.pop() if self._next else ExecProbe(["sleep", "600"])
-        return await probe.look()
+        self.looks += 1
+        return await ExecProbe(["sleep", "600"] if self.hangs else ["true"]).look()
 
 
 # --- what is configured --------------------------------------------------------------------------------------------

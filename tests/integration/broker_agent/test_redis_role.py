@@ -19,7 +19,7 @@ from tests.fakes.redis_process import RedisProcess, redis_process
 
 pytestmark = pytest.mark.redis
 
-IN_STEP_SECONDS = 10.0
+IN_STEP_SECONDS = 60.0
 
 
 @asynccontextmanager

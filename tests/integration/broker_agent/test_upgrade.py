@@ -1,4 +1,4 @@
-"""Fifty agents upgraded one after the other, each beside a broker that goes on: no client is told of anything."""
+"""Agents upgraded one after the other, each beside a broker that goes on: no client is told of anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.fakes.running_agent import RunningAgent, ScriptedProbe, agent_config,
 ANSWERS = ProbeResult(True, "answers", incarnation="run-1")
 
 
-async def test_fifty_agents_upgraded_one_after_the_other_change_no_route(tmp_path: Path, full: bool) -> None:
+async def test_agents_upgraded_one_after_the_other_change_no_route(tmp_path: Path, full: bool) -> None:
     count = 50 if full else 20
     # A broken stream is taken for a crash at once here, so an agent that merely went away would be noticed.
     liveness = LivenessConfig(stream_grace_seconds=0.2)
