@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(180), pyte
 
 EXAMPLES = Path(__file__).parents[2] / "client" / "examples"
 TOPICS = {"orders": 4, "invoices": 4}
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 90.0
 POLL_SECONDS = 0.05
 INTERRUPTED = {0, 130, -signal.SIGINT}
 """How a program may end after Ctrl-C."""
@@ -277,7 +277,7 @@ async def test_the_fastapi_service_takes_an_order_by_http(fleet: Examples) -> No
 
 
 def _ask(request: urllib.request.Request) -> tuple[int, str]:
-    with urllib.request.urlopen(request, timeout=30.0) as answer:
+    with urllib.request.urlopen(request, timeout=90.0) as answer:
         return answer.status, answer.read().decode()
 
 
