@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,12 +15,13 @@ import pytest
 from spark_jobs.transforms.liveness import observers
 from tests.spark import plain
 from tests.spark.histories import MIDNIGHT, Row, moment, write_history
+from tests.spark.storybook import Tables, Told, book
 from tests.spark.tables import DayRunner
 from tests.spark.worlds import DAYS, worlds
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-WORLDS, SEED = 150, 20261121
+FEW, MANY, SEED = 40, 150, 20261121
 FIRST, LAST = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=DAYS - 1)
 TABLES = (
     "registration_events",
@@ -42,24 +44,40 @@ TABLES = (
 )
 
 
+book.add_rows("plain", lambda: worlds(FEW, seed=SEED))
+
+
 @dataclass(frozen=True)
 class Runs:
     """The same history computed three ways."""
 
     rows: list[Row]
-    one_pass: Path
+    one_pass: Tables
     nights: Path
     late: Path
     """Half of the files came in before the last night only."""
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Worlds and what the job made of them."""
+
+    count: int
+    rows: list[Row]
+    tables: Tables
+
+    def of(self, table: str) -> list[dict[str, Any]]:
+        """Rows of these worlds: the shared history has clusters of others too."""
+        return [row for row in self.tables[table] if re.fullmatch(r"w\d+", row["cluster"])]
+
+
 @pytest.fixture(scope="module")
 def runs(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     folder = tmp_path_factory.mktemp("worlds")
-    rows = worlds(WORLDS, seed=SEED)
+    rows = worlds(MANY, seed=SEED)
     history = write_history(folder / "history", rows, one_file_a_day=True)
-    found = Runs(rows, folder / "one_pass", folder / "nights", folder / "late")
-    run_days.compute(found.one_pass, [history], FIRST, LAST)
+    found = Runs(rows, Tables(run_days, folder / "one_pass"), folder / "nights", folder / "late")
+    run_days.compute(folder / "one_pass", [history], FIRST, LAST)
     with pytest.MonkeyPatch.context() as patched:
         # However few numbers of a life are looked through together, the gaps between them are the same.
         patched.setattr(observers, "BLOCK", 2)
@@ -75,69 +93,77 @@ def runs(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return found
 
 
+@pytest.fixture(scope="module")
+def measured(request: pytest.FixtureRequest, full: bool) -> Measured:
+    """Worlds of the shared history; all of them in a full run."""
+    if full:
+        runs: Runs = request.getfixturevalue("runs")
+        return Measured(MANY, runs.rows, runs.one_pass)
+    told: Told = request.getfixturevalue("told")
+    return Measured(FEW, worlds(FEW, seed=SEED), told.tables)
+
+
 def _half(row: Row) -> int:
     """Which half of the files a row lies in: each node's days are dealt out."""
     return crc32(f"{row['node']} {row['event_at'][:10]}".encode()) % 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
 def test_night_by_night_gives_the_tables_of_one_pass(run_days: DayRunner, runs: Runs, table: str) -> None:
-    one_pass = run_days.rows(runs.one_pass, table, FIRST, LAST)
-
-    assert one_pass
-    assert run_days.rows(runs.nights, table, FIRST, LAST) == one_pass
+    assert runs.one_pass[table]
+    assert run_days.rows(runs.nights, table, FIRST, LAST) == runs.one_pass[table]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
 def test_files_that_came_late_give_the_tables_of_files_in_time(run_days: DayRunner, runs: Runs, table: str) -> None:
-    in_time = run_days.rows(runs.one_pass, table, FIRST, LAST)
-
-    assert run_days.rows(runs.late, table, FIRST, LAST) == in_time
+    assert run_days.rows(runs.late, table, FIRST, LAST) == runs.one_pass[table]
 
 
-def test_intervals_are_those_of_a_plain_calculation(run_days: DayRunner, runs: Runs) -> None:
-    expected = plain.intervals(runs.rows, until=moment(0, day=DAYS))
-    measured: dict[plain.Instance, list[plain.Interval]] = defaultdict(list)
-    for row in run_days.rows(runs.one_pass, "broker_intervals", FIRST, LAST):
+def test_intervals_are_those_of_a_plain_calculation(measured: Measured) -> None:
+    expected = plain.intervals(measured.rows, until=moment(0, day=DAYS))
+    found: dict[plain.Instance, list[plain.Interval]] = defaultdict(list)
+    for row in measured.of("broker_intervals"):
         if not row["open"] or row["dt"] == LAST:
-            measured[_broker(row)].append(_interval(row))
+            found[_broker(row)].append(_interval(row))
 
-    assert sum(map(len, expected.values())) > 10 * WORLDS
-    assert set(measured) == set(expected)
+    assert sum(map(len, expected.values())) > 10 * measured.count
+    assert set(found) == set(expected)
     for broker, intervals in expected.items():
-        assert sorted(measured[broker], key=_in_order) == sorted(intervals, key=_in_order), broker
+        assert sorted(found[broker], key=_in_order) == sorted(intervals, key=_in_order), broker
 
 
-def test_partial_views_are_those_of_a_plain_calculation(run_days: DayRunner, runs: Runs) -> None:
-    expected = plain.views(runs.rows, until=moment(0, day=DAYS))
-    measured: dict[plain.Instance, list[plain.View]] = defaultdict(list)
-    for row in run_days.rows(runs.one_pass, "partial_views", FIRST, LAST):
+def test_partial_views_are_those_of_a_plain_calculation(measured: Measured) -> None:
+    expected = plain.views(measured.rows, until=moment(0, day=DAYS))
+    found: dict[plain.Instance, list[plain.View]] = defaultdict(list)
+    for row in measured.of("partial_views"):
         sides = tuple(row["seen_up_by"]), tuple(row["seen_down_by"])
-        measured[_broker(row)].append(plain.View(row["dt"], row["from_at"], row["to_at"], row["open"], *sides))
+        found[_broker(row)].append(plain.View(row["dt"], row["from_at"], row["to_at"], row["open"], *sides))
 
-    assert sum(map(len, expected.values())) > 2 * WORLDS
-    assert set(measured) == set(expected)
+    assert sum(map(len, expected.values())) > 2 * measured.count
+    assert set(found) == set(expected)
     for broker, views in expected.items():
-        assert sorted(measured[broker], key=lambda view: view.from_at) == views, broker
+        assert sorted(found[broker], key=lambda view: view.from_at) == views, broker
 
 
-def test_penalties_are_those_of_a_plain_calculation(run_days: DayRunner, runs: Runs) -> None:
-    merged = plain.intervals(runs.rows, until=moment(0, day=DAYS))
-    expected = plain.charges(runs.rows, merged)
-    measured: dict[plain.Instance, list[tuple[Any, ...]]] = defaultdict(list)
-    for row in run_days.rows(runs.one_pass, "flap_charges", FIRST, LAST):
-        measured[_broker(row)].append((row["charged_at"], row["points"], row["penalty"]))
+def test_penalties_are_those_of_a_plain_calculation(measured: Measured) -> None:
+    merged = plain.intervals(measured.rows, until=moment(0, day=DAYS))
+    expected = plain.charges(measured.rows, merged)
+    found: dict[plain.Instance, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in measured.of("flap_charges"):
+        found[_broker(row)].append((row["charged_at"], row["points"], row["penalty"]))
 
-    assert set(measured) == set(expected)
+    assert set(found) == set(expected)
     for broker, charges in expected.items():
         wanted = [(charge.at, charge.points, pytest.approx(charge.penalty, abs=1e-4)) for charge in charges]
-        assert sorted(measured[broker]) == wanted, broker
+        assert sorted(found[broker]) == wanted, broker
 
 
-def test_a_days_highest_penalty_counts_what_was_carried_over_midnight(run_days: DayRunner, runs: Runs) -> None:
-    merged = plain.intervals(runs.rows, until=moment(0, day=DAYS))
-    charges = plain.charges(runs.rows, merged)
-    for row in run_days.rows(runs.one_pass, "flapping", FIRST, LAST):
+def test_a_days_highest_penalty_counts_what_was_carried_over_midnight(measured: Measured) -> None:
+    merged = plain.intervals(measured.rows, until=moment(0, day=DAYS))
+    charges = plain.charges(measured.rows, merged)
+    for row in measured.of("flapping"):
         own = charges.get(_broker(row), [])
         start = moment(0, day=(row["dt"] - FIRST).days)
         before = [charge for charge in own if charge.at < start]
@@ -148,9 +174,9 @@ def test_a_days_highest_penalty_counts_what_was_carried_over_midnight(run_days: 
         assert row["penalty_max"] == pytest.approx(max([carried, *today]), abs=1e-4)
 
 
-def test_the_down_count_is_the_outages_that_began_that_day(run_days: DayRunner, runs: Runs) -> None:
-    merged = plain.intervals(runs.rows, until=moment(0, day=DAYS))
-    for row in run_days.rows(runs.one_pass, "flapping", FIRST, LAST):
+def test_the_down_count_is_the_outages_that_began_that_day(measured: Measured) -> None:
+    merged = plain.intervals(measured.rows, until=moment(0, day=DAYS))
+    for row in measured.of("flapping"):
         began = [
             interval
             for interval in merged[_broker(row)]

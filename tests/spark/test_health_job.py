@@ -14,10 +14,12 @@ from spark_jobs.io import History, Warehouse
 from spark_jobs.jobs import health
 from spark_jobs.jobs.work import Work
 from spark_jobs.parameters import HealthParameters, Parameters
+from spark_jobs.schemas.base import Table
 from spark_jobs.schemas.health import TABLES
 from spark_jobs.schemas.liveness import OBSERVER_CLOCKS
 from spark_jobs.schemas.topics import TOPIC_INTERVALS
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
+from tests.spark.storybook import Told, book
 from tests.spark.tables import DayRunner
 from tests.spark.test_health import availability, random_availability
 from tests.spark.test_queues import of_group, random_report, report
@@ -28,15 +30,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 DAYS = 3
 FIRST = MIDNIGHT.date()
 LAST = FIRST + timedelta(days=DAYS - 1)
+CLUSTERS = ("health-1", "health-2", "health-3")
 
 
 def world(seed: int) -> list[Row]:
     """Three days of three name servers, with what only health reads; much of it around midnight."""
     rng = random.Random(seed)
-    servers = [NameServer(node=f"ns{n}:9876") for n in range(3)]
+    servers = [NameServer(node=f"health-ns{n}:9876") for n in range(3)]
     for day in range(DAYS):
         for name in ("a", "b", "c"):
-            about = broker(name, cluster=rng.choice(("c1", "c2")), broker_id=rng.choice((0, 0, 1)))
+            about = broker(name, cluster=rng.choice(CLUSTERS[:2]), broker_id=rng.choice((0, 0, 1)))
             for at in sorted(rng.choice((1, 30_000, 86_399.5)) + 0.1 * n for n in range(rng.randint(1, 8))):
                 detail = random_report(rng) | {"top_put_rates": [], "lag": rng.randint(0, 10**6)}
                 buckets = {rng.choice(("22627", "32000", "45255", "inf")): rng.randint(1, 20) for _ in range(3)}
@@ -58,8 +61,11 @@ def world(seed: int) -> list[Row]:
         for n in (0, 1):
             group = of_group("g", "t", queues=2, lag=9_000 * n, highest=5_000 * n, members=1)
             told = moment(40_000 + n, day=day)
-            servers[0].say("QUEUE_STATS", told, broker("f", cluster="c3"), detail=report(top_groups=[group]))
+            servers[0].say("QUEUE_STATS", told, broker("f", cluster=CLUSTERS[2]), detail=report(top_groups=[group]))
     return [row for server in servers for row in server.rows]
+
+
+book.add_rows("health", lambda: world(1))
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,16 @@ def compute(spark: SparkSession, path: Path, given: Given, first_day: date, last
     warehouse.publish(first_day=first_day, last_day=last_day)
 
 
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_every_day_of_the_shared_history_has_its_rows_once(told: Told, table: Table) -> None:
+    rows = told.tables[table.name]
+    keys = [(row["dt"], *(row[key] for key in table.keys)) for row in rows]
+
+    assert {row["dt"] for row in rows} == {FIRST + timedelta(days=n) for n in range(DAYS)}
+    assert len(keys) == len(set(keys))
+
+
+@pytest.mark.slow
 def test_nights_and_one_pass_and_other_orders_give_the_same_tables(
     spark: SparkSession, run_days: DayRunner, given: Given, tmp_path: Path
 ) -> None:

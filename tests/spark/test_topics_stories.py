@@ -1,22 +1,18 @@
-"""Topics rule by rule: a cluster a story, all computed in one history of two nights."""
+"""Topics rule by rule: a cluster a story, all computed in one history."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
-from tests.spark.tables import DayRunner
-from tests.spark.topic_days import Stretch, TopicDays
+from tests.spark.histories import NameServer, Row, broker, moment
+from tests.spark.storybook import FIRST, SECOND, Tables, story
+from tests.spark.topic_days import Stretch, topic_book
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-FIRST, SECOND = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=1)
 DAY = 86_400.0
 QUEUES = [4, 8, 6, 0]
 Found = Callable[..., list[dict[str, Any]]]
@@ -204,26 +200,34 @@ STORIES = (
 )
 
 
-@pytest.fixture(scope="module")
-def found(spark: SparkSession, run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    told = []
-    for tell in STORIES:
-        story = Story(tell.__name__)
-        tell(story)
-        told.append(story)
-    warehouse: Path = tmp_path_factory.mktemp("stories") / "warehouse"
-    for day in (FIRST, SECOND):
-        TopicDays(
-            spark,
-            warehouse,
-            [row for story in told for row in story.rows],
-            [stretch for story in told for stretch in story.stretches],
-            [incident for story in told for incident in story.incidents],
-        ).compute(day, day)
+for _tell in STORIES:
+    _story = Story(_tell.__name__)
+    _tell(_story)
+    topic_book.add(_story.rows, _story.stretches, _story.incidents)
 
+
+@story
+def has_topics(one: NameServer, two: NameServer, b: Row) -> None:
+    """Each day its brokers fail together and one of them changes its topics: for tables of the complete job."""
+    fleet = [b | {"broker_name": name, "zone": "z1", "host": "h1"} for name in ("b", "c", "d")]
+    for server in (one, two):
+        for about in fleet:
+            server.say("REGISTERED", moment(10), about, data_version="0.0.1")
+            says(server, 10, about, "orders", "bills")
+        for day in range(3):
+            for n, about in enumerate(fleet):
+                server.outage(about, moment(5_000 + n, day=day), until=moment(5_600 + n, day=day))
+            changed = {"orders": [4, 4 + day, 6, 0]}
+            detail = {"part": 1, "parts": 1, "full": False, "base": f"0.0.{day + 1}", "topics": changed, "removed": []}
+            server.say("TOPICS", moment(9_000, day=day), b, data_version=f"0.0.{day + 2}", detail=detail)
+        server.stop(moment(80_000, day=2))
+
+
+@pytest.fixture(scope="module")
+def found(topic_tables: Tables) -> Found:
     def rows(table: str, tell: Callable[[Story], None], day: Any = FIRST) -> list[dict[str, Any]]:
         name = tell.__name__
-        own = run_days.rows(warehouse, table, day, day)
+        own = (row for row in topic_tables[table] if row["dt"] == day)
         return [row for row in own if row.get("cluster", str(row.get("incident_id")).removesuffix("-1")) == name]
 
     return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -89,3 +89,24 @@ def _of_days(stretch: Stretch) -> list[dict[str, Any]]:
                 }
             )
     return parts
+
+
+@dataclass
+class TopicBook:
+    """Collects rows, stretches and incidents of clusters that know nothing of each other."""
+
+    rows: list[Row] = field(default_factory=list)
+    stretches: list[Stretch] = field(default_factory=list)
+    incidents: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, rows: list[Row], stretches: list[Stretch], incidents: list[dict[str, Any]]) -> None:
+        self.rows += rows
+        self.stretches += stretches
+        self.incidents += incidents
+
+    def compute(self, spark: SparkSession, warehouse: Path, first_day: date, last_day: date) -> None:
+        TopicDays(spark, warehouse, self.rows, self.stretches, self.incidents).compute(first_day, last_day)
+
+
+topic_book = TopicBook()
+"""What is computed once for all modules."""
