@@ -15,7 +15,7 @@ import pytest
 
 from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_history
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 INSTALLED = Path(sys.executable).parent / "pointsman-report"
 SECONDS = 300.0

@@ -1,10 +1,20 @@
-"""The one history that the tests of the whole job share."""
+"""What the tests of the whole job share: one history computed in one pass, a part of it again, and a night."""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from tests.spark.storybook import FIRST, LAST, Tables, Told, book
+from spark_jobs.cli import main
+from spark_jobs.io.warehouse import MEMORY_SETTING
+from tests.spark.nights import DAY, Again, Night, Run, tell
+from tests.spark.storybook import FIRST, LAST, SECOND, Tables, Told, book
 from tests.spark.tables import DayRunner
 from tests.spark.topic_days import topic_book
 
@@ -21,3 +31,52 @@ def topic_tables(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) 
     warehouse = tmp_path_factory.mktemp("topics") / "warehouse"
     topic_book.compute(run_days.spark, warehouse, FIRST, LAST)
     return Tables(run_days, warehouse)
+
+
+@pytest.fixture(scope="session")
+def again(run_days: DayRunner, told: Told, tmp_path_factory: pytest.TempPathFactory) -> Again:
+    """The last two days computed again, in a copy, from the state after the first, with intermediates in files."""
+    folder = tmp_path_factory.mktemp("again")
+    warehouse, report = folder / "warehouse", folder / "report"
+    shutil.copytree(told.warehouse, warehouse)
+    # What is not there must be computed: nothing of the first pass may pass for it.
+    shutil.rmtree(warehouse / "availability" / f"dt={SECOND}")
+    words = ["backfill", f"--history={told.history}", f"--from={SECOND}", f"--to={LAST}", "--quiet"]
+    run_days.spark.conf.set(MEMORY_SETTING, "false")
+    try:
+        code = main([*words, f"--warehouse={warehouse}", f"--report={report}"])
+    finally:
+        run_days.spark.conf.set(MEMORY_SETTING, "true")
+    return Again(code, Tables(run_days, warehouse), json.loads((report / "report.json").read_text(encoding="utf-8")))
+
+
+@pytest.fixture(scope="session")
+def run_report(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run the installed command as a process, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("process")
+    # Java has something to say of itself, which must not stand in what a command prints.
+    talkative = {"SPARK_SUBMIT_OPTS": "-Xlog:safepoint=info"}
+    environment = {key: value for key, value in os.environ.items() if key != "SPARK_LOCAL_IP"} | talkative
+    installed = Path(sys.executable).parent / "pointsman-report"
+
+    def run(*words: str, code: int) -> subprocess.CompletedProcess[str]:
+        ended = subprocess.run(
+            [installed, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert ended.returncode == code, f"{ended.stdout}\n{ended.stderr}"
+        return ended
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def night(run_report: Run, tmp_path_factory: pytest.TempPathFactory) -> Night:
+    """A night as a user computes it."""
+    folder = tmp_path_factory.mktemp("night")
+    history, warehouse = folder / "history", folder / "warehouse"
+    tell(history)
+    ended = run_report("nightly", f"--history={history}", f"--warehouse={warehouse}", f"--date={DAY}", code=1)
+    report = warehouse / "report" / f"dt={DAY}"
+    numbers = json.loads((report / "report.json").read_text(encoding="utf-8"))
+    page = (report / "report.html").read_text(encoding="utf-8")
+    return Night(history, warehouse, numbers, page, ended.stdout, ended.stderr)

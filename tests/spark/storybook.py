@@ -18,12 +18,12 @@ Story = Callable[[NameServer, NameServer, Row], None]
 class Tables(dict[str, list[dict[str, Any]]]):
     """The tables of a warehouse, each read when it is first asked for."""
 
-    def __init__(self, run_days: DayRunner, warehouse: Path, first_day: date = FIRST) -> None:
+    def __init__(self, run_days: DayRunner, warehouse: Path) -> None:
         super().__init__()
-        self._read = lambda table: run_days.rows(warehouse, table, first_day, LAST)
+        self._run_days, self._warehouse = run_days, warehouse
 
     def __missing__(self, table: str) -> list[dict[str, Any]]:
-        self[table] = self._read(table)
+        self[table] = self._run_days.rows(self._warehouse, table, FIRST, LAST)
         return self[table]
 
 

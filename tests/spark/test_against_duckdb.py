@@ -10,7 +10,7 @@ from tests.bench.histories import Fleet, write
 from tests.bench.nightly import oracle
 from tests.spark.tables import DayRunner
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_a_first_day_is_the_same_in_both(run_days: DayRunner, tmp_path: Path) -> None:

@@ -2,91 +2,41 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from spark_jobs.cli import main
+from spark_jobs.jobs import pipeline
+from spark_jobs.jobs.pipeline import Run
 from spark_jobs.jobs.work import Work
 from spark_jobs.schemas import TABLES
-from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_history
+from tests.spark.histories import NameServer, broker, moment, write_history
+from tests.spark.nights import DAY, Again, Night
+from tests.spark.storybook import LAST, SECOND, Told
 from tests.spark.tables import DayRunner
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-DAY = MIDNIGHT.date()
-EVERY_TABLE = tuple(TABLES)
+
+@pytest.fixture
+def copied(night: Night, tmp_path: Path) -> Path:
+    """The night's warehouse, to be spoilt."""
+    return shutil.copytree(night.warehouse, tmp_path / "copied")
 
 
-@dataclass(frozen=True)
-class Night:
-    """What one run of ``nightly`` left behind."""
-
-    code: int
-    history: Path
-    warehouse: Path
-    numbers: dict[str, Any]
-    page: str
-    output: str
-    progress: str
+def files_in(warehouse: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(warehouse)): path.read_bytes() for path in warehouse.rglob("*") if path.is_file()}
 
 
 def nightly(history: Path, warehouse: Path, *more: str) -> int:
     return main(["nightly", "--history", str(history), "--warehouse", str(warehouse), "--date", str(DAY), *more])
 
 
-def tell(history: Path) -> None:
-    """Two name servers; a flaps, b is left alone; a row is lost, lines are bad, some things lie there twice."""
-    one, two = NameServer(node="127.0.0.1:1").start(), NameServer(node="[::1]:2").start()
-    for server in (one, two):
-        for name in ("a", "b"):
-            server.say("REGISTERED", moment(10), broker(name))
-        for n in range(5):
-            server.outage(broker("a"), moment(100 + n * 8), until=moment(104 + n * 8))
-        server.say("SOMETHING_NEW", moment(300))
-        server.stop(moment(600))
-    del two.rows[-2]
-    write_history(history, one.rows + two.rows)
-    write_history(history, one.rows, packed=True)
-    folder = history / "raw" / f"dt={DAY}"
-    good = json.dumps(one.rows[0])
-    bad = "\n".join(['{"event_at": "2026-03-02T', "", "[1]", '{"colour": "red"}', good.replace("T00:", " 00:")])
-    (folder / "bad.jsonl").write_text(bad, encoding="utf-8")
-    (folder / "bad.jsonl.gz").write_bytes(gzip.compress(bad.encode()))
-    (folder / "notes.txt").write_text("not history", encoding="utf-8")
-    # The folder decides nothing.
-    misfiled = history / "raw" / "dt=2001-01-01"
-    misfiled.mkdir()
-    shutil.move(next(folder.glob("[[]*")), misfiled / "elsewhere.jsonl")
-
-
-@pytest.fixture(scope="module")
-def night(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Night:
-    folder = tmp_path_factory.mktemp("night")
-    history, warehouse = folder / "history", folder / "warehouse"
-    assert run_days.spark is SparkSession.getActiveSession()
-    tell(history)
-    with pytest.MonkeyPatch.context() as patched:
-        printed: dict[str, list[str]] = {"out": [], "err": []}
-        patched.setattr(
-            "builtins.print", lambda text, **where: printed["err" if "file" in where else "out"].append(text)
-        )
-        code = nightly(history, warehouse)
-    report = warehouse / "report" / f"dt={DAY}"
-    numbers = json.loads((report / "report.json").read_text(encoding="utf-8"))
-    page = (report / "report.html").read_text(encoding="utf-8")
-    return Night(code, history, warehouse, numbers, page, "\n".join(printed["out"]), "\n".join(printed["err"]))
-
-
 def test_findings_are_exit_1_and_stand_on_the_terminal(night: Night) -> None:
-    assert night.code == 1
     assert "1 flapping: c1/a/0" in night.output
     assert "s  read " in night.progress
 
@@ -150,31 +100,55 @@ def test_the_page_is_self_contained_and_shows_the_same_numbers(night: Night) -> 
     assert len(night.page.encode()) < 2_000_000
 
 
-def test_running_a_day_again_gives_the_same_tables_and_report(night: Night, run_days: DayRunner) -> None:
-    before = {table: run_days.rows(night.warehouse, table, DAY, DAY) for table in EVERY_TABLE}
+@pytest.mark.parametrize("table", TABLES)
+def test_days_computed_again_from_the_state_before_them_have_the_same_tables(
+    told: Told, again: Again, table: str
+) -> None:
+    """One pass in memory, and again from yesterday's state with intermediates in files."""
+    assert told.tables[table] or table == "quarantine"
+    assert again.tables[table] == told.tables[table]
 
-    assert nightly(night.history, night.warehouse) == 1
-    assert {table: run_days.rows(night.warehouse, table, DAY, DAY) for table in EVERY_TABLE} == before
-    report = night.warehouse / "report" / f"dt={DAY}"
+
+def test_days_computed_again_have_one_report_of_both(again: Again) -> None:
+    (flapping,) = [one for one in again.numbers["brokers"] if one["cluster"] == "flaps_every_day"]
+
+    assert again.code == 1
+    assert (again.numbers["from"], again.numbers["to"]) == (str(SECOND), str(LAST))
+    assert (flapping["class"], flapping["down_count"], len(flapping["outages"])) == ("chronic", 8, 8)
+    assert f"nobody watched cluster comes_later on {LAST}" in again.numbers["headline"]["findings"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+def test_running_a_day_again_gives_the_same_tables_and_report(night: Night, copied: Path, run_days: DayRunner) -> None:
+    assert nightly(night.history, copied) == 1
+    for table in TABLES:
+        assert run_days.rows(copied, table, DAY, DAY) == run_days.rows(night.warehouse, table, DAY, DAY), table
+    report = copied / "report" / f"dt={DAY}"
     assert json.loads((report / "report.json").read_text(encoding="utf-8")) == night.numbers
     assert (report / "report.html").read_text(encoding="utf-8") == night.page
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_run_that_fails_leaves_the_tables_as_they_were(
-    night: Night, run_days: DayRunner, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    night: Night, copied: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = {table: run_days.rows(night.warehouse, table, DAY, DAY) for table in EVERY_TABLE}
+    before = files_in(copied)
+    staged: list[Path] = []
 
-    def full(*_: object, **__: object) -> None:
+    def full(_: Work) -> None:
+        staged.extend((copied / "_staging").glob("*/observer_windows"))
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("spark_jobs.jobs.flapping.penalties", full)
-    assert nightly(night.history, night.warehouse) == 2
+    monkeypatch.setattr(pipeline, "STAGES", (((full,), "fails"),))
+    assert nightly(night.history, copied) == 2
+    assert staged
     assert capsys.readouterr().err.endswith("pointsman-report: OSError: No space left on device\n")
-    assert {table: run_days.rows(night.warehouse, table, DAY, DAY) for table in EVERY_TABLE} == before
-    assert not list((night.warehouse / "_staging").iterdir())
+    assert files_in(copied) == before
+    assert not list((copied / "_staging").iterdir())
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
@@ -187,6 +161,7 @@ def test_a_fault_behind_the_publishing_says_that_the_tables_are_new(
     fault: BaseException,
     says: str,
     night: Night,
+    copied: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -195,11 +170,18 @@ def test_a_fault_behind_the_publishing_says_that_the_tables_are_new(
         raise fault
 
     monkeypatch.setattr("spark_jobs.jobs.days.compute", computed)
-    assert nightly(night.history, night.warehouse) == 2
+    assert nightly(night.history, copied) == 2
     assert says in capsys.readouterr().err
 
 
-def test_a_day_without_a_row_says_so_loudly(night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report alone, of what the warehouse holds."""
+    nothing = Run(files=0, continues_yesterday=False, ends_before=None, rows_ahead=0)
+    monkeypatch.setattr("spark_jobs.jobs.days.compute", lambda _: nothing)
+
+
+def day_without_a_row(night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = str(DAY - timedelta(days=9))
     arguments = ["--history", str(night.history), "--warehouse", str(tmp_path), "--date", empty, "--output", "json"]
 
@@ -211,6 +193,18 @@ def test_a_day_without_a_row_says_so_loudly(night: Night, tmp_path: Path, capsys
     assert "NO DATA" in page
 
 
+@pytest.mark.usefixtures("spark", "nothing_computed")
+def test_a_report_of_no_data_says_so_loudly(night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    day_without_a_row(night, tmp_path, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+def test_a_day_without_a_row_says_so_loudly(night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    day_without_a_row(night, tmp_path, capsys)
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("spark")
 def test_a_range_has_one_report_of_all_its_days(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = NameServer().start()
@@ -272,12 +266,13 @@ def test_a_day_that_is_no_day_is_a_usage_error(capsys: pytest.CaptureFixture[str
     assert "'tomorrow' is not a day written YYYY-MM-DD" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("spark", "nothing_computed")
 def test_a_scheduler_that_asked_for_it_is_left_alone_with_findings_and_progress(
-    night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    night: Night, copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figures = tmp_path / "figures" / "pointsman.prom"
 
-    assert nightly(night.history, night.warehouse, "--exit-zero", "--quiet", "--textfile", str(figures)) == 0
+    assert nightly(night.history, copied, "--exit-zero", "--quiet", "--textfile", str(figures)) == 0
     assert capsys.readouterr().err == ""
     assert "_findings " in figures.read_text(encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -25,24 +26,31 @@ DAY = MIDNIGHT.date()
 AFTER = date(2026, 4, 15)
 
 
-@pytest.fixture
-def warehouse(run_days: DayRunner, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two days of March and one of April, beats among the rows; one day lies in two files."""
+    folder = tmp_path_factory.mktemp("compact")
     server = NameServer().start()
     for day in (0, 1, 31):
         for n in range(300):
             server.say("HEARTBEATS", moment(n, day=day), broker("a"), detail={"count": n})
         server.say("REGISTERED", moment(400, day=day), broker("a"))
-    write_history(tmp_path / "h", server.rows)
-    ingest(run_days.spark, [str(tmp_path / "h")], str(tmp_path / "w"), say=lambda _: None)
-    folder = tmp_path / "w" / "registration_events" / f"dt={DAY}"
-    rows = run_days.spark.read.parquet(str(folder))
-    rows.repartition(2).write.mode("append").parquet(str(tmp_path / "two"))
-    for old in folder.glob("*.parquet"):
+    write_history(folder / "h", server.rows)
+    ingest(run_days.spark, [str(folder / "h")], str(folder / "w"), say=lambda _: None)
+    two_files = folder / "w" / "registration_events" / f"dt={DAY}"
+    rows = run_days.spark.read.parquet(str(two_files))
+    rows.repartition(2).write.mode("append").parquet(str(folder / "two"))
+    for old in two_files.glob("*.parquet"):
         old.unlink()
-    for part in (tmp_path / "two").glob("*.parquet"):
-        part.rename(folder / part.name)
-    return tmp_path / "w"
+    for part in (folder / "two").glob("*.parquet"):
+        part.rename(two_files / part.name)
+    return folder
+
+
+@pytest.fixture
+def warehouse(made: Path, tmp_path: Path) -> Path:
+    """One to be changed."""
+    return shutil.copytree(made / "w", tmp_path / "w")
 
 
 def events(run_days: DayRunner, warehouse: Path) -> list[dict[str, Any]]:
@@ -63,10 +71,10 @@ def test_months_that_are_over_are_packed_once_and_hold_the_same_rows(warehouse: 
 
 
 def test_single_beats_go_only_if_that_is_asked_for_and_such_a_day_is_not_computed_anew_from_less(
-    warehouse: Path, run_days: DayRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Path, warehouse: Path, run_days: DayRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline, "STAGES", ())
-    history, to = History(run_days.spark, [str(tmp_path / "h")]), Warehouse(run_days.spark, str(warehouse))
+    history, to = History(run_days.spark, [str(made / "h")]), Warehouse(run_days.spark, str(warehouse))
     work = Work(history, to, DAY, DAY, Parameters(), lambda _: None)
     compute(work)
 

@@ -14,7 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs.cli import main
 from spark_jobs.files import RawFile
 from spark_jobs.io import History
-from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_history
+from spark_jobs.jobs import pipeline
+from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
+from tests.spark.storybook import Told, story
 from tests.spark.tables import DayRunner
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -62,10 +64,14 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def numbers(run_days: DayRunner, history: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A night in which a name server packs a file between listing and reading, and what it told."""
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("warehouse")
+
+
+@pytest.fixture(scope="module")
+def numbers(run_days: DayRunner, history: Path, warehouse: Path) -> dict[str, Any]:
+    """A night as far as its reading, in which a name server packs a file between listing and reading."""
     assert run_days.spark is SparkSession.getActiveSession()
-    warehouse = tmp_path_factory.mktemp("warehouse")
     packed: list[Path] = []
     read = History.lines
 
@@ -80,6 +86,7 @@ def numbers(run_days: DayRunner, history: Path, tmp_path_factory: pytest.TempPat
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(History, "lines", pack_then_read)
+        patched.setattr(pipeline, "STAGES", ())
         places = ["--history", str(history), "--warehouse", str(warehouse)]
         assert main(["nightly", *places, "--date", str(DAY)]) == 1
     report = warehouse / "report" / f"dt={DAY}" / "report.json"
@@ -87,10 +94,27 @@ def numbers(run_days: DayRunner, history: Path, tmp_path_factory: pytest.TempPat
     return told
 
 
-def test_a_file_that_is_packed_between_listing_and_reading_is_read_all_the_same(numbers: dict[str, Any]) -> None:
-    (entry,) = numbers["brokers"]
+def test_a_file_that_is_packed_between_listing_and_reading_is_read_all_the_same(
+    numbers: dict[str, Any], warehouse: Path, run_days: DayRunner
+) -> None:
+    rows = run_days.rows(warehouse, "registration_events", DAY, DAY)
 
-    assert (entry["broker_name"], entry["down_count"]) == (NAME, 1)
+    assert [row["event"] for row in rows if row["broker_name"] == NAME] == ["REGISTERED", "EXPIRED", "REGISTERED"]
+    assert numbers["completeness"]["rows"] == len(rows)
+
+
+@story
+def has_a_strange_name(one: NameServer, two: NameServer, b: Row) -> None:
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b | {"broker_name": NAME})
+        server.outage(b | {"broker_name": NAME}, moment(100), until=moment(160))
+        server.stop(moment(5_000))
+
+
+def test_a_name_may_be_anything(told: Told) -> None:
+    (down,) = told.downs("has_a_strange_name")
+
+    assert (down["broker_name"], down["start_at"], down["end_at"]) == (NAME, moment(100), moment(160))
 
 
 def test_a_gzip_that_is_none_and_a_torn_one_are_named_and_read_up_to_the_tear(numbers: dict[str, Any]) -> None:

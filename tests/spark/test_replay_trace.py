@@ -34,6 +34,7 @@ def trace(seed: int) -> list[Stretch]:
     return stretches
 
 
+@pytest.mark.slow
 def test_a_trace_comes_back_from_the_tables_as_it_went_in(run_days: DayRunner, tmp_path: Path) -> None:
     told = trace(20061110)
     lengths = {state: [s.stop - s.start for s in told if s.state == state] for state in ("up", "down")}

@@ -210,8 +210,9 @@ for _tell in STORIES:
 def has_topics(one: NameServer, two: NameServer, b: Row) -> None:
     """Each day its brokers fail together and one of them changes its topics: for tables of the complete job."""
     fleet = [b | {"broker_name": name, "zone": "z1", "host": "h1"} for name in ("b", "c", "d")]
+    stays = b | {"broker_name": "stays", "zone": "z2", "host": "h2"}
     for server in (one, two):
-        for about in fleet:
+        for about in (*fleet, stays):
             server.say("REGISTERED", moment(10), about, data_version="0.0.1")
             says(server, 10, about, "orders", "bills")
         for day in range(3):

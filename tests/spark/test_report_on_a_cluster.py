@@ -82,23 +82,27 @@ def computed(tmp_path_factory: pytest.TempPathFactory, packed: Path, run_days: D
         yield Warehouses(cluster, folder / "there", folder / "here")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", list(TABLES))
 def test_a_table_is_the_same_from_a_cluster(computed: Warehouses, run_days: DayRunner, table: str) -> None:
     here, there = (run_days.rows(path, table, FIRST, LAST) for path in (computed.here, computed.on_cluster))
     assert there == here
 
 
+@pytest.mark.slow
 def test_the_tables_that_everything_comes_from_are_not_empty(computed: Warehouses, run_days: DayRunner) -> None:
     for table in ("registration_events", "quarantine", "broker_intervals", "flapping", "broker_state"):
         assert run_days.rows(computed.on_cluster, table, FIRST, LAST), table
 
 
+@pytest.mark.slow
 def test_every_worker_had_a_part_in_it(computed: Warehouses) -> None:
     for worker in computed.cluster.workers:
         said = [log.read_text(encoding="utf-8", errors="replace") for log in worker.glob("app-*/*/stderr")]
         assert any("Finished task" in text for text in said), worker
 
 
+@pytest.mark.slow
 def test_the_reports_of_a_cluster_have_the_same_numbers(computed: Warehouses) -> None:
     here, there = (
         {file.parent.name: json.loads(file.read_text(encoding="utf-8")) for file in path.glob("report/*/report.json")}

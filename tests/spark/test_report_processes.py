@@ -1,0 +1,95 @@
+"""Each command of the installed ``pointsman-report`` once as a process, over the shared history and its tables."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.spark.histories import moment
+from tests.spark.nights import Night, Run
+from tests.spark.storybook import FIRST, LAST, SECOND, Told
+from tests.spark.tables import DayRunner
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+DURING = moment(5_300, day=1).isoformat()
+"""When the brokers of ``has_topics`` are away, but for one."""
+OF_STORY = ["orders", f"--at={DURING}", "--cluster=has_topics", "--quiet"]
+
+
+def test_nightly_says_its_progress_and_its_findings(night: Night) -> None:
+    assert "1 flapping: c1/a/0" in night.output
+    assert "s  Spark started" in night.progress
+    assert "s  in all" in night.progress
+
+
+def test_backfill_of_days_to_come_fails_in_one_line(run_report: Run, told: Told, tmp_path: Path) -> None:
+    to_come = datetime.now(tz=UTC).date() + timedelta(days=3)
+    days = [f"--from={FIRST}", f"--to={to_come}"]
+    ended = run_report("backfill", *days, f"--history={told.history}", f"--warehouse={tmp_path / 'w'}", code=2)
+
+    assert f"{to_come} has not begun" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert not (tmp_path / "w").exists()
+
+
+def test_ingest_reads_what_is_there_and_prints_it(run_report: Run, night: Night, tmp_path: Path) -> None:
+    words = ["ingest", f"--history={night.history}", f"--warehouse={tmp_path / 'w'}", "--output=json"]
+    ended = run_report(*words, code=0)
+    found = json.loads(ended.stdout)
+
+    assert (found["new_rows"], found["bad_lines"]) == (night.numbers["completeness"]["rows"], 10)
+    assert "s  Spark started" in ended.stderr
+
+
+def test_route_at_reads_from_the_tables_who_was_routed(run_report: Run, told: Told) -> None:
+    # Those of the other stories never heard of its brokers.
+    ended = run_report("route-at", *OF_STORY, f"--warehouse={told.warehouse}", "--output=json", code=1)
+    own = "has_topics-ns1:9876"
+    views = {broker["broker_name"]: broker["views"] for broker in json.loads(ended.stdout)["brokers"]}
+
+    routed = {
+        name: [view["queues"] is not None for view in seen if own in view["nodes"]] for name, seen in views.items()
+    }
+    assert routed == {"b": [False], "c": [False], "d": [False], "stays": [True]}
+    assert ended.stderr == ""
+
+
+def test_explain_reads_from_files_that_no_night_has_read_who_was_missing(
+    run_report: Run, told: Told, tmp_path: Path
+) -> None:
+    folder = tmp_path / "h"
+    for day in (FIRST, SECOND):
+        raw = f"raw/dt={day}"
+        shutil.copytree(told.history / raw, folder / raw)
+    words = [*OF_STORY, f"--history={folder}", "--timezone=UTC", "--output=json", "--exit-zero"]
+    departures = json.loads(run_report("explain", *words, code=0).stdout)["departures"]
+
+    assert {(gone["broker_name"], len(gone["seen_by"])) for gone in departures} == {("b", 2), ("c", 2), ("d", 2)}
+
+
+def test_compare_finds_the_day_with_more_trouble_worse(run_report: Run, told: Told) -> None:
+    ended = run_report("compare", str(LAST), str(FIRST), f"--warehouse={told.warehouse}", "--output=json", code=1)
+    assert json.loads(ended.stdout)["got_worse"]["brokers"] > 5
+
+
+def test_simulate_says_who_would_not_have_been_flagged(run_report: Run, told: Told) -> None:
+    days = [f"--from={FIRST}", f"--to={LAST}", "--set=flapping.suppress_above=15000"]
+    assert "flaps/b/0" in run_report("simulate", *days, f"--warehouse={told.warehouse}", "--exit-zero", code=0).stdout
+
+
+def test_compact_packs_months_that_are_over(run_report: Run, told: Told, tmp_path: Path, run_days: DayRunner) -> None:
+    copied = tmp_path / "w"
+    table = "registration_events"
+    for day in (FIRST, SECOND):
+        shutil.copytree(told.warehouse / table / f"dt={day}", copied / table / f"dt={day}")
+    shutil.copy(told.warehouse / "_warehouse.json", copied)
+
+    ended = run_report("compact", "--before=2026-04-01", f"--warehouse={copied}", "--output=json", code=0)
+    assert json.loads(ended.stdout)["days"] == 2
+    rows = [row for row in told.tables[table] if row["dt"] in {FIRST, SECOND}]
+    assert run_days.rows(copied, table, FIRST, SECOND) == rows
