@@ -106,7 +106,8 @@ def test_days_computed_again_from_the_state_before_them_have_the_same_tables(
 ) -> None:
     """One pass in memory, and again from yesterday's state with intermediates in files."""
     assert told.tables[table] or table == "quarantine"
-    assert again.tables[table] == told.tables[table]
+    # Two charges of one cause at one moment have equal keys.
+    assert sorted(again.tables[table], key=repr) == sorted(told.tables[table], key=repr)
 
 
 def test_days_computed_again_have_one_report_of_both(again: Again) -> None:
