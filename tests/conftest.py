@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase, is_hypothesis_test, settings
 
 from tests.fakes.manual_clock import ManualClock
 
@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 pytest_plugins = ["tests.leaks"]
 
 settings.register_profile("fast", max_examples=30, stateful_step_count=20, derandomize=True, deadline=None)
-settings.register_profile("ci", max_examples=200, stateful_step_count=50, deadline=None)
-settings.register_profile("mutants", max_examples=2_000, phases=(Phase.generate,), database=None, deadline=None)
+FRESH: dict[str, Any] = {"derandomize": False, "deadline": None, "print_blob": True}
+"""Stated, for Hypothesis takes other defaults where the environment has CI."""
+settings.register_profile("ci", max_examples=200, stateful_step_count=50, **FRESH)
+settings.register_profile("fuzz", max_examples=200, stateful_step_count=50, database=None, **FRESH)  # the seed is all
+settings.register_profile("mutants", max_examples=2_000, phases=(Phase.generate,), database=None, **FRESH)
+
+SEARCH_SECONDS = 900
+"""No time limit interrupts a search: Hypothesis ends shrinking by itself after 300 s."""
 
 LAYERS = ("spark", "e2e", "integration", "property")
 """The order of a parallel run: what takes longest first, so that no worker ends long after the others."""
@@ -46,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what the options leave out; the rest in the order of LAYERS."""
+    """Deselect what the options leave out, order the rest by LAYERS, and give searches their time."""
     chaos, full = config.getoption("--chaos"), config.getoption("--full")
 
     def is_wanted(item: pytest.Item) -> bool:
@@ -59,6 +65,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
     items[:] = sorted(filter(is_wanted, items), key=layer)
+    for item in items:
+        if is_hypothesis_test(getattr(item, "obj", None)) and config.getoption("--timeout") is None:
+            item.add_marker(pytest.mark.timeout(SEARCH_SECONDS))
 
 
 @pytest.hookimpl(optionalhook=True)
