@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import shutil
 import signal
 import socket
@@ -117,10 +119,16 @@ async def redis_process(directory: Path, *, options: Sequence[str] = ()) -> Asyn
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """A port without a listener.
+
+    It is below those that the kernel gives to connections: one of them may else have it before the server starts, or
+    while it is restarted, even a client's that tries to reach the dead server. No seed: workers must not draw the same.
+    """
+    while True:
+        port = random.SystemRandom().randrange(15_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
 
 
 def _to_resp(words: Sequence[str]) -> bytes:
