@@ -155,9 +155,18 @@ def _ends(span: Span) -> Iterator[int]:
     yield span.to_us
 
 
-@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kathmandu"])
-def test_a_local_day_is_cut_to_its_own_midnights(spark: SparkSession, spring: tuple[World, Path], zone: str) -> None:
-    report = make(spark, *spring, SPRING, zone)
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "Europe/Berlin",
+        pytest.param("America/New_York", marks=pytest.mark.slow),
+        pytest.param("Asia/Kathmandu", marks=pytest.mark.slow),
+    ],
+)
+def test_a_local_day_is_cut_to_its_own_midnights(
+    spark: SparkSession, spring: tuple[World, Path], berlin: Report, zone: str
+) -> None:
+    report = berlin if zone == "Europe/Berlin" else make(spark, *spring, SPRING, zone)
 
     assert report.numbers["interval"]["hours"] == (23 if zone == "Europe/Berlin" else 24)
     assert report.numbers["headline"]["brokers_seen"] == len(report.world.brokers)
@@ -169,8 +178,13 @@ def test_a_local_day_is_cut_to_its_own_midnights(spark: SparkSession, spring: tu
             assert outage["end_at"] > report.numbers["interval"]["from_at"]
 
 
-def test_a_day_of_25_hours_counts_the_hour_that_comes_twice(spark: SparkSession, autumn: tuple[World, Path]) -> None:
-    report = make(spark, *autumn, AUTUMN, "Europe/Berlin")
+@pytest.fixture(scope="module")
+def in_berlin(spark: SparkSession, autumn: tuple[World, Path]) -> Report:
+    return make(spark, *autumn, AUTUMN, "Europe/Berlin")
+
+
+def test_a_day_of_25_hours_counts_the_hour_that_comes_twice(in_berlin: Report) -> None:
+    report = in_berlin
     brokers = {broker["broker_name"]: broker for broker in report.numbers["brokers"]}
 
     assert report.numbers["interval"]["hours"] == 25
@@ -181,10 +195,9 @@ def test_a_day_of_25_hours_counts_the_hour_that_comes_twice(spark: SparkSession,
 
 
 def test_who_flapped_before_or_after_the_local_day_did_not_flap_in_it(
-    spark: SparkSession, autumn: tuple[World, Path]
+    spark: SparkSession, autumn: tuple[World, Path], in_berlin: Report
 ) -> None:
     in_utc = make(spark, *autumn, AUTUMN)
-    in_berlin = make(spark, *autumn, AUTUMN, "Europe/Berlin")
 
     def classes(report: Report) -> dict[str, str]:
         return {broker["broker_name"]: broker["class"] for broker in report.numbers["brokers"]}
