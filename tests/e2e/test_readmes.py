@@ -1,8 +1,7 @@
-"""The client's README as a stranger uses it: its first five minutes pasted, and each of its other pieces of Python."""
+"""Both READMEs as a stranger uses them: their first five minutes pasted, and the other Python of the client's page."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import re
@@ -14,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from pointsman_client.client import NameServerClient
-from pointsman_client.errors import PointsmanError
 from tests.fakes.deadline import until
 from tests.fakes.redis_process import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(300)]
 
-README = (Path(__file__).parents[2] / "client" / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+FRONT_PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "client" / "README.md").read_text(encoding="utf-8")
 PATIENCE_SECONDS = 90.0
 STOP_SECONDS = 90.0
 
@@ -35,9 +34,9 @@ if inspect.iscoroutine(running):
 """Runs a piece whose ``await`` stands outside of any function, as the README writes them."""
 
 
-def blocks(language: str, heading: str) -> list[str]:
+def blocks(language: str, heading: str, page: str = README) -> list[str]:
     """The pieces under a heading, with its subsections."""
-    text = README[README.index(f"\n## {heading}\n") + 1 :]
+    text = page[page.index(f"\n## {heading}\n") + 1 :]
     end = text.find("\n## ", 1)
     return re.findall(rf"^```{language}\n(.*?)^```", text[:end], re.DOTALL | re.MULTILINE)
 
@@ -113,16 +112,6 @@ class Fleet:
         )
 
 
-async def routed(name_server: str) -> None:
-    """Wait until the agent has registered; on a busy machine the README's three seconds are not enough."""
-    async with NameServerClient([name_server]) as client, asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            with contextlib.suppress(PointsmanError):
-                await client.fetch_route("orders")
-                return
-            await asyncio.sleep(0.05)
-
-
 @contextlib.contextmanager
 def fleet(folder: Path) -> Iterator[Fleet]:
     """What the second block of the first five minutes starts; stopped as the README says."""
@@ -135,7 +124,6 @@ def fleet(folder: Path) -> Iterator[Fleet]:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "started\n"
-            asyncio.run(routed(found.name_server))
             yield found
             said, _ = process.communicate("\n", timeout=STOP_SECONDS)
             assert said.endswith("stopped\n")
@@ -145,7 +133,29 @@ def fleet(folder: Path) -> Iterator[Fleet]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_the_readme_works_as_pasted(tmp_path: Path) -> None:
+def test_the_five_minutes_of_the_front_page_work_as_pasted(tmp_path: Path) -> None:
+    (tmp_path / "client").symlink_to(ROOT / "client")
+    fleet = Fleet(tmp_path)
+    pasted = "\n".join(blocks("bash", "Five minutes", FRONT_PAGE))
+    setup = 'make setup\nexport PATH="$PWD/.venv/bin:$PATH"\n'
+    assert pasted.startswith(setup)
+    with fleet.shell(fleet.exchanged(pasted.removeprefix(setup))) as process:
+        try:
+            printed, _ = process.communicate(timeout=2 * PATIENCE_SECONDS)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert re.search(r"^home +broker-a +4 +4 +rw$", printed, re.MULTILINE)
+    assert len(re.findall(r"^queue [0-3] of orders on home/broker-a$", printed, re.MULTILINE)) == 4
+    assert len(re.findall(r"^SEND_OK: broker-a queue [0-3]$", printed, re.MULTILINE)) == 10
+    assert len(re.findall(r"^broker-a queue [0-3] offset [0-2]: b'order [0-9]'$", printed, re.MULTILINE)) == 10
+    assert re.search(r"PROBE_FAILED .*\n.* left the routes: .*Connection refused", printed)
+    assert re.search(r"^home/broker-a/0 +degraded +1000 +1 ", printed, re.MULTILINE)
+    (page,) = re.findall(r"report: (\S+/report\.html)$", printed, re.MULTILINE)
+    assert "broker-a" in Path(page).read_text(encoding="utf-8")
+
+
+def test_the_clients_readme_works_as_pasted(tmp_path: Path) -> None:
     with fleet(tmp_path) as here:
         (first,) = blocks("python", "First five minutes")
         (here.folder / "first.py").write_text(here.exchanged(first), encoding="utf-8")
