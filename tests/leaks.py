@@ -40,7 +40,8 @@ def leaks(before: set[str], now: Callable[[], set[str]] = held) -> list[str]:
 
 def _threads() -> Iterator[str]:
     for thread in threading.enumerate():
-        yield f"thread {thread.name} ({thread.ident})"
+        if not thread.name.startswith("asyncio_"):  # of a loop's default executor: a loop that is closed has joined it
+            yield f"thread {thread.name} ({thread.ident})"
 
 
 def _processes() -> Iterator[str]:
