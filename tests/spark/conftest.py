@@ -16,11 +16,11 @@ import pytest
 from spark_jobs.cli import main
 from spark_jobs.io.warehouse import MEMORY_SETTING
 from tests.spark.nights import DAY, Again, Night, Run, tell
-from tests.spark.storybook import FIRST, LAST, SECOND, Tables, Told, book
+from tests.spark.storybook import FIRST, LAST, SECOND, Stories, Tables, book
 from tests.spark.tables import DayRunner
 from tests.spark.topic_days import topic_book
 
-SHARED = {"told", "again", "night", "measured"}
+SHARED = {"stories", "again", "night", "measured"}
 """Computed once, and as long as the rest of this folder: a parallel run gives them a worker of their own."""
 
 
@@ -30,7 +30,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def told(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Told:
+def stories(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Stories:
     """All stories, computed in one pass over their three days."""
     return book.tell(run_days, tmp_path_factory.mktemp("storybook"))
 
@@ -44,14 +44,14 @@ def topic_tables(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="session")
-def again(run_days: DayRunner, told: Told, tmp_path_factory: pytest.TempPathFactory) -> Again:
+def again(run_days: DayRunner, stories: Stories, tmp_path_factory: pytest.TempPathFactory) -> Again:
     """The last two days computed again, in a copy, from the state after the first, with intermediates in files."""
     folder = tmp_path_factory.mktemp("again")
     warehouse, report = folder / "warehouse", folder / "report"
-    shutil.copytree(told.warehouse, warehouse)
+    shutil.copytree(stories.warehouse, warehouse)
     # What is not there must be computed: nothing of the first pass may pass for it.
     shutil.rmtree(warehouse / "availability" / f"dt={SECOND}")
-    words = ["backfill", f"--history={told.history}", f"--from={SECOND}", f"--to={LAST}", "--quiet"]
+    words = ["backfill", f"--history={stories.history}", f"--from={SECOND}", f"--to={LAST}", "--quiet"]
     run_days.spark.conf.set(MEMORY_SETTING, "false")
     try:
         code = main([*words, f"--warehouse={warehouse}", f"--report={report}"])

@@ -28,7 +28,7 @@ class Tables(dict[str, list[dict[str, Any]]]):
 
 
 @dataclass(frozen=True)
-class Told:
+class Stories:
     """The tables of all stories; each story is a cluster with name servers of its own."""
 
     history: Path
@@ -88,10 +88,10 @@ class Storybook:
             rows += one.rows + two.rows
         return rows
 
-    def tell(self, run_days: DayRunner, folder: Path) -> Told:
+    def tell(self, run_days: DayRunner, folder: Path) -> Stories:
         history = write_history(folder / "history", self.rows(), one_file_a_day=True)
         run_days.compute(folder / "warehouse", [history], FIRST, LAST)
-        return Told(history, folder / "warehouse", Tables(run_days, folder / "warehouse"))
+        return Stories(history, folder / "warehouse", Tables(run_days, folder / "warehouse"))
 
 
 book = Storybook()

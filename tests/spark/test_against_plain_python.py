@@ -15,7 +15,7 @@ import pytest
 from spark_jobs.transforms.liveness import observers
 from tests.spark import plain
 from tests.spark.histories import MIDNIGHT, Row, moment, write_history
-from tests.spark.storybook import Tables, Told, book
+from tests.spark.storybook import Stories, Tables, book
 from tests.spark.tables import DayRunner
 from tests.spark.worlds import DAYS, worlds
 
@@ -99,8 +99,8 @@ def measured(request: pytest.FixtureRequest, full: bool) -> Measured:
     if full:
         runs: Runs = request.getfixturevalue("runs")
         return Measured(MANY, runs.rows, runs.one_pass)
-    told: Told = request.getfixturevalue("told")
-    return Measured(FEW, worlds(FEW, seed=SEED), told.tables)
+    stories: Stories = request.getfixturevalue("stories")
+    return Measured(FEW, worlds(FEW, seed=SEED), stories.tables)
 
 
 def _half(row: Row) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.spark.histories import NameServer, Row, moment
-from tests.spark.storybook import FIRST, SECOND, Told, book
+from tests.spark.storybook import FIRST, SECOND, Stories, book
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -30,8 +30,8 @@ def story(tell: Callable[[list[NameServer], Row], None]) -> None:
     book.add(tell.__name__, in_order)
 
 
-def cause_of(told: Told, name: str) -> tuple[str | None, str | None]:
-    (row,) = told.rows("flapping", name, broker_name="b", day=FIRST)
+def cause_of(stories: Stories, name: str) -> tuple[str | None, str | None]:
+    (row,) = stories.rows("flapping", name, broker_name="b", day=FIRST)
     return row["cause"], row["cause_says"]
 
 
@@ -48,10 +48,10 @@ def rack_fails(servers: list[NameServer], b: Row) -> None:
         server.outage(b, moment(50_000), until=moment(50_100))
 
 
-def test_outages_of_an_incident_are_charged_to_it_and_not_to_its_brokers(told: Told) -> None:
-    (incident,) = told.rows("incidents", "rack_fails", day=FIRST)
-    (row,) = told.rows("flapping", "rack_fails", broker_name="b", day=FIRST)
-    charges = told.rows("flap_charges", "rack_fails", day=FIRST)
+def test_outages_of_an_incident_are_charged_to_it_and_not_to_its_brokers(stories: Stories) -> None:
+    (incident,) = stories.rows("incidents", "rack_fails", day=FIRST)
+    (row,) = stories.rows("flapping", "rack_fails", broker_name="b", day=FIRST)
+    charges = stories.rows("flap_charges", "rack_fails", day=FIRST)
 
     assert (incident["scope"], incident["scope_name"], incident["brokers"]) == ("host", "h1", 5)
     assert (incident["from_at"], incident["to_at"], incident["back_at"]) == (
@@ -62,7 +62,7 @@ def test_outages_of_an_incident_are_charged_to_it_and_not_to_its_brokers(told: T
     assert incident["down_seconds"] == 500.0
     assert [(charge["broker_name"], charge["charged_at"]) for charge in charges] == [("b", moment(50_000))]
     assert (row["down_count"], row["incident_downs"], row["sign_count"]) == (2, 1, 0)
-    (ranked,) = told.rows("flap_ranking", "rack_fails", broker_name="b", day=SECOND)
+    (ranked,) = stories.rows("flap_ranking", "rack_fails", broker_name="b", day=SECOND)
     assert (ranked["outages"], ranked["days"], ranked["rank"]) == (1, 2, 1)
 
 
@@ -86,9 +86,9 @@ def comes_and_goes(servers: list[NameServer], b: Row) -> None:
             server.say("REGISTERED", moment(at + 5), b, incarnation=f"i{at}", broker_version="7.1.0")
 
 
-def test_new_processes_at_a_regular_period_are_a_restart_loop_and_others_are_not(told: Told) -> None:
-    assert cause_of(told, "loops") == ("restart_loop", "9 restarts, every 61 s")
-    assert cause_of(told, "comes_and_goes") == (None, None)
+def test_new_processes_at_a_regular_period_are_a_restart_loop_and_others_are_not(stories: Stories) -> None:
+    assert cause_of(stories, "loops") == ("restart_loop", "9 restarts, every 61 s")
+    assert cause_of(stories, "comes_and_goes") == (None, None)
 
 
 @story
@@ -98,8 +98,8 @@ def is_upgraded(servers: list[NameServer], b: Row) -> None:
         server.say("REGISTERED", moment(50_580), b, incarnation="i1", broker_version="7.2.0")
 
 
-def test_a_new_version_just_after_the_outage_is_a_deploy(told: Told) -> None:
-    assert cause_of(told, "is_upgraded") == ("deploy", "7.1.0 to 7.2.0 at 14:03Z")
+def test_a_new_version_just_after_the_outage_is_a_deploy(stories: Stories) -> None:
+    assert cause_of(stories, "is_upgraded") == ("deploy", "7.1.0 to 7.2.0 at 14:03Z")
 
 
 @story
@@ -121,9 +121,9 @@ def is_seen_by_one_only(servers: list[NameServer], b: Row) -> None:
         server.outage(b, moment(60_000), until=moment(60_060))
 
 
-def test_outages_together_with_others_or_seen_by_one_side_only_are_the_network(told: Told) -> None:
-    assert cause_of(told, "falls_with_others") == ("network", "2 of 3 outages together with other brokers'")
-    assert cause_of(told, "is_seen_by_one_only") == ("network", "2 times only some name servers saw it")
+def test_outages_together_with_others_or_seen_by_one_side_only_are_the_network(stories: Stories) -> None:
+    assert cause_of(stories, "falls_with_others") == ("network", "2 of 3 outages together with other brokers'")
+    assert cause_of(stories, "is_seen_by_one_only") == ("network", "2 times only some name servers saw it")
 
 
 @story
@@ -135,8 +135,8 @@ def beats_late(servers: list[NameServer], b: Row) -> None:
             server.outage(b, moment(at), until=moment(at + 60))
 
 
-def test_late_beats_before_most_outages_are_overload(told: Told) -> None:
-    assert cause_of(told, "beats_late") == ("overload", "late beats before 4 of 5 outages")
+def test_late_beats_before_most_outages_are_overload(stories: Stories) -> None:
+    assert cause_of(stories, "beats_late") == ("overload", "late beats before 4 of 5 outages")
 
 
 @story
@@ -152,9 +152,9 @@ def is_well(servers: list[NameServer], b: Row) -> None:
     servers[0].say("SUSPECTED", moment(4_000), b)
 
 
-def test_polite_leaves_are_planned_and_a_broker_without_trouble_has_no_cause(told: Told) -> None:
-    assert cause_of(told, "is_stopped") == ("planned", "took leave 2 times")
-    assert cause_of(told, "is_well") == (None, None)
+def test_polite_leaves_are_planned_and_a_broker_without_trouble_has_no_cause(stories: Stories) -> None:
+    assert cause_of(stories, "is_stopped") == ("planned", "took leave 2 times")
+    assert cause_of(stories, "is_well") == (None, None)
 
 
 @story
@@ -168,11 +168,11 @@ def is_late_around_boundaries(servers: list[NameServer], b: Row) -> None:
     two.say("LATE_HEARTBEAT", moment(86_500), b)
 
 
-def test_a_sign_that_two_saw_on_both_sides_of_a_boundary_or_midnight_is_charged_once(told: Told) -> None:
+def test_a_sign_that_two_saw_on_both_sides_of_a_boundary_or_midnight_is_charged_once(stories: Stories) -> None:
     first, second = (
         [
             (charge["cause"], charge["charged_at"])
-            for charge in told.rows("flap_charges", "is_late_around_boundaries", day=day)
+            for charge in stories.rows("flap_charges", "is_late_around_boundaries", day=day)
         ]
         for day in (FIRST, SECOND)
     )

@@ -16,7 +16,7 @@ from spark_jobs.jobs.work import Work
 from spark_jobs.schemas import TABLES
 from tests.spark.histories import NameServer, broker, moment, write_history
 from tests.spark.nights import DAY, Again, Night
-from tests.spark.storybook import LAST, SECOND, Told
+from tests.spark.storybook import LAST, SECOND, Stories
 from tests.spark.tables import DayRunner
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -102,12 +102,12 @@ def test_the_page_is_self_contained_and_shows_the_same_numbers(night: Night) -> 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_days_computed_again_from_the_state_before_them_have_the_same_tables(
-    told: Told, again: Again, table: str
+    stories: Stories, again: Again, table: str
 ) -> None:
     """One pass in memory, and again from yesterday's state with intermediates in files."""
-    assert told.tables[table] or table == "quarantine"
+    assert stories.tables[table] or table == "quarantine"
     # Two charges of one cause at one moment have equal keys.
-    assert sorted(again.tables[table], key=repr) == sorted(told.tables[table], key=repr)
+    assert sorted(again.tables[table], key=repr) == sorted(stories.tables[table], key=repr)
 
 
 def test_days_computed_again_have_one_report_of_both(again: Again) -> None:

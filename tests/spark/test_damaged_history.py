@@ -16,7 +16,7 @@ from spark_jobs.files import RawFile
 from spark_jobs.io import History
 from spark_jobs.jobs import pipeline
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
-from tests.spark.storybook import Told, story
+from tests.spark.storybook import Stories, story
 from tests.spark.tables import DayRunner
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -111,8 +111,8 @@ def has_a_strange_name(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(5_000))
 
 
-def test_a_name_may_be_anything(told: Told) -> None:
-    (down,) = told.downs("has_a_strange_name")
+def test_a_name_may_be_anything(stories: Stories) -> None:
+    (down,) = stories.downs("has_a_strange_name")
 
     assert (down["broker_name"], down["start_at"], down["end_at"]) == (NAME, moment(100), moment(160))
 
@@ -127,9 +127,9 @@ def test_a_gzip_that_is_none_and_a_torn_one_are_named_and_read_up_to_the_tear(nu
 
 
 def test_what_is_no_single_object_of_ours_is_in_quarantine_for_its_reason(numbers: dict[str, Any]) -> None:
-    told = {row["reason"]: row["lines"] for row in numbers["completeness"]["quarantined"]}
+    counts = {row["reason"]: row["lines"] for row in numbers["completeness"]["quarantined"]}
 
-    assert {reason: told.get(reason) for reason in BAD.values()} == {
+    assert {reason: counts.get(reason) for reason in BAD.values()} == {
         reason: list(BAD.values()).count(reason) for reason in BAD.values()
     }
     assert "5 lines of history could not be read and are in quarantine" in _findings(numbers)

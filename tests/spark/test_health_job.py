@@ -19,7 +19,7 @@ from spark_jobs.schemas.health import TABLES
 from spark_jobs.schemas.liveness import OBSERVER_CLOCKS
 from spark_jobs.schemas.topics import TOPIC_INTERVALS
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
-from tests.spark.storybook import Told, book
+from tests.spark.storybook import Stories, book
 from tests.spark.tables import DayRunner
 from tests.spark.test_health import availability, random_availability
 from tests.spark.test_queues import of_group, random_report, report
@@ -110,8 +110,8 @@ def compute(spark: SparkSession, path: Path, given: Given, first_day: date, last
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_every_day_of_the_shared_history_has_its_rows_once(told: Told, table: Table) -> None:
-    rows = told.tables[table.name]
+def test_every_day_of_the_shared_history_has_its_rows_once(stories: Stories, table: Table) -> None:
+    rows = stories.tables[table.name]
     keys = [(row["dt"], *(row[key] for key in table.keys)) for row in rows]
 
     assert {row["dt"] for row in rows} == {FIRST + timedelta(days=n) for n in range(DAYS)}

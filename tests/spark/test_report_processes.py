@@ -11,7 +11,7 @@ import pytest
 
 from tests.spark.histories import moment
 from tests.spark.nights import Night, Run
-from tests.spark.storybook import FIRST, LAST, SECOND, Told
+from tests.spark.storybook import FIRST, LAST, SECOND, Stories
 from tests.spark.tables import DayRunner
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -27,10 +27,10 @@ def test_nightly_says_its_progress_and_its_findings(night: Night) -> None:
     assert "s  in all" in night.progress
 
 
-def test_backfill_of_days_to_come_fails_in_one_line(run_report: Run, told: Told, tmp_path: Path) -> None:
+def test_backfill_of_days_to_come_fails_in_one_line(run_report: Run, stories: Stories, tmp_path: Path) -> None:
     to_come = datetime.now(tz=UTC).date() + timedelta(days=3)
     days = [f"--from={FIRST}", f"--to={to_come}"]
-    ended = run_report("backfill", *days, f"--history={told.history}", f"--warehouse={tmp_path / 'w'}", code=2)
+    ended = run_report("backfill", *days, f"--history={stories.history}", f"--warehouse={tmp_path / 'w'}", code=2)
 
     assert f"{to_come} has not begun" in ended.stderr
     assert ended.stderr.count("\n") == 1
@@ -46,9 +46,9 @@ def test_ingest_reads_what_is_there_and_prints_it(run_report: Run, night: Night,
     assert "read" in ended.stderr
 
 
-def test_route_at_reads_from_the_tables_who_was_routed(run_report: Run, told: Told) -> None:
+def test_route_at_reads_from_the_tables_who_was_routed(run_report: Run, stories: Stories) -> None:
     # Those of the other stories never heard of its brokers.
-    ended = run_report("route-at", *OF_STORY, f"--warehouse={told.warehouse}", "--output=json", code=1)
+    ended = run_report("route-at", *OF_STORY, f"--warehouse={stories.warehouse}", "--output=json", code=1)
     own = "has_topics-ns1:9876"
     views = {broker["broker_name"]: broker["views"] for broker in json.loads(ended.stdout)["brokers"]}
 
@@ -60,36 +60,40 @@ def test_route_at_reads_from_the_tables_who_was_routed(run_report: Run, told: To
 
 
 def test_explain_reads_from_files_that_no_night_has_read_who_was_missing(
-    run_report: Run, told: Told, tmp_path: Path
+    run_report: Run, stories: Stories, tmp_path: Path
 ) -> None:
     folder = tmp_path / "h"
     for day in (FIRST, SECOND):
         raw = f"raw/dt={day}"
-        shutil.copytree(told.history / raw, folder / raw)
+        shutil.copytree(stories.history / raw, folder / raw)
     words = [*OF_STORY, f"--history={folder}", "--timezone=UTC", "--output=json", "--exit-zero"]
     departures = json.loads(run_report("explain", *words, code=0).stdout)["departures"]
 
     assert {(gone["broker_name"], len(gone["seen_by"])) for gone in departures} == {("b", 2), ("c", 2), ("d", 2)}
 
 
-def test_compare_finds_the_day_with_more_trouble_worse(run_report: Run, told: Told) -> None:
-    ended = run_report("compare", str(LAST), str(FIRST), f"--warehouse={told.warehouse}", "--output=json", code=1)
+def test_compare_finds_the_day_with_more_trouble_worse(run_report: Run, stories: Stories) -> None:
+    ended = run_report("compare", str(LAST), str(FIRST), f"--warehouse={stories.warehouse}", "--output=json", code=1)
     assert json.loads(ended.stdout)["got_worse"]["brokers"] > 5
 
 
-def test_simulate_says_who_would_not_have_been_flagged(run_report: Run, told: Told) -> None:
+def test_simulate_says_who_would_not_have_been_flagged(run_report: Run, stories: Stories) -> None:
     days = [f"--from={FIRST}", f"--to={LAST}", "--set=flapping.suppress_above=15000"]
-    assert "flaps/b/0" in run_report("simulate", *days, f"--warehouse={told.warehouse}", "--exit-zero", code=0).stdout
+    assert (
+        "flaps/b/0" in run_report("simulate", *days, f"--warehouse={stories.warehouse}", "--exit-zero", code=0).stdout
+    )
 
 
-def test_compact_packs_months_that_are_over(run_report: Run, told: Told, tmp_path: Path, run_days: DayRunner) -> None:
+def test_compact_packs_months_that_are_over(
+    run_report: Run, stories: Stories, tmp_path: Path, run_days: DayRunner
+) -> None:
     copied = tmp_path / "w"
     table = "registration_events"
     for day in (FIRST, SECOND):
-        shutil.copytree(told.warehouse / table / f"dt={day}", copied / table / f"dt={day}")
-    shutil.copy(told.warehouse / "_warehouse.json", copied)
+        shutil.copytree(stories.warehouse / table / f"dt={day}", copied / table / f"dt={day}")
+    shutil.copy(stories.warehouse / "_warehouse.json", copied)
 
     ended = run_report("compact", "--before=2026-04-01", f"--warehouse={copied}", "--output=json", code=0)
     assert json.loads(ended.stdout)["days"] == 2
-    rows = [row for row in told.tables[table] if row["dt"] in {FIRST, SECOND}]
+    rows = [row for row in stories.tables[table] if row["dt"] in {FIRST, SECOND}]
     assert run_days.rows(copied, table, FIRST, SECOND) == rows

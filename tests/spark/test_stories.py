@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.spark.histories import NameServer, Row, broker, moment
-from tests.spark.storybook import FIRST, Told, story
+from tests.spark.storybook import FIRST, Stories, story
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -21,9 +21,9 @@ def one_sees_it_gone(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(5_000))
 
 
-def test_an_outage_that_only_one_observer_saw_is_none(told: Told) -> None:
-    assert told.downs("one_sees_it_gone") == []
-    assert told.class_of("one_sees_it_gone") == "healthy"
+def test_an_outage_that_only_one_observer_saw_is_none(stories: Stories) -> None:
+    assert stories.downs("one_sees_it_gone") == []
+    assert stories.class_of("one_sees_it_gone") == "healthy"
 
 
 @story
@@ -36,16 +36,16 @@ def both_see_it_gone(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(5_000))
 
 
-def test_an_outage_begins_with_the_last_to_see_it_and_ends_with_the_first_to_see_it_back(told: Told) -> None:
-    (down,) = told.downs("both_see_it_gone")
+def test_an_outage_begins_with_the_last_to_see_it_and_ends_with_the_first_to_see_it_back(stories: Stories) -> None:
+    (down,) = stories.downs("both_see_it_gone")
 
     assert (down["start_at"], down["end_at"]) == (moment(104), moment(290))
     assert down["last_sign_of_life_at"] == moment(102)
     assert (down["reason"], down["observers"], down["end_censored"]) == ("SILENCE", 2, False)
 
 
-def test_an_outage_that_two_observers_saw_is_charged_once(told: Told) -> None:
-    (charge,) = told.rows("flap_charges", "both_see_it_gone")
+def test_an_outage_that_two_observers_saw_is_charged_once(stories: Stories) -> None:
+    (charge,) = stories.rows("flap_charges", "both_see_it_gone")
 
     assert (charge["charged_at"], charge["points"], charge["penalty"]) == (moment(104), 1_000.0, 1_000.0)
 
@@ -60,8 +60,8 @@ def flaps(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(1_001))
 
 
-def test_five_kills_in_a_minute_are_flapping(told: Told) -> None:
-    (row,) = told.rows("flapping", "flaps", day=FIRST)
+def test_five_kills_in_a_minute_are_flapping(stories: Stories) -> None:
+    (row,) = stories.rows("flapping", "flaps", day=FIRST)
 
     assert (row["class"], row["down_count"], row["raised"]) == ("flapping", 5, True)
     assert 4_900 < row["penalty_max"] < 5_000
@@ -75,14 +75,14 @@ def says_goodbye(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(2_000))
 
 
-def test_a_polite_leave_is_no_outage_and_costs_no_availability(told: Told) -> None:
-    (leave,) = told.downs("says_goodbye")
-    (day,) = told.rows("availability", "says_goodbye", day=FIRST)
+def test_a_polite_leave_is_no_outage_and_costs_no_availability(stories: Stories) -> None:
+    (leave,) = stories.downs("says_goodbye")
+    (day,) = stories.rows("availability", "says_goodbye", day=FIRST)
 
     assert (leave["planned"], leave["reason"]) == (True, "DRAIN")
     assert (day["availability"], day["outages"], day["planned_seconds"]) == (1.0, 0, 1_000.0)
-    assert told.rows("flap_charges", "says_goodbye") == []
-    assert told.class_of("says_goodbye") == "healthy"
+    assert stories.rows("flap_charges", "says_goodbye") == []
+    assert stories.class_of("says_goodbye") == "healthy"
 
 
 @story
@@ -97,13 +97,13 @@ def leaves_in_its_window(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(5_000))
 
 
-def test_a_broker_that_leaves_in_an_announced_window_has_no_outage_and_is_charged_nothing(told: Told) -> None:
-    (leave,) = told.downs("leaves_in_its_window")
+def test_a_broker_that_leaves_in_an_announced_window_has_no_outage_and_is_charged_nothing(stories: Stories) -> None:
+    (leave,) = stories.downs("leaves_in_its_window")
 
     assert (leave["planned"], leave["reason"]) == (True, "MAINTENANCE")
-    assert told.rows("flap_charges", "leaves_in_its_window") == []
-    assert told.class_of("leaves_in_its_window") == "healthy"
-    assert told.rows("availability", "leaves_in_its_window", day=FIRST)[0]["outages"] == 0
+    assert stories.rows("flap_charges", "leaves_in_its_window") == []
+    assert stories.class_of("leaves_in_its_window") == "healthy"
+    assert stories.rows("availability", "leaves_in_its_window", day=FIRST)[0]["outages"] == 0
 
 
 @story
@@ -118,15 +118,15 @@ def is_known_from_a_snapshot(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(20_000))
 
 
-def test_a_broker_known_from_a_snapshot_is_up_from_its_first_beat_and_charged_nothing_for_it(told: Told) -> None:
-    first = min(told.rows("broker_intervals", "is_known_from_a_snapshot"), key=lambda row: row["start_at"])
+def test_a_broker_known_from_a_snapshot_is_up_from_its_first_beat_and_charged_nothing_for_it(stories: Stories) -> None:
+    first = min(stories.rows("broker_intervals", "is_known_from_a_snapshot"), key=lambda row: row["start_at"])
 
     assert (first["state"], first["start_at"], first["start_censored"]) == ("up", moment(20), True)
-    assert [row["cause"] for row in told.rows("flap_charges", "is_known_from_a_snapshot")] == ["EXPIRED"]
+    assert [row["cause"] for row in stories.rows("flap_charges", "is_known_from_a_snapshot")] == ["EXPIRED"]
 
 
-def test_a_name_server_that_sends_its_clients_elsewhere_goes_on_watching(told: Told) -> None:
-    (down,) = told.downs("is_known_from_a_snapshot")
+def test_a_name_server_that_sends_its_clients_elsewhere_goes_on_watching(stories: Stories) -> None:
+    (down,) = stories.downs("is_known_from_a_snapshot")
     assert (down["start_at"], down["end_at"], down["observers"]) == (moment(8_000), moment(9_000), 2)
 
 
@@ -149,14 +149,14 @@ def is_told_of_at_length(one: NameServer, _: NameServer, b: Row) -> None:
     one.stop(moment(50_000))
 
 
-def test_checkpoints_topics_and_beats_change_no_opinion_and_nothing_of_them_is_quarantined(told: Told) -> None:
-    (down,) = told.downs("is_told_of_at_length")
-    (window,) = [row for row in told.tables["observer_windows"] if row["node"] == "is_told_of_at_length-ns1:9876"]
+def test_checkpoints_topics_and_beats_change_no_opinion_and_nothing_of_them_is_quarantined(stories: Stories) -> None:
+    (down,) = stories.downs("is_told_of_at_length")
+    (window,) = [row for row in stories.tables["observer_windows"] if row["node"] == "is_told_of_at_length-ns1:9876"]
 
     assert (down["start_at"], down["end_at"]) == (moment(100), moment(40_000))
     assert window["rows_missing"] == 0
     assert window["rows"] == 2 + 2 + 4 * 8 + 2
-    assert {row["broker_id"] for row in told.rows("flapping", "is_told_of_at_length")} == {0}
+    assert {row["broker_id"] for row in stories.rows("flapping", "is_told_of_at_length")} == {0}
 
 
 @story
@@ -168,8 +168,8 @@ def restarts_politely(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(5_000))
 
 
-def test_a_shutdown_that_is_back_within_five_minutes_costs_little(told: Told) -> None:
-    (charge,) = told.rows("flap_charges", "restarts_politely")
+def test_a_shutdown_that_is_back_within_five_minutes_costs_little(stories: Stories) -> None:
+    (charge,) = stories.rows("flap_charges", "restarts_politely")
 
     assert (charge["charged_at"], charge["points"]) == (moment(1_100), 200.0)
 
@@ -181,8 +181,8 @@ def expires_before_it_registers(one: NameServer, _: NameServer, b: Row) -> None:
     one.stop(moment(5_000))
 
 
-def test_an_expiry_whose_registration_was_lost_is_an_outage_all_the_same(told: Told) -> None:
-    (down,) = told.downs("expires_before_it_registers")
+def test_an_expiry_whose_registration_was_lost_is_an_outage_all_the_same(stories: Stories) -> None:
+    (down,) = stories.downs("expires_before_it_registers")
 
     assert (down["start_at"], down["end_at"]) == (moment(500), moment(600))
     assert (down["start_censored"], down["last_sign_of_life_at"]) == (False, moment(380))
@@ -199,8 +199,8 @@ def fails_its_probe_then_its_agent_dies(one: NameServer, two: NameServer, b: Row
         server.stop(moment(5_000))
 
 
-def test_a_beat_does_not_end_a_failed_probe_and_an_expiry_does_not_begin_a_second_outage(told: Told) -> None:
-    (down,) = told.downs("fails_its_probe_then_its_agent_dies")
+def test_a_beat_does_not_end_a_failed_probe_and_an_expiry_does_not_begin_a_second_outage(stories: Stories) -> None:
+    (down,) = stories.downs("fails_its_probe_then_its_agent_dies")
 
     assert (down["start_at"], down["end_at"], down["event"]) == (moment(100), moment(300), "PROBE_FAILED")
 
@@ -213,14 +213,14 @@ def is_down_over_midnight(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(100, day=2))
 
 
-def test_an_outage_over_midnight_stands_open_on_its_first_day_and_whole_on_its_second(told: Told) -> None:
-    rows = [row for row in told.rows("broker_intervals", "is_down_over_midnight") if row["state"] == "down"]
+def test_an_outage_over_midnight_stands_open_on_its_first_day_and_whole_on_its_second(stories: Stories) -> None:
+    rows = [row for row in stories.rows("broker_intervals", "is_down_over_midnight") if row["state"] == "down"]
 
     assert [(row["dt"], row["start_at"], row["end_at"], row["open"], row["end_censored"]) for row in rows] == [
         (FIRST, moment(-100, day=1), moment(0, day=1), True, True),
         (FIRST + timedelta(days=1), moment(-100, day=1), moment(200, day=1), False, False),
     ]
-    days = told.rows("availability", "is_down_over_midnight")
+    days = stories.rows("availability", "is_down_over_midnight")
     assert [(day["down_seconds"], day["outages"], day["mttr_seconds"]) for day in days] == [
         (100.0, 1, None),
         (200.0, 0, 300.0),
@@ -238,11 +238,11 @@ def stays_down(one: NameServer, two: NameServer, b: Row) -> None:
     one.rows[-1]["event"] = "NAMESRV_ALIVE"
 
 
-def test_a_broker_that_stays_down_is_degraded_on_the_first_day_and_dead_from_the_second(told: Told) -> None:
-    days = [told.class_of("stays_down", day=FIRST + timedelta(days=n)) for n in range(3)]
+def test_a_broker_that_stays_down_is_degraded_on_the_first_day_and_dead_from_the_second(stories: Stories) -> None:
+    days = [stories.class_of("stays_down", day=FIRST + timedelta(days=n)) for n in range(3)]
 
     assert days == ["degraded", "dead", "dead"]
-    assert [row["down_count"] for row in told.rows("flapping", "stays_down")] == [1, 0, 0]
+    assert [row["down_count"] for row in stories.rows("flapping", "stays_down")] == [1, 0, 0]
 
 
 @story
@@ -257,12 +257,12 @@ def nobody_watches_for_a_while(one: NameServer, two: NameServer, b: Row) -> None
     two.stop(moment(5_000))
 
 
-def test_time_without_observers_is_no_down_time_and_an_outage_on_both_sides_counts_once(told: Told) -> None:
-    first, second = told.downs("nobody_watches_for_a_while")
+def test_time_without_observers_is_no_down_time_and_an_outage_on_both_sides_counts_once(stories: Stories) -> None:
+    first, second = stories.downs("nobody_watches_for_a_while")
 
     assert (first["end_at"], first["end_censored"]) == (moment(200), True)
     assert (second["start_at"], second["start_censored"], second["continues"]) == (moment(500), True, True)
-    (day,) = told.rows("availability", "nobody_watches_for_a_while", day=FIRST)
+    (day,) = stories.rows("availability", "nobody_watches_for_a_while", day=FIRST)
     assert (day["down_seconds"], day["outages"], day["repaired"]) == (200.0, 1, 0)
 
 
@@ -278,11 +278,11 @@ def is_noisy(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(5_000))
 
 
-def test_signs_that_two_observers_saw_are_charged_as_one_saw_them(told: Told) -> None:
-    charges = told.rows("flap_charges", "is_noisy")
+def test_signs_that_two_observers_saw_are_charged_as_one_saw_them(stories: Stories) -> None:
+    charges = stories.rows("flap_charges", "is_noisy")
 
     assert [charge["points"] for charge in charges] == [100.0, 100.0, 100.0, 300.0, 1_000.0]
-    (row,) = told.rows("flapping", "is_noisy", day=FIRST)
+    (row,) = stories.rows("flapping", "is_noisy", day=FIRST)
     assert (row["class"], row["down_count"], row["sign_count"]) == ("degraded", 0, 5)
 
 
@@ -293,8 +293,8 @@ def falls_in_no_time(one: NameServer, _: NameServer, b: Row) -> None:
     one.stop(moment(5_000))
 
 
-def test_an_outage_of_no_length_counts(told: Told) -> None:
-    (down,) = told.downs("falls_in_no_time")
+def test_an_outage_of_no_length_counts(stories: Stories) -> None:
+    (down,) = stories.downs("falls_in_no_time")
 
     assert down["start_at"] == down["end_at"] == moment(100)
 
@@ -311,8 +311,8 @@ def flaps_every_day(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(5_000, day=2))
 
 
-def test_a_broker_that_flaps_on_three_days_of_seven_is_chronic(told: Told) -> None:
-    rows = told.rows("flapping", "flaps_every_day")
+def test_a_broker_that_flaps_on_three_days_of_seven_is_chronic(stories: Stories) -> None:
+    rows = stories.rows("flapping", "flaps_every_day")
 
     assert [(row["class"], row["flapped_days"]) for row in rows] == [("flapping", 1), ("flapping", 2), ("chronic", 3)]
 
@@ -324,9 +324,9 @@ def comes_later(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(5_000, day=1))
 
 
-def test_a_broker_first_seen_in_a_history_that_began_earlier_is_new(told: Told) -> None:
-    assert told.class_of("comes_later", day=FIRST + timedelta(days=1)) == "new"
-    assert told.class_of("both_see_it_gone") != "new"
+def test_a_broker_first_seen_in_a_history_that_began_earlier_is_new(stories: Stories) -> None:
+    assert stories.class_of("comes_later", day=FIRST + timedelta(days=1)) == "new"
+    assert stories.class_of("both_see_it_gone") != "new"
 
 
 @story
@@ -337,8 +337,8 @@ def vanishes_with_a_restart_of_its_observer(one: NameServer, two: NameServer, b:
     two.say("NAMESRV_ALIVE", moment(86_300))
 
 
-def test_a_broker_that_the_watching_name_servers_never_heard_of_again_is_unseen(told: Told) -> None:
-    assert told.class_of("vanishes_with_a_restart_of_its_observer") == "unseen"
+def test_a_broker_that_the_watching_name_servers_never_heard_of_again_is_unseen(stories: Stories) -> None:
+    assert stories.class_of("vanishes_with_a_restart_of_its_observer") == "unseen"
 
 
 @story
@@ -352,9 +352,9 @@ def is_under_guard_at_midnight(one: NameServer, two: NameServer, b: Row) -> None
         server.say("NAMESRV_ALIVE", moment(86_300))
 
 
-def test_a_broker_that_a_guard_still_keeps_at_midnight_is_not_unseen(told: Told) -> None:
+def test_a_broker_that_a_guard_still_keeps_at_midnight_is_not_unseen(stories: Stories) -> None:
     classes = {
-        row["broker_name"]: row["class"] for row in told.rows("flapping", "is_under_guard_at_midnight", day=FIRST)
+        row["broker_name"]: row["class"] for row in stories.rows("flapping", "is_under_guard_at_midnight", day=FIRST)
     }
 
     assert "unseen" not in classes.values()
@@ -375,8 +375,8 @@ def is_late_at_a_name_server_that_is_cut_off(one: NameServer, two: NameServer, b
         server.stop(moment(20_000))
 
 
-def test_a_silence_in_which_the_name_server_was_blind_charges_no_broker(told: Told) -> None:
-    charged = told.rows("flap_charges", "is_late_at_a_name_server_that_is_cut_off")
+def test_a_silence_in_which_the_name_server_was_blind_charges_no_broker(stories: Stories) -> None:
+    charged = stories.rows("flap_charges", "is_late_at_a_name_server_that_is_cut_off")
 
     assert [(row["charged_at"], row["cause"]) for row in charged] == [(moment(9_000), "RECOVERED")]
 
@@ -390,11 +390,11 @@ def is_left_alone_with_a_wrong_view(one: NameServer, two: NameServer, b: Row) ->
     two.stop(moment(9_000))
 
 
-def test_a_down_that_shows_only_because_an_observer_left_is_no_new_outage(told: Told) -> None:
-    (down,) = told.downs("is_left_alone_with_a_wrong_view")
+def test_a_down_that_shows_only_because_an_observer_left_is_no_new_outage(stories: Stories) -> None:
+    (down,) = stories.downs("is_left_alone_with_a_wrong_view")
 
     assert (down["start_at"], down["start_censored"], down["continues"]) == (moment(5_000), True, True)
-    assert told.rows("flap_charges", "is_left_alone_with_a_wrong_view") == []
+    assert stories.rows("flap_charges", "is_left_alone_with_a_wrong_view") == []
     assert down["last_sign_of_life_at"] is None, "a row without an interval does not say when the last beat came"
 
 
@@ -407,15 +407,15 @@ def is_left_by_both_at_once(one: NameServer, two: NameServer, b: Row) -> None:
     two.stop(moment(5_000))
 
 
-def test_observers_that_leave_at_once_leave_no_outage_of_no_length(told: Told) -> None:
-    assert told.downs("is_left_by_both_at_once") == []
+def test_observers_that_leave_at_once_leave_no_outage_of_no_length(stories: Stories) -> None:
+    assert stories.downs("is_left_by_both_at_once") == []
 
 
-def test_a_day_on_which_nobody_watched_a_known_broker_is_unwatched_and_not_healthy(told: Told) -> None:
+def test_a_day_on_which_nobody_watched_a_known_broker_is_unwatched_and_not_healthy(stories: Stories) -> None:
     next_day = FIRST + timedelta(days=1)
 
-    assert told.class_of("both_see_it_gone", day=next_day) == "unwatched"
-    assert told.class_of("is_down_over_midnight", day=next_day) == "degraded"
+    assert stories.class_of("both_see_it_gone", day=next_day) == "unwatched"
+    assert stories.class_of("is_down_over_midnight", day=next_day) == "degraded"
 
 
 @story
@@ -428,8 +428,8 @@ def one_clock_jumps(one: NameServer, two: NameServer, b: Row) -> None:
     two.stop(moment(20_000))
 
 
-def test_a_row_dated_years_ahead_does_not_make_a_killed_name_server_watch_until_then(told: Told) -> None:
-    (down,) = told.downs("one_clock_jumps")
+def test_a_row_dated_years_ahead_does_not_make_a_killed_name_server_watch_until_then(stories: Stories) -> None:
+    (down,) = stories.downs("one_clock_jumps")
 
     assert (down["start_at"], down["end_at"]) == (moment(8_000), moment(9_000))
 
@@ -441,16 +441,16 @@ def does_not_say_its_uptime(one: NameServer, _: NameServer, b: Row) -> None:
         one.say("NAMESRV_ALIVE", moment(seq), b, uptime_ms=None, seq=seq)
 
 
-def test_rows_before_the_first_are_not_lost_when_nothing_says_that_the_life_began_this_day(told: Told) -> None:
-    windows = [row for row in told.tables["observer_windows"] if row["node"] == "does_not_say_its_uptime-ns1:9876"]
+def test_rows_before_the_first_are_not_lost_when_nothing_says_that_the_life_began_this_day(stories: Stories) -> None:
+    windows = [row for row in stories.tables["observer_windows"] if row["node"] == "does_not_say_its_uptime-ns1:9876"]
 
     assert [row["rows_missing"] for row in windows] == [1]
 
 
-def test_the_points_of_a_day_decay_by_half_in_an_hour(told: Told) -> None:
-    (state,) = told.rows("broker_state", "flaps", day=FIRST)
-    (day,) = told.rows("flapping", "flaps", day=FIRST)
-    last = told.rows("flap_charges", "flaps")[-1]
+def test_the_points_of_a_day_decay_by_half_in_an_hour(stories: Stories) -> None:
+    (state,) = stories.rows("broker_state", "flaps", day=FIRST)
+    (day,) = stories.rows("flapping", "flaps", day=FIRST)
+    last = stories.rows("flap_charges", "flaps")[-1]
     hours = (moment(0, day=1) - last["charged_at"]).total_seconds() / 3_600
 
     assert state["penalty"] == day["penalty_end"] == pytest.approx(last["penalty"] * 2**-hours, abs=1e-6)
