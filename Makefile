@@ -23,11 +23,11 @@ demo: setup ## Name servers, brokers, faults and the nightly report, end to end;
 
 .PHONY: test
 test: setup ## The tests to run before each commit; Spark's in one worker, the others in the rest
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 .PHONY: test-all
 test-all: setup ## All tests with full loads and fresh random seeds
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup --full
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --full
 
 ##@ Work on the code
 
@@ -41,7 +41,7 @@ $(STAMP): pyproject.toml deploy/dev/create_environment.sh
 
 .PHONY: coverage
 coverage: setup ## What the tests of make test, without Spark's, cover of the two cores and of the client's pure modules
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup --ignore tests/spark --ignore tests/e2e --cov --cov-report=term
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --ignore tests/spark --ignore tests/e2e --cov --cov-report=term
 
 .PHONY: check
 check: setup ## Format, lint, types, imports, stubs: what CI checks

@@ -33,6 +33,26 @@ SEARCH_SECONDS = 900
 LAYERS = ("spark", "e2e", "integration", "property")
 """The order of a parallel run: what takes longest first, so that no worker ends long after the others."""
 
+ON_THE_SHARED_HISTORY = (
+    "against_plain_python",
+    "bad_input",
+    "causes",
+    "command",
+    "damaged_history",
+    "demo_over_midnight",
+    "health_job",
+    "late_rows",
+    "liveness",
+    "report_processes",
+    "stories",
+)
+GROUPS = {
+    "machine": {"tests/integration/test_history_disk.py", "tests/e2e/test_faults.py"},
+    "history": {f"tests/spark/test_{name}.py" for name in ON_THE_SHARED_HISTORY},
+}
+"""Files that one worker runs: those that mount disks; and of Spark's two halves of equal length, one of them with the
+shared history. The rest of tests/spark is the other. By path, since pytest 9.2 ignores xdist's mark for groups."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write what scenarios print into their files")
@@ -79,16 +99,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Schedule a file as a whole, and all of tests/spark to one worker: it is one Spark session."""
-    from xdist.scheduler import LoadGroupScheduling  # noqa: PLC0415
+    """Give each file to one worker as a whole, and a group of files to the same worker."""
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415
 
-    class ByFile(LoadGroupScheduling):  # type: ignore[misc]  # has no types
+    class ByGroup(LoadFileScheduling):  # type: ignore[misc]  # has no types
         def _split_scope(self, nodeid: str) -> str:
-            if "@" in nodeid.rpartition("]")[2]:  # marked with xdist_group
-                return str(super()._split_scope(nodeid))
-            return "spark" if nodeid.startswith("tests/spark/") else nodeid.partition("::")[0]
+            file = nodeid.partition("::")[0]
+            group = next((name for name, files in GROUPS.items() if file in files), None)
+            return group or ("spark" if file.startswith("tests/spark/") else file)
 
-    return ByFile(config, log)
+    return ByGroup(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -101,7 +101,6 @@ async def serves(server: RealNameServer, count: int) -> None:
         assert len(await view.brokers()) == count
 
 
-@pytest.mark.xdist_group("machine")  # it mounts a disk
 async def test_a_disk_that_is_full_and_then_read_only_holds_up_nothing_and_is_written_again_when_it_can_be(
     tmp_path: Path,
 ) -> None:

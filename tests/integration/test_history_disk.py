@@ -21,8 +21,6 @@ from tests.fakes.events import broker_event
 from tests.fakes.history_rows import rows_in
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.xdist_group("machine")  # it mounts disks
-
 DISK_BYTES = 1024 * 1024
 LONG = {"text": "x" * 1_000}
 

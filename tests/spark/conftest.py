@@ -20,14 +20,6 @@ from tests.spark.storybook import FIRST, LAST, SECOND, Stories, Tables, book
 from tests.spark.tables import DayRunner
 from tests.spark.topic_days import topic_book
 
-SHARED = {"stories", "again", "night", "measured"}
-"""Computed once, and as long as the rest of this folder: a parallel run gives them a worker of their own."""
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    if SHARED & set(getattr(item, "fixturenames", ())):
-        item.add_marker(pytest.mark.xdist_group("history"))
-
 
 @pytest.fixture(scope="session")
 def stories(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Stories:
@@ -60,8 +52,8 @@ def again(run_days: DayRunner, stories: Stories, tmp_path_factory: pytest.TempPa
     return Again(code, Tables(run_days, warehouse), json.loads((report / "report.json").read_text(encoding="utf-8")))
 
 
-AS_PROCESSES = {"nightly", "backfill", "route-at"}
-"""In the fast run; the others start no Java of their own there."""
+AS_PROCESSES = {"route-at"}
+"""In the fast run, where the front page's five minutes are the night of a process; the others start no Java there."""
 
 
 @pytest.fixture(scope="session")
