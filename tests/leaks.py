@@ -15,6 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import grpc
@@ -29,7 +31,7 @@ def held() -> set[str]:
     return {*_threads(), *_processes(), *_sockets_and_files()}
 
 
-def leaks(before: set[str], now: Callable[[], set[str]] = held) -> list[str]:
+def leaks(before: set[str], now: Callable[[], set[str]]) -> list[str]:
     """Name what is held now and was not before, once GRACE_SECONDS did not bring it to an end."""
     deadline = time.monotonic() + GRACE_SECONDS
     while (found := sorted(now() - before)) and time.monotonic() < deadline:
@@ -72,8 +74,9 @@ def _entries(folder: Path) -> list[str]:
 
 
 def pytest_sessionstart() -> None:
-    """Start gRPC's poller, a thread and a pair of sockets that otherwise come and go with its first and last object."""
-    grpc.aio.init_grpc_aio()
+    """Start what otherwise comes with its first user and lives as long as the process, or comes and goes with each."""
+    resource_tracker.ensure_running()  # of multiprocessing: a process
+    grpc.aio.init_grpc_aio()  # gRPC's poller: a thread and a pair of sockets
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -83,13 +86,24 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.fixturenames.insert(item.fixturenames.index("no_leak") + 1, "no_leaked_task")
 
 
+@contextmanager
+def nothing_left(*, but: str = "nothing") -> Iterator[None]:
+    """Fail a test that leaves a thread, process, socket or file behind; ``but`` is a kind that may stay."""
+
+    def now() -> set[str]:
+        return {each for each in held() if not each.startswith(but)}
+
+    before = now()
+    yield
+    if found := leaks(before, now):
+        pytest.fail(f"left behind: {', '.join(found)}", pytrace=False)
+
+
 @pytest.fixture(autouse=True)
 def no_leak() -> Iterator[None]:
     """Fail a test that leaves a thread, process, socket or file behind."""
-    before = held()
-    yield
-    if found := leaks(before):
-        pytest.fail(f"left behind: {', '.join(found)}", pytrace=False)
+    with nothing_left():
+        yield
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -15,10 +16,18 @@ import pytest
 
 from spark_jobs.cli import main
 from spark_jobs.io.warehouse import MEMORY_SETTING
+from tests.leaks import nothing_left
 from tests.spark.nights import DAY, Again, Night, Run, tell
 from tests.spark.storybook import FIRST, LAST, SECOND, Stories, Tables, book
 from tests.spark.tables import DayRunner
 from tests.spark.topic_days import topic_book
+
+
+@pytest.fixture(autouse=True)
+def no_leak() -> Iterator[None]:
+    """As everywhere, but for sockets: Py4J opens connections to Java as threads need them, and keeps them in a pool."""
+    with nothing_left(but="socket"):
+        yield
 
 
 @pytest.fixture(scope="session")

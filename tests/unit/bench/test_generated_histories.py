@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,6 @@ EVERYTHING = FaultRates(
     dead_share=0.05,
 )
 FLEET = Fleet(brokers=30, clusters=2, nodes=2, days=2, seed=1, flapping_share=0.2, topics_a_broker=2, faults=EVERYTHING)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def tracker() -> None:
-    """Start the process that `multiprocessing` starts with its first worker, and that lives as long as this one."""
-    resource_tracker.ensure_running()
 
 
 @pytest.fixture(scope="module")
