@@ -22,7 +22,7 @@ demo: setup ## Name servers, brokers, faults and the nightly report, end to end;
 	$(BIN)/python -m deploy.demo
 
 .PHONY: test
-test: setup ## The tests to run before each commit; Spark's in one worker, the others in the rest
+test: setup ## The tests to run before each commit; WORKERS=3 of them at a time
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 .PHONY: test-all

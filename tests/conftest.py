@@ -33,7 +33,7 @@ SEARCH_SECONDS = 900
 LAYERS = ("spark", "e2e", "integration", "property")
 """The order of a parallel run: what takes longest first, so that no worker ends long after the others."""
 
-ON_THE_SHARED_HISTORY = (
+WITH_THE_SHARED_HISTORY = (
     "against_plain_python",
     "bad_input",
     "causes",
@@ -48,10 +48,11 @@ ON_THE_SHARED_HISTORY = (
 )
 GROUPS = {
     "machine": {"tests/integration/test_history_disk.py", "tests/e2e/test_faults.py"},
-    "history": {f"tests/spark/test_{name}.py" for name in ON_THE_SHARED_HISTORY},
+    "history": {f"tests/spark/test_{name}.py" for name in WITH_THE_SHARED_HISTORY},
 }
-"""Files that one worker runs: those that mount disks; and of Spark's two halves of equal length, one of them with the
-shared history. The rest of tests/spark is the other. By path, since pytest 9.2 ignores xdist's mark for groups."""
+"""Files that run in the same worker. ``machine`` mounts disks. ``history`` uses the session fixtures of tests/spark, so
+that they are computed once, and has two more files that make it as long as the rest of tests/spark, which is the other
+group. By path, since pytest 9.2 ignores xdist's mark for groups."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

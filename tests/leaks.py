@@ -23,6 +23,8 @@ import grpc
 import pytest
 
 GRACE_SECONDS = 5.0
+NOT_OF_A_TEST = ("/dev/", "/proc/", sys.prefix)
+"""Files below; in the environment's folder matplotlib keeps its fonts open."""
 OPEN_FILES, OWN_THREADS = Path("/proc/self/fd"), Path("/proc/self/task")
 
 
@@ -63,9 +65,7 @@ def _sockets_and_files() -> Iterator[str]:
             continue
         if link.startswith("socket:"):
             yield f"socket {link} ({number})"
-        elif link.startswith("/") and not link.startswith(
-            ("/dev/", "/proc/", sys.prefix)
-        ):  # matplotlib keeps fonts open
+        elif link.startswith("/") and not link.startswith(NOT_OF_A_TEST):
             yield f"file {link} ({number})"
 
 
