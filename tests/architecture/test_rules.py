@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.conftest import GROUPS
+
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("proto/pointsman/wire", "proto/pointsman/service", "namesrv", "broker_agent", "client", "spark_jobs")
 CATCH_EVERYTHING = {"Exception", "BaseException", "ExceptionGroup", "BaseExceptionGroup"}
@@ -67,6 +69,20 @@ def test_who_catches_everything_gives_the_reason_on_that_line() -> None:
         at = [node.lineno for node in broad_handlers(ast.parse(text))]
         bare += [f"{path}:{line}" for line in at if not reason.search(lines[line - 1])]
     assert bare == []
+
+
+def test_whoever_uses_the_shared_history_of_the_spark_tests_is_in_the_group_that_computes_it_once() -> None:
+    fixtures = {"stories", "again", "night"}
+    assert all(f"def {name}(" in (ROOT / "tests/spark/conftest.py").read_text(encoding="utf-8") for name in fixtures)
+    users = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests/spark").glob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (isinstance(node, ast.FunctionDef) and fixtures & {arg.arg for arg in node.args.args})
+        or (isinstance(node, ast.Constant) and node.value in fixtures)
+    }
+    assert "tests/spark/test_stories.py" in users
+    assert users <= GROUPS["history"]
 
 
 def test_every_docstring_is_of_something() -> None:

@@ -22,6 +22,7 @@ class AgentProcess:
 
     def __init__(self, folder: Path, config: AgentConfig) -> None:
         self._folder = folder
+        self._log = folder / "log"
         self._config = replace(config, log=replace(config.log, level="DEBUG"))
         self._process: asyncio.subprocess.Process | None = None
 
@@ -30,12 +31,12 @@ class AgentProcess:
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / "agent.toml"
         file.write_text(to_toml(self._config), encoding="utf-8")
-        with (self._folder / "log").open("ab") as output:
+        with self._log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(COMMAND, "--config", str(file), stderr=output)
 
     def said(self, message: str) -> list[dict[str, object]]:
         """The lines of its log with that message."""
-        text = (self._folder / "log").read_text(encoding="utf-8")
+        text = self._log.read_text(encoding="utf-8")
         lines = (json.loads(line) for line in text.splitlines() if line.endswith("}"))
         return [line for line in lines if line["message"] == message]
 
@@ -65,6 +66,11 @@ class AgentProcess:
             self._process.kill()
             await self._process.wait()
 
+    def check_end(self) -> None:
+        """Fail if it ended other than by a signal or in order, such as at a port that is taken."""
+        code = self._process.returncode if self._process is not None else None
+        assert code is None or code <= 0, f"the agent ended with {code}:\n{self._log.read_text(encoding='utf-8')}"
+
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
@@ -78,4 +84,5 @@ async def agent_process(folder: Path, config: AgentConfig) -> AsyncIterator[Agen
         await agent.start()
         yield agent
     finally:
+        agent.check_end()
         await agent.kill()

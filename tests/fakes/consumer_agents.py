@@ -144,7 +144,7 @@ async def until_true(ask: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def flow(clock: ManualClock, seconds: float) -> None:
-    """Let so much time flow, a second in the time of some calls over the loopback: what is sent meanwhile arrives."""
+    """Advance the clock; each second takes as long as a few calls over the loopback, so what is sent in it arrives."""
     ends_at = clock.monotonic() + seconds
     async with _loopback() as call:
         while clock.monotonic() < ends_at:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -119,16 +121,27 @@ async def redis_process(directory: Path, *, options: Sequence[str] = ()) -> Asyn
 
 
 def free_port() -> int:
-    """A port without a listener.
+    """A port without a listener, which no other test of this run is given: some rely on it that nothing listens there.
 
     It is below those that the kernel gives to connections: one of them may else have it before the server starts, or
-    while it is restarted, even a client's that tries to reach the dead server. No seed: workers must not draw the same.
+    while it is restarted, even a client's that tries to reach the dead server.
     """
     while True:
-        port = random.SystemRandom().randrange(15_000, 32_000)
+        port = next(_PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((HOST, port))
             return port
+
+
+def _ports_of_this_worker() -> Iterator[int]:
+    """A range for each of up to eight workers, from a random start: another run on this machine has the same ranges."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
+    ports = range(15_000 + worker * 2_000, 17_000 + worker * 2_000)
+    start = random.SystemRandom().randrange(len(ports))
+    return itertools.cycle([*ports[start:], *ports[:start]])
+
+
+_PORTS = _ports_of_this_worker()
 
 
 def _to_resp(words: Sequence[str]) -> bytes:

@@ -1,4 +1,4 @@
-"""Agents upgraded one after the other, each beside a broker that goes on: no client is told of anything."""
+"""Agents upgraded one after another beside running brokers: clients see no change."""
 
 from __future__ import annotations
 
