@@ -20,7 +20,7 @@ class BrokerState(StrEnum):
     SUSPECT = "SUSPECT"
     PROVISIONAL = "PROVISIONAL"
     PROTECTED = "PROTECTED"
-    PROBE_FAILED = "PROBE_FAILED"
+    OUT = "OUT"
     UNKNOWN = "UNKNOWN"
     """A state that this version of the client has no word for."""
 

@@ -22,8 +22,6 @@ def missing_masters(brokers: Iterable[broker_pb2.BrokerStatus]) -> list[tuple[st
     groups: dict[tuple[str, str], bool] = {}
     for status in brokers:
         key = (status.identity.cluster, status.identity.broker_name)
-        is_routed_master = (
-            status.identity.broker_id == MASTER_ID and status.state != broker_pb2.BROKER_STATE_PROBE_FAILED
-        )
+        is_routed_master = status.identity.broker_id == MASTER_ID and status.state != broker_pb2.BROKER_STATE_OUT
         groups[key] = groups.get(key, False) or is_routed_master
     return sorted(key for key, has_master in groups.items() if not has_master)

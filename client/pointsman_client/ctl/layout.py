@@ -28,7 +28,7 @@ STATE_STYLES = {
     "WARMING": WARNING,
     "PROTECTED": "magenta",
     "DRAINING": "magenta",
-    "PROBE_FAILED": ALARM,
+    "OUT": ALARM,
 }
 
 

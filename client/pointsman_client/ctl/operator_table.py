@@ -69,7 +69,7 @@ def guards_parts(nodes: Sequence[NodeAnswer[admin.GetNodeInfoResponse]], cluster
         if not shown:
             return Text(f"cluster {cluster} is not known here" if cluster else "no cluster is known here")
         table = new_table(
-            "CLUSTER", "MODE", "KEEPS", "LOST", "LIVED", "FOR", "AUTO IN", right=("LOST", "LIVED", "FOR", "AUTO IN")
+            "CLUSTER", "MODE", "ACTIVE", "LOST", "BASELINE", "UP", "SINCE", "AUTO IN", right=("LOST", "BASELINE", "UP")
         )
         for guard in shown:
             table.add_row(
@@ -77,7 +77,8 @@ def guards_parts(nodes: Sequence[NodeAnswer[admin.GetNodeInfoResponse]], cluster
                 guard_mode_words(guard.mode),
                 Text("yes", style=ALARM) if guard.active else "no",
                 str(guard.lost),
-                str(guard.lived),
+                str(guard.baseline),
+                str(guard.up),
                 duration_words(seconds_of(guard.active_for)) if guard.active else "-",
                 duration_words(seconds_of(guard.mode_remaining)) if guard.HasField("mode_remaining") else "-",
             )

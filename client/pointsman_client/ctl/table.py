@@ -95,10 +95,11 @@ def _remarks(brokers: Sequence[broker_pb2.BrokerStatus]) -> Iterable[RenderableT
     for cluster, broker_name in missing_masters(brokers):
         yield Text(f"NO MASTER in {cluster}/{broker_name}: it cannot be written", style=ALARM)
     for status in brokers:
-        if status.state == broker_pb2.BROKER_STATE_PROBE_FAILED:
+        if status.state == broker_pb2.BROKER_STATE_OUT:
             yield Text(f"PROBE FAILED of {_who(status)}: {printable(status.health.detail) or 'no detail'}", style=ALARM)
-    for reason in sorted({status.protected_from for status in brokers if status.protected_from}):
-        kept = [_who(status) for status in brokers if status.protected_from == reason]
+    protected = [status for status in brokers if status.state == broker_pb2.BROKER_STATE_PROTECTED]
+    for reason in sorted({status.reason for status in protected}):
+        kept = [_who(status) for status in protected if status.reason == reason]
         yield Text(f"PROTECTED from {printable(reason)}: {', '.join(kept)}", style="magenta")
     yield from _remark("WRITE WIPED", brokers, lambda status: status.write_wiped, _group_name)
     yield from _remark("IN MAINTENANCE", brokers, lambda status: status.in_maintenance, _who)

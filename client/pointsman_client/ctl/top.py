@@ -144,8 +144,7 @@ def _size(info: admin.GetNodeInfoResponse | None, name: str) -> str:
 
 
 def _brokers_by_state(frame: Frame) -> Iterable[RenderableType]:
-    words = {BrokerState.PROBE_FAILED: "FAILED"}
-    columns = [words.get(state, str(state)) for state in _BY_STATE]
+    columns = [str(state) for state in _BY_STATE]
     table = new_table("CLUSTER", "NODE", *columns, right=columns)
     rows: list[tuple[str, ...]] = []
     for node in frame.nodes:

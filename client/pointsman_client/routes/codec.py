@@ -18,7 +18,7 @@ _STATES = {
     broker_pb2.BROKER_STATE_SUSPECT: BrokerState.SUSPECT,
     broker_pb2.BROKER_STATE_PROVISIONAL: BrokerState.PROVISIONAL,
     broker_pb2.BROKER_STATE_PROTECTED: BrokerState.PROTECTED,
-    broker_pb2.BROKER_STATE_PROBE_FAILED: BrokerState.PROBE_FAILED,
+    broker_pb2.BROKER_STATE_OUT: BrokerState.OUT,
 }
 
 

@@ -190,6 +190,8 @@ class BrokerEvent(_message.Message):
     INTERVAL_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    PLANNED_FIELD_NUMBER: _builtins.int
     event: _builtins.str
     """Its name in the history: REGISTERED, EXPIRED, ..."""
     reason: _builtins.str
@@ -200,6 +202,12 @@ class BrokerEvent(_message.Message):
     """The broker's process."""
     seq: _builtins.int
     """Its sequence number in this boot's history."""
+    state: _builtins.str
+    """The broker's state after the event: UP, SUSPECT, PROVISIONAL, PROTECTED, OUT or GONE; empty for events that are not
+    about one broker.
+    """
+    planned: _builtins.bool
+    """Whether it is OUT or GONE by plan: a clean shutdown, an operator, a maintenance window."""
     @_builtins.property
     def event_at(self) -> _timestamp_pb2.Timestamp:
         """When it happened."""
@@ -228,10 +236,12 @@ class BrokerEvent(_message.Message):
         interval: _duration_pb2.Duration | None = ...,
         seq: _builtins.int = ...,
         detail: _struct_pb2.Struct | None = ...,
+        state: _builtins.str = ...,
+        planned: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "event_at", b"event_at", "identity", b"identity", "interval", b"interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "event", b"event", "event_at", b"event_at", "generation", b"generation", "identity", b"identity", "incarnation", b"incarnation", "interval", b"interval", "reason", b"reason", "seq", b"seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "event", b"event", "event_at", b"event_at", "generation", b"generation", "identity", b"identity", "incarnation", b"incarnation", "interval", b"interval", "planned", b"planned", "reason", b"reason", "seq", b"seq", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -640,10 +650,11 @@ class GuardStatus(_message.Message):
     MODE_FIELD_NUMBER: _builtins.int
     ACTIVE_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
-    LIVED_FIELD_NUMBER: _builtins.int
+    BASELINE_FIELD_NUMBER: _builtins.int
     ACTIVE_FOR_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     MODE_REMAINING_FIELD_NUMBER: _builtins.int
+    UP_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     """Cluster."""
     mode: Global___GuardMode.ValueType
@@ -651,11 +662,13 @@ class GuardStatus(_message.Message):
     active: _builtins.bool
     """Whether it keeps brokers in the routes now."""
     lost: _builtins.int
-    """Brokers lost in the window: silent, broken, failing, or removed."""
-    lived: _builtins.int
-    """Brokers that lived when the window began."""
+    """Brokers lost in the window on weak evidence: silent, stream broken, probe failing, or removed."""
+    baseline: _builtins.int
+    """Brokers that were alive when the window began."""
     reason: _builtins.str
     """Why, for people."""
+    up: _builtins.int
+    """Brokers that are up now."""
     @_builtins.property
     def active_for(self) -> _duration_pb2.Duration:
         """How long it has been active."""
@@ -671,14 +684,15 @@ class GuardStatus(_message.Message):
         mode: Global___GuardMode.ValueType = ...,
         active: _builtins.bool = ...,
         lost: _builtins.int = ...,
-        lived: _builtins.int = ...,
+        baseline: _builtins.int = ...,
         active_for: _duration_pb2.Duration | None = ...,
         reason: _builtins.str = ...,
         mode_remaining: _duration_pb2.Duration | None = ...,
+        up: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["active_for", b"active_for", "mode_remaining", b"mode_remaining"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "active_for", b"active_for", "cluster", b"cluster", "lived", b"lived", "lost", b"lost", "mode", b"mode", "mode_remaining", b"mode_remaining", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "active_for", b"active_for", "baseline", b"baseline", "cluster", b"cluster", "lost", b"lost", "mode", b"mode", "mode_remaining", b"mode_remaining", "reason", b"reason", "up", b"up"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -45,6 +45,38 @@ PROBE_STATUS_FAILING: ProbeStatus.ValueType  # 2
 """The broker does not answer: it leaves the routes, its registration stays known."""
 Global___ProbeStatus: _TypeAlias = ProbeStatus  # noqa: Y015
 
+class _ProbeEvidence:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ProbeEvidenceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProbeEvidence.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PROBE_EVIDENCE_UNSPECIFIED: _ProbeEvidence.ValueType  # 0
+    """Not stated."""
+    PROBE_EVIDENCE_WEAK: _ProbeEvidence.ValueType  # 1
+    """The fault may lie with the probe, the network or the configuration: a timeout, an authentication failure, an exit
+    code. The guard may keep the broker in the routes.
+    """
+    PROBE_EVIDENCE_STRONG: _ProbeEvidence.ValueType  # 2
+    """The broker itself refuses to serve: it answered so, or its own machine refused the connection several times in a row
+    where this probe has passed before. The guard does not overrule it.
+    """
+
+class ProbeEvidence(_ProbeEvidence, metaclass=_ProbeEvidenceEnumTypeWrapper):
+    """How much a failing probe proves. Evidence that is not stated is weak."""
+
+PROBE_EVIDENCE_UNSPECIFIED: ProbeEvidence.ValueType  # 0
+"""Not stated."""
+PROBE_EVIDENCE_WEAK: ProbeEvidence.ValueType  # 1
+"""The fault may lie with the probe, the network or the configuration: a timeout, an authentication failure, an exit
+code. The guard may keep the broker in the routes.
+"""
+PROBE_EVIDENCE_STRONG: ProbeEvidence.ValueType  # 2
+"""The broker itself refuses to serve: it answered so, or its own machine refused the connection several times in a row
+where this probe has passed before. The guard does not overrule it.
+"""
+Global___ProbeEvidence: _TypeAlias = ProbeEvidence  # noqa: Y015
+
 class _BrokerState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -61,8 +93,8 @@ class _BrokerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BrokerSta
     """Known from a snapshot and not heard since the restart; still routed."""
     BROKER_STATE_PROTECTED: _BrokerState.ValueType  # 4
     """Would have been removed, but the guard keeps it; still routed."""
-    BROKER_STATE_PROBE_FAILED: _BrokerState.ValueType  # 5
-    """Its agent lives and says that the broker does not answer; not routed."""
+    BROKER_STATE_OUT: _BrokerState.ValueType  # 5
+    """Registered but not routed: its probe fails."""
 
 class BrokerState(_BrokerState, metaclass=_BrokerStateEnumTypeWrapper):
     """How a name server sees a broker."""
@@ -77,8 +109,8 @@ BROKER_STATE_PROVISIONAL: BrokerState.ValueType  # 3
 """Known from a snapshot and not heard since the restart; still routed."""
 BROKER_STATE_PROTECTED: BrokerState.ValueType  # 4
 """Would have been removed, but the guard keeps it; still routed."""
-BROKER_STATE_PROBE_FAILED: BrokerState.ValueType  # 5
-"""Its agent lives and says that the broker does not answer; not routed."""
+BROKER_STATE_OUT: BrokerState.ValueType  # 5
+"""Registered but not routed: its probe fails."""
 Global___BrokerState: _TypeAlias = BrokerState  # noqa: Y015
 
 class _NodeState:
@@ -221,21 +253,31 @@ class BrokerHealth(_message.Message):
 
     STATUS_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
+    EVER_PASSED_FIELD_NUMBER: _builtins.int
     status: Global___ProbeStatus.ValueType
     """The probe's verdict."""
     detail: _builtins.str
     """For people: what the probe met, at most 1,024 characters."""
+    evidence: Global___ProbeEvidence.ValueType
+    """How much a failing probe proves; without meaning for other verdicts."""
+    ever_passed: _builtins.bool
+    """Whether the probe has passed since it was configured. Not set: the agent cannot tell."""
     def __init__(
         self,
         *,
         status: Global___ProbeStatus.ValueType = ...,
         detail: _builtins.str = ...,
+        evidence: Global___ProbeEvidence.ValueType = ...,
+        ever_passed: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ever_passed", b"_ever_passed", "ever_passed", b"ever_passed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ever_passed", b"_ever_passed", "detail", b"detail", "ever_passed", b"ever_passed", "evidence", b"evidence", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__ever_passed: _TypeAlias = _typing.Literal["ever_passed"]  # noqa: Y015
+    _WhichOneofArgType__ever_passed: _TypeAlias = _typing.Literal["_ever_passed", b"_ever_passed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ever_passed) -> _WhichOneofReturnType__ever_passed | None: ...
 
 Global___BrokerHealth: _TypeAlias = BrokerHealth  # noqa: Y015
 
@@ -404,10 +446,13 @@ class BrokerStatus(_message.Message):
     STREAM_OPEN_FIELD_NUMBER: _builtins.int
     HEALTH_FIELD_NUMBER: _builtins.int
     ACTING_MASTER_FIELD_NUMBER: _builtins.int
-    PROTECTED_FROM_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     WRITE_WIPED_FIELD_NUMBER: _builtins.int
     IN_MAINTENANCE_FIELD_NUMBER: _builtins.int
     PENALTY_FIELD_NUMBER: _builtins.int
+    PLANNED_FIELD_NUMBER: _builtins.int
+    STATE_FOR_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
     state: Global___BrokerState.ValueType
     """How this name server sees it."""
     generation: _builtins.int
@@ -434,14 +479,18 @@ class BrokerStatus(_message.Message):
     """Whether beats come on a KeepAlive stream."""
     acting_master: _builtins.bool
     """Whether this replica may act as master."""
-    protected_from: _builtins.str
-    """Why it would be out of the routes if the guard did not keep it: SILENCE, STREAM_BROKEN or PROBE; else empty."""
+    reason: _builtins.str
+    """Why it is in that state: SILENCE, STREAM_BROKEN, PROBE, REFUSED or SNAPSHOT; empty while it is UP."""
     write_wiped: _builtins.bool
     """Whether an operator wiped the write permission of its group."""
     in_maintenance: _builtins.bool
     """Whether a maintenance window covers it."""
     penalty: _builtins.float
     """Its flap penalty now, decayed; see ListFlapping."""
+    planned: _builtins.bool
+    """Whether it is OUT in a maintenance window."""
+    rule: _builtins.str
+    """The rule that gave that state, for people."""
     @_builtins.property
     def identity(self) -> Global___BrokerIdentity:
         """Who it is."""
@@ -474,6 +523,10 @@ class BrokerStatus(_message.Message):
     def health(self) -> Global___BrokerHealth:
         """What the probe last said."""
 
+    @_builtins.property
+    def state_for(self) -> _duration_pb2.Duration:
+        """Time in that state; not set when a restart of the name server forgot it."""
+
     def __init__(
         self,
         *,
@@ -498,14 +551,17 @@ class BrokerStatus(_message.Message):
         stream_open: _builtins.bool = ...,
         health: Global___BrokerHealth | None = ...,
         acting_master: _builtins.bool = ...,
-        protected_from: _builtins.str = ...,
+        reason: _builtins.str = ...,
         write_wiped: _builtins.bool = ...,
         in_maintenance: _builtins.bool = ...,
         penalty: _builtins.float = ...,
+        planned: _builtins.bool = ...,
+        state_for: _duration_pb2.Duration | None = ...,
+        rule: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "expiry", b"expiry", "health", b"health", "heartbeat_interval", b"heartbeat_interval", "identity", b"identity", "registered_at", b"registered_at", "silence", b"silence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "expiry", b"expiry", "health", b"health", "heartbeat_interval", b"heartbeat_interval", "identity", b"identity", "registered_at", b"registered_at", "silence", b"silence", "state_for", b"state_for"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acting_master", b"acting_master", "agent_addr", b"agent_addr", "agent_version", b"agent_version", "brings_topics", b"brings_topics", "broker_version", b"broker_version", "data_version", b"data_version", "expiry", b"expiry", "generation", b"generation", "ha_addr", b"ha_addr", "health", b"health", "heartbeat_interval", b"heartbeat_interval", "host", b"host", "identity", b"identity", "in_maintenance", b"in_maintenance", "incarnation", b"incarnation", "labels", b"labels", "penalty", b"penalty", "protected_from", b"protected_from", "registered_at", b"registered_at", "silence", b"silence", "state", b"state", "stream_open", b"stream_open", "topic_count", b"topic_count", "write_wiped", b"write_wiped", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acting_master", b"acting_master", "agent_addr", b"agent_addr", "agent_version", b"agent_version", "brings_topics", b"brings_topics", "broker_version", b"broker_version", "data_version", b"data_version", "expiry", b"expiry", "generation", b"generation", "ha_addr", b"ha_addr", "health", b"health", "heartbeat_interval", b"heartbeat_interval", "host", b"host", "identity", b"identity", "in_maintenance", b"in_maintenance", "incarnation", b"incarnation", "labels", b"labels", "penalty", b"penalty", "planned", b"planned", "reason", b"reason", "registered_at", b"registered_at", "rule", b"rule", "silence", b"silence", "state", b"state", "state_for", b"state_for", "stream_open", b"stream_open", "topic_count", b"topic_count", "write_wiped", b"write_wiped", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

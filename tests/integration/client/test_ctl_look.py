@@ -52,7 +52,7 @@ async def server() -> AsyncIterator[ScriptedAdminServer]:
         server.watchers = [
             admin.Watcher(peer="10.9.9.9:5", age=Duration(seconds=300), topics=2, pending=1, lag=Duration(seconds=3))
         ]
-        server.guards = [admin.GuardStatus(cluster="c1", mode=admin.GUARD_MODE_AUTO, lost=1, lived=8)]
+        server.guards = [admin.GuardStatus(cluster="c1", mode=admin.GUARD_MODE_AUTO, lost=1, baseline=8)]
         server.complaints = ["history is not written"]
         server.digests = {f"topic-{number}": b"same" for number in range(5)}
         server.topic_names = ["orders"]

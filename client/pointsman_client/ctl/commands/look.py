@@ -117,7 +117,7 @@ def brokers(settings: Settings, cluster: str) -> int:
       SUSPECT       beats are missing or its connection broke; still routed
       PROVISIONAL   not heard since the name server's restart; still routed
       PROTECTED     overdue, but kept by the guard; still routed
-      PROBE_FAILED  its agent says that it does not answer; not routed
+      OUT           registered but not routed: its probe fails
 
     \b
     JSON: nodes[].{addr, node, nodeState,
@@ -130,8 +130,8 @@ def brokers(settings: Settings, cluster: str) -> int:
             dataVersion.{stateVersion, timestampMillis, counter}, topicCount,
             bringsTopics, heartbeatIntervalSeconds, expirySeconds,
             registeredAt, silenceSeconds, streamOpen, probe, probeDetail,
-            enableActingMaster, protectedFrom, writeWiped, inMaintenance,
-            penalty}
+            enableActingMaster, reason, planned, stateForSeconds, rule,
+            writeWiped, inMaintenance, penalty}
 
     \b
     Examples:

@@ -44,7 +44,7 @@ def guard(settings: Settings, mode: str, cluster: str, seconds: int | None, by: 
 
     \b
     JSON of show: nodes[].{addr, node, guards[].{cluster, mode, active, lost,
-                  lived, activeForSeconds, reason, modeRemainingSeconds}}
+                  baseline, up, activeForSeconds, reason, modeRemainingSeconds}}
     JSON of a change: nodes[].{addr, changed, guard.{as above}}
                   or {addr, error}
 
