@@ -147,6 +147,9 @@ class NameServerApp:
             log.error("the snapshot could not be brought up to date", extra={"facts": {"problem": problem}})
 
     async def _stop_history(self) -> None:
+        now = self.clock.monotonic()
+        for _, replica in self.core.members():
+            self.record(self.core.close_heartbeats(replica, now=now))
         self.record([Event(kind=EventKind.NAMESRV_STOPPED)])
         if not await asyncio.to_thread(self.recorder.stop, timeout=HISTORY_STOP_SECONDS):
             log.error("the history could not be written to its end")
@@ -170,6 +173,7 @@ class NameServerApp:
         now = self.clock.monotonic()
         if not self._warm_up.is_over(now=now, still_provisional=self.core.provisional_count()):
             self.calls.state = NodeState.WARMING
+            self.core.is_warming = True
 
     def _snapshot_keeper(self) -> SnapshotKeeper | None:
         snapshot = self.config.snapshot
@@ -273,6 +277,7 @@ class NameServerApp:
         return self.calls.state
 
     def _become_ready(self) -> None:
+        self.core.is_warming = False
         self.server.show(NodeState.READY)
         self._tell_ready()
 

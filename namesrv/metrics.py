@@ -215,7 +215,7 @@ class Metrics:
     def show_brokers(self, members: Iterable[tuple[Group, Replica]]) -> None:
         """Set the broker gauges to what is now."""
         tally = Tally(
-            (replica.identity.cluster, replica.state, "slave" if replica.identity.broker_id else "master")
+            (replica.identity.cluster, replica.state.phase, "slave" if replica.identity.broker_id else "master")
             for _, replica in members
         )
         # A scrape may come at any moment: it must never see fewer brokers than there are.

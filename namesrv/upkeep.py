@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from namesrv.core.broker_events import checkpoint_events
+from namesrv.core.broker_events import checkpoint_event, full_checkpoint_events
 from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.model import NodeState
 from namesrv.core.name_server import NameServer
@@ -58,7 +58,7 @@ class Upkeep:
         if late > CREDITED_SECONDS:
             self._credited_to = now
             self._metrics.paused.inc(late)
-            self._record(self._core.excuse(late, now=now))
+            self._record(self._core.credit_pause(late, now=now))
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -66,7 +66,7 @@ class Upkeep:
             tasks.create_task(self._sweep())
             tasks.create_task(self._settle())
             tasks.create_task(self._tell_alive())
-            tasks.create_task(self._tell_day())
+            tasks.create_task(self._write_checkpoints())
 
     async def _sweep(self) -> None:
         """Whoever removes brokers measures how late it is itself, so that a pause is credited before it is judged."""
@@ -110,7 +110,7 @@ class Upkeep:
     async def _tell_alive(self) -> None:
         while True:
             await self._clock.sleep(ALIVE_SECONDS)
-            states = Counter(replica.state.value for _, replica in self._core.members())
+            states = Counter(replica.state.phase.value for _, replica in self._core.members())
             detail: dict[str, object] = {
                 "state": self._state().value,
                 "brokers": dict(states),
@@ -118,24 +118,35 @@ class Upkeep:
             }
             self._record((Event(kind=EventKind.NAMESRV_ALIVE, detail=detail),))
 
-    async def _tell_day(self) -> None:
-        """Begin each UTC day with all there is, so that it can be read alone."""
+    async def _write_checkpoints(self) -> None:
+        """Begin each UTC day with all there is, so that it can be read alone; repeat the states after lost rows."""
         if self._core.provisional_count():
-            await self._tell_checkpoint(Reason.START)
-        day = self._clock.utc_now().date()
+            await self._write_checkpoint(Reason.START)
+        day, dropped = self._clock.utc_now().date(), self._recorder.dropped
         while True:
             await self._clock.sleep(STEP_SECONDS)
             today = self._clock.utc_now().date()
             if today > day:  # a clock that wavers around midnight does not begin the day again
-                day = today
-                await self._tell_checkpoint(Reason.DAY)
+                day, dropped = today, self._recorder.dropped
+                await self._write_checkpoint(Reason.DAY)
+            elif self._recorder.dropped > dropped and not self._recorder.is_pressed and not self._recorder.is_refused:
+                dropped = self._recorder.dropped
+                await self._write_checkpoint(Reason.DROPPED)
 
-    async def _tell_checkpoint(self, reason: Reason) -> None:
-        for number, (group, replica) in enumerate(self._core.replicas(), 1):
+    async def _write_checkpoint(self, reason: Reason) -> None:
+        replicas = self._core.replicas()
+        for number, (group, replica) in enumerate(replicas, 1):
             if group.replicas.get(replica.identity.broker_id) is replica:
-                writable = group.key not in self._core.overrides.wipes
-                now = self._clock.monotonic()
-                self._record(checkpoint_events(group, replica, reason, writable=writable, now=now))
+                now, of = self._clock.monotonic(), len(replicas)
+                if reason is Reason.DAY:
+                    self._record(self._core.close_heartbeats(replica, now=now))
+                if reason is Reason.DROPPED:
+                    self._record((checkpoint_event(replica, reason, number=number, of=of, now=now),))
+                else:
+                    writable = group.key not in self._core.overrides.wipes
+                    self._record(
+                        full_checkpoint_events(group, replica, reason, number=number, of=of, writable=writable, now=now)
+                    )
             if number % CHECKPOINTS_AT_ONCE == 0:
                 await self._let_history_breathe()
 

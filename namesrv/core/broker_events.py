@@ -1,14 +1,26 @@
-"""What the history is told of a broker: events made from a replica as it is at that moment."""
+"""Events of a broker, made from a replica as it is at that moment."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 from namesrv.core.events import Event, EventKind, Reason, TopicsPayload
 from namesrv.core.group import Group, Replica
 from namesrv.core.model import DataVersion, GroupKey, TopicTable
+from namesrv.core.replica_state import Phase
 from namesrv.core.staging import StagedTopics
 
 OWNER = "owner"
 """The label that says who answers for a broker: the history tells it, so that a report can say whom to ask."""
+
+
+_KINDS = {
+    Phase.OUT: EventKind.PROBE_FAILED,
+    Phase.PROTECTED: EventKind.PROTECTED,
+    Phase.SUSPECT: EventKind.SUSPECTED,
+    Phase.UP: EventKind.RECOVERED,
+}
 
 
 def broker_event(
@@ -17,17 +29,41 @@ def broker_event(
     reason: Reason | None = None,
     *,
     now: float,
-    detail: dict[str, object] | None = None,
+    interval: float | None = None,
+    detail: Mapping[str, object] | None = None,
 ) -> Event:
-    """An event of a replica, with the time since its last sign of life."""
-    interval = now - replica.pulse.last_seen
-    return Event(kind=kind, reason=reason, broker=replica.facts(), interval=interval, detail=detail or {})
+    """Make an event of a replica; ``interval``: seconds since its last heartbeat, if not those until ``now``."""
+    return Event(
+        kind=kind,
+        reason=reason,
+        broker=replica.facts(now=now),
+        interval=now - replica.pulse.last_seen if interval is None else interval,
+        detail={**(detail or {}), **_probe(replica)},
+    )
+
+
+def transition_event(
+    replica: Replica, *, now: float, interval: float | None = None, detail: Mapping[str, object] | None = None
+) -> Event:
+    """Make the event of the state that a replica has just entered."""
+    phase, reason, _ = replica.state
+    is_expired = reason in {Reason.SILENCE, Reason.STREAM_BROKEN}
+    kind = _KINDS.get(phase) or (EventKind.EXPIRED if is_expired else EventKind.UNREGISTERED)
+    return broker_event(kind, replica, reason, now=now, interval=interval, detail=detail)
+
+
+def heartbeats_event(replica: Replica, *, now: float) -> tuple[Event, ...]:
+    """Make the row of a replica's heartbeats; none if there was none."""
+    if not replica.punctuality.count:
+        return ()
+    detail = replica.punctuality.detail(now=now)
+    return (Event(kind=EventKind.HEARTBEATS, broker=replica.facts(now=now), detail=detail),)
 
 
 def registration_event(replica: Replica, *, holder: Replica | None, vacated: Replica | None, now: float) -> Event:
     """Name what a registration was to the history; one event, whatever changed at once."""
     incarnation = replica.registration.incarnation
-    detail: dict[str, object] = {"topics": len(replica.registration.topics), **_owner(replica)}
+    detail: dict[str, object] = {"topics": len(replica.registration.topics), **_owner(replica), **_probe(replica)}
     if holder is not None and holder.identity.addr != replica.identity.addr:
         detail["previous_addr"] = holder.identity.addr
     has_restarted = bool(holder and incarnation and holder.registration.incarnation not in {"", incarnation})
@@ -44,10 +80,12 @@ def registration_event(replica: Replica, *, holder: Replica | None, vacated: Rep
         kind = EventKind.REREGISTERED
     before = holder or vacated
     interval = None if before is None else now - before.pulse.last_seen
-    return Event(kind=kind, broker=replica.facts(), interval=interval, detail=detail)
+    return Event(
+        kind=kind, reason=replica.state.reason, broker=replica.facts(now=now), interval=interval, detail=detail
+    )
 
 
-def topics_event(replica: Replica, staged: StagedTopics, *, holder: Replica | None) -> Event | None:
+def topics_event(replica: Replica, staged: StagedTopics, *, holder: Replica | None, now: float) -> Event | None:
     """Tell a topic set: what differs from the holder's, or all of it; None where the holder had the same."""
     payload: TopicsPayload | None
     if holder is None or holder.registration.topics is not staged.compared_with:
@@ -56,21 +94,30 @@ def topics_event(replica: Replica, staged: StagedTopics, *, holder: Replica | No
         return None
     else:
         payload = TopicsPayload(staged.changed, staged.removed, base=holder.registration.data_version)
-    return Event(kind=EventKind.TOPICS, broker=replica.facts(), topics=payload)
+    return Event(kind=EventKind.TOPICS, broker=replica.facts(now=now), topics=payload)
 
 
-def delta_event(replica: Replica, changed: TopicTable, removed: tuple[str, ...], *, base: DataVersion) -> Event:
+def delta_event(
+    replica: Replica, changed: TopicTable, removed: tuple[str, ...], *, base: DataVersion, now: float
+) -> Event:
     """Tell a change of some topics."""
-    return Event(kind=EventKind.TOPICS, broker=replica.facts(), topics=TopicsPayload(changed, removed, base=base))
+    payload = TopicsPayload(changed, removed, base=base)
+    return Event(kind=EventKind.TOPICS, broker=replica.facts(now=now), topics=payload)
 
 
-def checkpoint_events(
-    group: Group, replica: Replica, reason: Reason, *, writable: bool, now: float
+def checkpoint_event(replica: Replica, reason: Reason, *, number: int, of: int, now: float) -> Event:
+    """Make the row of a replica's state in a checkpoint: row ``number`` of ``of``."""
+    return broker_event(EventKind.CHECKPOINT, replica, reason, now=now, detail={"i": number, "n": of})
+
+
+def full_checkpoint_events(
+    group: Group, replica: Replica, reason: Reason, *, number: int, of: int, writable: bool, now: float
 ) -> tuple[Event, ...]:
-    """Everything of one replica, so that what follows can be read without what was before."""
+    """Make everything of one replica, so that what follows can be read without what was before."""
     registration = replica.registration
+    state = checkpoint_event(replica, reason, number=number, of=of, now=now)
     detail: dict[str, object] = {
-        "state": replica.state.value,
+        **state.detail,
         "brings_topics": group.contributor() is replica,
         "writable": writable,
         "topics": len(registration.topics),
@@ -80,11 +127,13 @@ def checkpoint_events(
         "expiry_ms": round(registration.expiry * 1000),
         **_owner(replica),
     }
-    checkpoint = broker_event(EventKind.CHECKPOINT, replica, reason, now=now, detail=detail)
-    topics = Event(
-        kind=EventKind.TOPICS, reason=reason, broker=replica.facts(), topics=TopicsPayload(registration.topics)
-    )
-    return checkpoint, topics
+    topics = Event(kind=EventKind.TOPICS, reason=reason, broker=state.broker, topics=TopicsPayload(registration.topics))
+    return replace(state, detail=detail), topics
+
+
+def _probe(replica: Replica) -> dict[str, object]:
+    health = replica.health
+    return {"probe": health.detail, "evidence": health.failing.value} if health.failing is not None else {}
 
 
 def _owner(replica: Replica) -> dict[str, object]:

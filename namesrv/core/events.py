@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, QueueConfig
+
+if TYPE_CHECKING:
+    from namesrv.core.replica_state import ReplicaState
 
 
 class EventKind(StrEnum):
@@ -27,6 +31,8 @@ class EventKind(StrEnum):
     EXPIRED = "EXPIRED"
     PROBE_FAILED = "PROBE_FAILED"
     UNREGISTERED = "UNREGISTERED"
+    PROTECTED = "PROTECTED"
+    """Kept in the routes by the guard."""
     SUSPECTED = "SUSPECTED"
     RECOVERED = "RECOVERED"
     LATE_HEARTBEAT = "LATE_HEARTBEAT"
@@ -52,6 +58,9 @@ class Reason(StrEnum):
     SILENCE = "SILENCE"
     STREAM_BROKEN = "STREAM_BROKEN"
     PROBE = "PROBE"
+    """The probe fails on weak evidence, or passes again."""
+    REFUSED = "REFUSED"
+    """The probe fails on strong evidence: the broker itself refuses to serve."""
     HEARTBEAT = "HEARTBEAT"
     STATE_VERSION = "STATE_VERSION"
     SHUTDOWN = "SHUTDOWN"
@@ -60,8 +69,6 @@ class Reason(StrEnum):
     SUPERSEDED = "SUPERSEDED"
     ADMIN = "ADMIN"
     """An operator asked; the detail says who."""
-    MAINTENANCE = "MAINTENANCE"
-    """It left in an announced window: no outage."""
     SNAPSHOT = "SNAPSHOT"
     """Known from the snapshot, and now heard."""
     SHARE = "SHARE"
@@ -76,6 +83,8 @@ class Reason(StrEnum):
     """The first rows of a day."""
     START = "START"
     """The first rows of a process."""
+    DROPPED = "DROPPED"
+    """Rows of the history were lost before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,10 @@ class BrokerFacts:
     host: str
     broker_version: str
     data_version: DataVersion
+    state: ReplicaState
+    """After the event."""
+    state_for: float | None
+    """Seconds in that phase, 0 in the event that began it; None: a restart forgot it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.model import Position
+from namesrv.core.replica_state import ROUTED
 
 MAX_POSITIONS = 20_000
 """More than that are known: the lowest penalties are forgotten, a twentieth at once, for it takes a walk over all."""
@@ -20,16 +21,6 @@ MAX_POSITIONS = 20_000
 FORGET_AT_ONCE = MAX_POSITIONS // 20
 LEAST_SHOWN = 0.5
 """A penalty that has decayed below this is none."""
-
-_OUT = {EventKind.EXPIRED, EventKind.PROBE_FAILED, EventKind.UNREGISTERED}
-_BACK = {
-    EventKind.REGISTERED,
-    EventKind.REREGISTERED,
-    EventKind.ROLE_CHANGED,
-    EventKind.ADDRESS_CHANGED,
-    EventKind.RESTARTED,
-    EventKind.RECOVERED,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,21 +81,20 @@ class Penalties:
         self._records: dict[Position, _Record] = {}
 
     def take(self, event: Event, *, now: float) -> None:
-        """Digest one event of the core; those that speak of no broker say nothing."""
+        """Digest one event of the core; events that are about no broker are ignored."""
         if event.broker is None:
             return
-        position = event.broker.identity.position
-        if event.kind in _OUT:
+        position, state = event.broker.identity.position, event.broker.state
+        if state.phase not in ROUTED:
             self._go_out(position, event, now=now)
             return
-        points = self._points_of_sign(event)
         record = self._records.get(position)
-        if record is not None and event.kind in _BACK and event.reason is not Reason.HEARTBEAT:
+        if record is not None and record.out:
             left_at = record.shut_down_at
             if left_at is not None and now - left_at <= self._rules.shutdown_return:
                 self._charge(position, self._rules.shutdown, EventKind.UNREGISTERED, now=now)
             record.out, record.shut_down_at = False, None
-        if points:
+        if points := self._points_of_sign(event):
             self._charge(position, points, event.kind, now=now)
 
     def _go_out(self, position: Position, event: Event, *, now: float) -> None:
@@ -112,18 +102,14 @@ class Penalties:
         if record.out:
             return
         record.out = True
-        if event.reason is Reason.MAINTENANCE:
-            return
-        if event.kind is not EventKind.UNREGISTERED:
+        if event.kind is EventKind.UNREGISTERED:
+            record.shut_down_at = now if event.reason is Reason.SHUTDOWN else None
+        elif event.broker is not None and not event.broker.state.planned:
             self._charge(position, self._rules.outage, event.kind, now=now)
             record.outages += 1
-        elif event.reason is Reason.SHUTDOWN:
-            record.shut_down_at = now
 
     def _points_of_sign(self, event: Event) -> float:
         rules = self._rules
-        if event.reason is Reason.MAINTENANCE:
-            return 0.0
         match event.kind:
             case EventKind.RESTARTED:
                 return rules.restarted

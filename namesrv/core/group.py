@@ -8,35 +8,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from namesrv.core.events import BrokerFacts, Reason
+from namesrv.core.events import BrokerFacts
 from namesrv.core.liveness import Pulse
-from namesrv.core.model import MASTER_ID, BrokerIdentity, BrokerState, GroupKey, Health, ProbeVerdict, Registration
+from namesrv.core.model import MASTER_ID, BrokerIdentity, Evidence, GroupKey, Health, Registration
 from namesrv.core.punctuality import Punctuality
+from namesrv.core.replica_state import ROUTED, UP, ReplicaState
 
 
 @dataclass(slots=True, kw_only=True)
 class Replica:
-    """One registration and its signs of life."""
+    """One registration, the facts about its broker, and the state that was last applied."""
 
     registration: Registration
     generation: int
     registered_at: float
     """Monotonic seconds."""
-    known_since: float
-    """Since when its position has been held without a gap; monotonic seconds."""
+    alive_since: float | None
+    """When its position was first known to be alive, monotonic seconds; None: never, its probe has not passed yet."""
     pulse: Pulse
     health: Health
     punctuality: Punctuality
     failing_since: float | None = None
     """Since when its probe fails."""
-    is_out: bool = False
-    """Whether the history was told that its failing probe took it out of the routes."""
-    is_announced: bool = False
-    """Whether it went out in a maintenance window."""
-    protected_from: Reason | None = None
-    """Why it would be out of the routes if the guard did not keep it."""
     is_provisional: bool = False
-    """Known from the snapshot and not heard since."""
+    """Known from the snapshot, no heartbeat since."""
+    state: ReplicaState = UP
+    """As the last call or sweep applied it."""
+    state_since: float | None = None
+    """Since when it is in that phase; None: a restart forgot it."""
 
     @property
     def identity(self) -> BrokerIdentity:
@@ -46,21 +45,27 @@ class Replica:
     @property
     def is_routed(self) -> bool:
         """Whether clients may be sent to it."""
-        return self.health.verdict is not ProbeVerdict.FAILING or self.protected_from is not None
+        return self.state.phase in ROUTED
 
-    @property
-    def state(self) -> BrokerState:
-        """How it is seen."""
-        if not self.is_routed:
-            return BrokerState.PROBE_FAILED
-        if self.protected_from is not None:
-            return BrokerState.PROTECTED
-        if self.is_provisional:
-            return BrokerState.PROVISIONAL
-        return BrokerState.SUSPECT if self.pulse.suspect else BrokerState.UP
+    def record_health(self, health: Health, *, now: float) -> bool:
+        """Take what the probe found; return whether it has just begun to fail.
 
-    def facts(self) -> BrokerFacts:
-        """What an event says of it."""
+        A broker that refused to serve stays so until its probe passes, whatever weaker evidence follows.
+        """
+        before = self.health.failing
+        if before is Evidence.STRONG and health.failing is not None:
+            health = health._replace(evidence=Evidence.STRONG)
+        self.health = health
+        if health.failing is None:
+            self.failing_since = None
+            self.alive_since = now if self.alive_since is None else self.alive_since
+            return False
+        if before is None or self.failing_since is None:
+            self.failing_since = now
+        return before is None
+
+    def facts(self, *, now: float) -> BrokerFacts:
+        """What an event records of it."""
         registration = self.registration
         return BrokerFacts(
             registration.identity,
@@ -70,6 +75,8 @@ class Replica:
             registration.host,
             registration.broker_version,
             registration.data_version,
+            self.state,
+            None if self.state_since is None else now - self.state_since,
         )
 
 

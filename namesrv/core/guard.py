@@ -1,9 +1,11 @@
-"""The guard: when too many brokers of a cluster are lost at once, the fault may be ours or the network's, so keep all.
+"""The guard: when most of a cluster is lost on weak evidence, the fault may be ours or the network's, so it is kept.
 
-It counts in a window that slides along: brokers that are silent, broken or failing now, and those removed within
-their own last expiry time, against the brokers that lived when that window began. Counting per sweep does not work:
-beats are spread over an interval, and most of a fully cut fleet is gone before one sweep sees many (design, section 5).
-It never hides a true state: what it keeps is marked PROTECTED, and it says why it is on.
+Lost are the brokers that are silent, whose stream broke or whose probe fails on weak evidence, and those removed for it
+within the window, which is one expiry long. They are compared with the baseline: the brokers that were alive when the
+window began. Counting per sweep does not work: heartbeats are spread over an interval, and most of a fleet that was cut
+off is removed before one sweep sees many (design, section 5). While the guard is on, the window stands still: removals
+do not grow old, and it ends when enough brokers are up, be it under new names. Strong evidence it never overrules.
+It hides no state: what it keeps is PROTECTED, and it says why it is on.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from typing import NamedTuple
 from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.group import Replica
 from namesrv.core.liveness import SUSPECT_AFTER_INTERVALS
-from namesrv.core.model import GroupKey, Position, ProbeVerdict
+from namesrv.core.model import Evidence, GroupKey, Position
 
 LONGEST_CREDIT_SECONDS = SUSPECT_AFTER_INTERVALS * 3_600.0
 """After a release, for the longest interval that a server may allow."""
 
 
-MOST_GONE = 20_000
-"""Brokers that left and are remembered, of all clusters; beyond that the first to leave are forgotten."""
+MAX_DEPARTED = 20_000
+"""Brokers that left and are remembered, of all clusters; beyond that the first to leave are dropped."""
 
 
 class GuardMode(StrEnum):
@@ -60,7 +62,8 @@ class GuardStatus:
     mode: GuardMode
     active: bool
     lost: int
-    lived: int
+    baseline: int
+    up: int
     active_since: float | None
     why: str
     mode_until: float | None
@@ -75,12 +78,11 @@ class GuardSetting(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Gone:
+class _Departed:
     at: float
     expiry: float
-    known_since: float
+    alive_since: float | None
     lost: bool
-    long_out: bool
 
 
 @dataclass(slots=True)
@@ -90,51 +92,61 @@ class _Watch:
     mode: GuardMode = GuardMode.AUTO
     mode_until: float | None = None
     active_since: float | None = None
+    began_at: float | None = None
+    """When it turned on, also for the time after its release."""
     released_at: float | None = None
     is_overdue: bool = False
     lost: int = 0
-    lived: int = 0
-    gone: dict[Position, _Gone] = field(default_factory=dict)
+    baseline: int = 0
+    up: int = 0
+    departed: dict[Position, _Departed] = field(default_factory=dict)
+
+    def edge(self, now: float) -> float:
+        """The end of the window: it stands still while the guard is on."""
+        return now if self.active_since is None else self.active_since
 
 
 class Guard:
-    """All clusters. A cluster that nobody lives in and nothing was set for is forgotten."""
+    """All clusters. One without a broker and without a setting is dropped."""
 
     def __init__(self, rules: GuardRules, *, hand_over: float) -> None:
         self._rules = rules
         self._hand_over = hand_over
         self._watches: dict[str, _Watch] = {}
-        self._left: deque[tuple[str, Position, _Gone]] = deque()
+        self._left: deque[tuple[str, Position, _Departed]] = deque()
 
     # --- what happens -----------------------------------------------------------------------------------------
 
-    def note_gone(self, replica: Replica, *, lost: bool, now: float) -> None:
-        """Remember a replica that left the table; ``lost``: by silence, broken stream or probe, unannounced."""
-        long_out = replica.protected_from is None and _is_long_out(replica, now=now)
-        gone = _Gone(now, replica.pulse.expiry, replica.known_since, lost and not long_out, long_out)
+    def note_departed(self, replica: Replica, *, lost: bool, now: float) -> None:
+        """Remember a replica that left the table; ``lost``: for weak evidence, unplanned."""
         cluster, position = replica.identity.cluster, replica.identity.position
-        self._watch(cluster).gone[position] = gone
-        self._left.append((cluster, position, gone))
-        if len(self._left) > MOST_GONE:
-            cluster, position, gone = self._left.popleft()
-            watch = self._watches.get(cluster)
-            # One that came back and left again is remembered by its last leave.
-            if watch is not None and watch.gone.get(position) is gone:
-                del watch.gone[position]
+        watch = self._watch(cluster)
+        if replica.health.failing is not None:
+            lost = lost and _may_be_kept(replica, watch.edge(now) - replica.pulse.expiry)
+        departed = _Departed(now, replica.pulse.expiry, replica.alive_since, lost)
+        watch.departed[position] = departed
+        self._left.append((cluster, position, departed))
+        if len(self._left) > MAX_DEPARTED:
+            cluster, position, departed = self._left.popleft()
+            oldest = self._watches.get(cluster)
+            # One that came back and left again is remembered by its last departure.
+            if oldest is not None and oldest.departed.get(position) is departed:
+                del oldest.departed[position]
 
     def note_back(self, cluster: str, position: Position) -> float | None:
-        """Forget that a position was gone, for it is registered again; return since when it was known before."""
+        """Drop a position that is registered again from the departed; return since when it was alive, if it was."""
         watch = self._watches.get(cluster)
-        gone = None if watch is None else watch.gone.pop(position, None)
-        return None if gone is None else gone.known_since
+        departed = None if watch is None else watch.departed.pop(position, None)
+        return None if departed is None else departed.alive_since
 
     def set_mode(self, cluster: str, mode: GuardMode, *, until: float | None, now: float) -> tuple[Event, ...]:
         """Tell the guard of a cluster what to do, for a time or until told otherwise."""
         watch = self._watch(cluster)
+        is_new_mode = watch.mode is not mode
         watch.mode, watch.mode_until = mode, None if mode is GuardMode.AUTO else until
         if mode is GuardMode.OFF:
             watch.released_at = None
-        return tuple(self._turn(cluster, watch, now=now, reason=Reason.ADMIN))
+        return tuple(self._turn(cluster, watch, now=now, reason=Reason.ADMIN, is_new_mode=is_new_mode))
 
     def restore(self, settings: Iterable[GuardSetting]) -> None:
         """Take the modes that a snapshot kept."""
@@ -151,67 +163,75 @@ class Guard:
         ]
 
     def judge(self, members: Iterable[tuple[Replica, bool]], *, now: float) -> list[Event]:
-        """Count every cluster anew and turn its guard on or off.
+        """Count every cluster again and turn its guard on or off.
 
-        ``members``: all there are, and whether a maintenance window covers them: such a one lived, and is never lost.
+        ``members``: all replicas, and whether a maintenance window covers them.
         """
         for watch in self._watches.values():
-            watch.lost = watch.lived = 0
+            watch.lost = watch.baseline = watch.up = 0
         for replica, is_covered in members:
-            watch = self._watch(replica.identity.cluster)
-            if not is_covered and self._is_lost(replica, now=now):
-                watch.lost += 1
-            if _lived(replica, now=now):
-                watch.lived += 1
+            self._count(self._watch(replica.identity.cluster), replica, is_covered=is_covered, now=now)
         events: list[Event] = []
         for cluster, watch in list(self._watches.items()):
-            self._count_gone(watch, now=now)
-            reason = Reason.SHARE
-            if watch.mode_until is not None and now > watch.mode_until:
-                watch.mode, watch.mode_until, reason = GuardMode.AUTO, None, Reason.TIME_OVER
-            turned = list(self._turn(cluster, watch, now=now, reason=reason))
-            if reason is Reason.TIME_OVER and not turned:
+            self._count_departed(watch, now=now)
+            is_over = watch.mode_until is not None and now > watch.mode_until
+            if is_over:
+                watch.mode, watch.mode_until = GuardMode.AUTO, None
+            reason = Reason.TIME_OVER if is_over else Reason.SHARE
+            turned = list(self._turn(cluster, watch, now=now, reason=reason, is_new_mode=is_over))
+            if is_over and not turned:
                 kind = EventKind.GUARD_OFF if watch.active_since is None else EventKind.GUARD_ON
                 turned = [_event(kind, cluster, watch, reason)]
             events += turned
             if watch.released_at is not None and now - watch.released_at > LONGEST_CREDIT_SECONDS:
-                watch.released_at = None
+                watch.released_at = watch.began_at = None
             if watch == _Watch():
                 del self._watches[cluster]
         return events
 
-    def _is_lost(self, replica: Replica, *, now: float) -> bool:
+    def _count(self, watch: _Watch, replica: Replica, *, is_covered: bool, now: float) -> None:
+        """Count a replica as lost or up, and in the baseline; neither if its absence is no sign of a common fault."""
+        window_begin = watch.edge(now) - replica.pulse.expiry
+        failing = replica.health.failing
+        if failing is not None and not _may_be_kept(replica, window_begin):
+            return
+        is_lost = failing is not None or self._is_silent(replica, now=now)
+        if is_lost and is_covered:
+            return
+        watch.lost += is_lost
+        watch.up += not is_lost and not replica.is_provisional
+        watch.baseline += replica.alive_since is not None and replica.alive_since <= window_begin
+
+    def _is_silent(self, replica: Replica, *, now: float) -> bool:
         pulse = replica.pulse
-        if replica.protected_from is not None:
-            return True
-        if pulse.is_well(now=now) and replica.failing_since is None:
+        if pulse.is_well(now=now):
             return False
-        if replica.health.verdict is ProbeVerdict.FAILING:
-            return not _is_long_out(replica, now=now)
-        if pulse.stream_broken_at is not None:
-            return True
         if pulse.handed_over_at is not None:
             return now - pulse.handed_over_at > self._hand_over
-        return pulse.silence(now=now) > SUSPECT_AFTER_INTERVALS * pulse.heartbeat_interval
+        return True
 
-    def _count_gone(self, watch: _Watch, *, now: float) -> None:
-        if watch.gone:
-            watch.gone = {who: gone for who, gone in watch.gone.items() if now - gone.at <= gone.expiry}
-            watch.lost += sum(gone.lost for gone in watch.gone.values())
-            watch.lived += sum(
-                not gone.long_out and gone.known_since <= now - gone.expiry for gone in watch.gone.values()
-            )
+    def _count_departed(self, watch: _Watch, *, now: float) -> None:
+        if not watch.departed:
+            return
+        edge = watch.edge(now)
+        watch.departed = {who: each for who, each in watch.departed.items() if edge - each.at <= each.expiry}
+        for each in watch.departed.values():
+            watch.lost += each.lost
+            watch.baseline += each.lost and each.alive_since is not None and each.alive_since <= edge - each.expiry
 
-    def _turn(self, cluster: str, watch: _Watch, *, now: float, reason: Reason) -> Iterator[Event]:
-        wanted = self._should_hold(watch)
+    def _turn(
+        self, cluster: str, watch: _Watch, *, now: float, reason: Reason, is_new_mode: bool = False
+    ) -> Iterator[Event]:
+        wanted = self._should_hold(watch, is_new_mode=is_new_mode)
         if wanted and watch.active_since is None:
-            watch.active_since, watch.released_at, watch.is_overdue = now, None, False
+            watch.active_since = watch.began_at = now
+            watch.released_at, watch.is_overdue = None, False
             yield _event(EventKind.GUARD_ON, cluster, watch, reason)
         elif not wanted and watch.active_since is not None:
             seconds = round(now - watch.active_since, 3)
             watch.active_since, watch.is_overdue = None, False
-            # The rest of a cut fleet is about to come back as well: it gets the time of two beats. Not from an operator
-            # who lets go.
+            # The other brokers of a fleet that was cut off are about to return: they get the time of two heartbeats,
+            # but not when an operator turns the guard off.
             watch.released_at = None if watch.mode is GuardMode.OFF else now
             yield _event(EventKind.GUARD_OFF, cluster, watch, reason, active_seconds=seconds)
         elif watch.active_since is not None and not watch.is_overdue and now - watch.active_since > self._rules.limit:
@@ -219,42 +239,48 @@ class Guard:
             seconds = round(now - watch.active_since, 3)
             yield _event(EventKind.GUARD_ON, cluster, watch, Reason.LIMIT, active_seconds=seconds)
 
-    def _should_hold(self, watch: _Watch) -> bool:
+    def _should_hold(self, watch: _Watch, *, is_new_mode: bool = False) -> bool:
         if watch.mode is not GuardMode.AUTO:
             return watch.mode is GuardMode.HOLD
         rules = self._rules
-        return rules.enabled and watch.lost >= rules.at_least and watch.lost > rules.share * watch.lived
+        if not rules.enabled or watch.up >= (1 - rules.share) * watch.baseline:
+            return False
+        is_on = watch.active_since is not None and not is_new_mode
+        return is_on or (watch.lost >= rules.at_least and watch.lost > rules.share * watch.baseline)
 
     # --- what it says -----------------------------------------------------------------------------------------
 
     def keeps(self, replica: Replica, *, now: float) -> bool:
-        """Whether a replica whose time is over stays in the routes."""
+        """Whether a replica that is to leave the routes for weak evidence stays."""
         watch = self._watches.get(replica.identity.cluster)
-        if watch is None:
+        if watch is None or watch.began_at is None:
+            return False
+        pulse, is_failing = replica.pulse, replica.health.failing is not None
+        if is_failing and not _may_be_kept(replica, watch.began_at - pulse.expiry):
             return False
         if watch.active_since is not None:
             return True
-        if watch.released_at is None:
+        released_at = watch.released_at
+        if released_at is None:
             return False
-        pulse = replica.pulse
-        if replica.failing_since is not None:
-            # A probe's verdict is as old as the last beat: the rest may be passing by now.
-            released = replica.protected_from is None or now - watch.released_at > pulse.heartbeat_interval
-            return not released
-        if (pulse.last_seen if pulse.stream_broken_at is None else pulse.stream_broken_at) > watch.released_at:
-            return False
-        return now - watch.released_at <= SUSPECT_AFTER_INTERVALS * replica.pulse.heartbeat_interval
+        if is_failing:
+            # A probe's verdict is as old as the last heartbeat: by now it may pass.
+            lost_since, patience = replica.failing_since, pulse.heartbeat_interval
+        else:
+            lost_since = pulse.last_seen if pulse.stream_broken_at is None else pulse.stream_broken_at
+            patience = SUSPECT_AFTER_INTERVALS * pulse.heartbeat_interval
+        return lost_since is not None and lost_since <= released_at and now - released_at <= patience
 
     def might_turn_on(self, cluster: str) -> bool:
-        """Whether one more lost broker could turn the guard on, by the last count: then it is to judge anew."""
+        """Whether one more lost broker could turn the guard on, by the last count: then it is to judge again."""
         watch = self._watch(cluster)
         if watch.active_since is not None or watch.mode is not GuardMode.AUTO:
             return False
-        watch.lost += 1
+        watch.lost, watch.up = watch.lost + 1, max(0, watch.up - 1)
         return self._should_hold(watch)
 
-    def excuse(self, seconds: float) -> None:
-        """Take a pause of our own: nobody could come back in it."""
+    def credit_pause(self, seconds: float) -> None:
+        """Extend the time after a release by a pause of this process: no broker could return in it."""
         for watch in self._watches.values():
             if watch.released_at is not None:
                 watch.released_at += seconds
@@ -267,21 +293,22 @@ class Guard:
             watch.mode,
             watch.active_since is not None,
             watch.lost,
-            watch.lived,
+            watch.baseline,
+            watch.up,
             watch.active_since,
             self._why(watch),
             watch.mode_until,
         )
 
     def _why(self, watch: _Watch) -> str:
-        counted = f"{watch.lost} lost of {watch.lived} that lived when the window began"
+        counted = f"{watch.lost} lost, {watch.up} up, of {watch.baseline} alive when the window began"
         if watch.active_since is None:
             if watch.mode is GuardMode.AUTO:
                 return "" if self._rules.enabled else "disabled by the configuration"
-            return f"told to be {watch.mode}; {counted}"
-        told = "told to hold; " if watch.mode is GuardMode.HOLD else ""
+            return f"set to {watch.mode}; {counted}"
+        mode = "set to HOLD; " if watch.mode is GuardMode.HOLD else ""
         late = f"; on for longer than {self._rules.limit:g}s" if watch.is_overdue else ""
-        return f"{told}{counted}{late}"
+        return f"{mode}{counted}{late}"
 
     def clusters(self) -> list[str]:
         """The clusters of which something is known, sorted."""
@@ -298,18 +325,16 @@ class Guard:
         return watch
 
 
-def _lived(replica: Replica, *, now: float) -> bool:
-    if replica.protected_from is None and _is_long_out(replica, now=now):
-        return False
-    return replica.known_since <= now - replica.pulse.expiry
-
-
-def _is_long_out(replica: Replica, *, now: float) -> bool:
-    """Whether its probe failed before the window began: then it neither lived nor was lost in it."""
-    failing_since = replica.failing_since
-    return failing_since is not None and now - failing_since > replica.pulse.expiry
+def _may_be_kept(replica: Replica, window_begin: float) -> bool:
+    """Whether a failing probe may be a common fault: on weak evidence, of a broker that was alive in the window."""
+    return (
+        replica.health.failing is Evidence.WEAK
+        and replica.alive_since is not None
+        and replica.failing_since is not None
+        and replica.failing_since >= window_begin
+    )
 
 
 def _event(kind: EventKind, cluster: str, watch: _Watch, reason: Reason, **more: object) -> Event:
-    detail = {"mode": watch.mode.value, "lost": watch.lost, "lived": watch.lived} | more
+    detail = {"mode": watch.mode.value, "lost": watch.lost, "baseline": watch.baseline, "up": watch.up} | more
     return Event(kind=kind, reason=reason, group=GroupKey(cluster, ""), detail=detail)

@@ -40,7 +40,6 @@ class Pulse:
     """The KeepAlive stream that brought the last beat, if one did."""
     stream_broken_at: float | None = None
     handed_over_at: float | None = None
-    suspect: bool = False
     excused: float = 0.0
     """Seconds since the last sign of life in which this server itself stood still."""
 
@@ -51,7 +50,6 @@ class Pulse:
             self.stream = stream
         self.stream_broken_at = None
         self.handed_over_at = now if hand_over else None
-        self.suspect = False
         self.excused = 0.0
 
     def break_stream(self, stream: int, *, now: float) -> bool:
@@ -85,7 +83,7 @@ class Pulse:
             and now - self.last_seen - self.excused <= SUSPECT_AFTER_INTERVALS * self.heartbeat_interval
         )
 
-    def excuse(self, seconds: float, *, now: float) -> None:
+    def credit_pause(self, seconds: float, *, now: float) -> None:
         """Take a pause of our own that ends now: no beat could be taken in it."""
         self.excused += min(seconds, now - self.last_seen)
         if self.stream_broken_at is not None:
@@ -115,13 +113,11 @@ class Pulse:
         """
         if self.handed_over_at is not None:
             return Reason.SILENCE if now - self.handed_over_at > rules.hand_over else None
-        if self.silence(now=now) > self.expiry:
-            return Reason.SILENCE
-        if self.stream_broken_at is None or rules.stream_grace <= 0:
-            return None
-        if self.stream_broken_at - lenient_since <= self.expiry:
-            return None
-        return Reason.STREAM_BROKEN if now - self.stream_broken_at > rules.stream_grace else None
+        broken_at = self.stream_broken_at
+        grace = rules.stream_grace
+        if broken_at is not None and 0 < grace < now - broken_at and broken_at - lenient_since > self.expiry:
+            return Reason.STREAM_BROKEN
+        return Reason.SILENCE if self.silence(now=now) > self.expiry else None
 
 
 def sweep_interval(shortest_expiry: float | None) -> float:

@@ -97,11 +97,29 @@ class ProbeVerdict(StrEnum):
     FAILING = "FAILING"
 
 
+class Evidence(StrEnum):
+    """How much a failing probe proves (design, section 5)."""
+
+    WEAK = "WEAK"
+    """The fault may be the probe's, the network's or ours."""
+    STRONG = "STRONG"
+    """The broker itself refuses to serve."""
+
+
 class Health(NamedTuple):
     """A probe's verdict and, for people, what it met."""
 
     verdict: ProbeVerdict = ProbeVerdict.UNKNOWN
     detail: str = ""
+    evidence: Evidence = Evidence.WEAK
+    """Of a failing probe."""
+    ever_passed: bool | None = None
+    """Whether the probe has passed since it was configured; None: its agent cannot tell."""
+
+    @property
+    def failing(self) -> Evidence | None:
+        """The evidence on which the probe fails; None: it does not fail."""
+        return self.evidence if self.verdict is ProbeVerdict.FAILING else None
 
 
 class NodeState(StrEnum):
@@ -112,20 +130,6 @@ class NodeState(StrEnum):
     READY = "READY"
     DRAINING = "DRAINING"
     """About to stop, or told to send its clients elsewhere."""
-
-
-class BrokerState(StrEnum):
-    """How this server sees a broker."""
-
-    UP = "UP"
-    SUSPECT = "SUSPECT"
-    """Beats are missing or the stream broke; still routed."""
-    PROVISIONAL = "PROVISIONAL"
-    """Known from the snapshot and not heard since the restart; still routed."""
-    PROTECTED = "PROTECTED"
-    """Its time is over, or its probe fails, but the guard keeps it; still routed."""
-    PROBE_FAILED = "PROBE_FAILED"
-    """The agent lives and says that the broker does not answer; not routed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)

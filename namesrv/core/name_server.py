@@ -10,7 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from namesrv.core.broker_events import broker_event, delta_event, registration_event, topics_event, write_perm_event
+from namesrv.core.broker_events import (
+    broker_event,
+    delta_event,
+    heartbeats_event,
+    registration_event,
+    topics_event,
+    transition_event,
+    write_perm_event,
+)
 from namesrv.core.errors import (
     BrokerUnknown,
     ClusterNotFound,
@@ -31,12 +39,11 @@ from namesrv.core.maintenance import MaintenanceWindows
 from namesrv.core.model import (
     MASTER_ID,
     BrokerIdentity,
-    BrokerState,
     DataVersion,
+    Evidence,
     GroupKey,
     Health,
     Position,
-    ProbeVerdict,
     QueueConfig,
     Registration,
     TopicTable,
@@ -44,13 +51,14 @@ from namesrv.core.model import (
 from namesrv.core.overrides import Overrides
 from namesrv.core.punctuality import Punctuality
 from namesrv.core.queue_stats import QueueStats
+from namesrv.core.replica_state import UP, Facts, Phase, ReplicaState, replica_state
 from namesrv.core.route_table import RouteTable
 from namesrv.core.staging import StagedTopics, staged
 from namesrv.core.validation import MOST_VIOLATION_BYTES
 from pointsman.wire.violation import FieldViolation, bounded, shown
 
 GENERATIONS = 2**64
-TOLD_A_SWEEP = 500
+MAX_ROWS_PER_SWEEP = 500
 """Maximum heartbeat rows per sweep. A fleet that started at the same moment is spread over a few sweeps."""
 OVERDUE_AT_ONCE = 200
 """Maximum overdue brokers per sweep. The next sweep follows immediately; queries are served in between."""
@@ -152,6 +160,8 @@ class NameServer:
         self.maintenance = MaintenanceWindows()
         self.kv = KvConfig()
         self.penalties = Penalties()
+        self.is_warming = False
+        """Whether the node is WARMING: a broker that registers first now was alive before."""
         self._rules = rules
         self._next_generation = first_generation % GENERATIONS
         self._lenient_since = started_at
@@ -194,26 +204,25 @@ class NameServer:
             registration = replace(registration, topics=topics.topics)
         events: list[Event] = []
         if vacated is not None:
-            del group.replicas[vacated.identity.broker_id]
-            self._count -= 1
-            events.append(broker_event(EventKind.UNREGISTERED, vacated, Reason.SUPERSEDED, now=now))
+            events += self._leave(group, vacated, Reason.SUPERSEDED, now=now)
         replica = self._new_replica(registration, holder, now=now)
         self._count += holder is None
         group.replicas[identity.broker_id] = replica
         self.routes.groups[group.key] = group
         ended = self._end_wipe(group, registration)
-        if replica.failing_since is not None:
-            events += self._fail(replica, now=now)
+        if replica.failing_since == now:
+            events += self._judge_failure(replica, now=now)
+        self._settle(replica, now=now)
         reappears = group.contributor() is replica and self.overrides.end_tombstones(registration)
         disappears = group.key in self.overrides.tombstones and registration.data_version != _data_version(holder)
         visibly = vacated is not None or bool(ended) or _visible(replica) != _visible(holder)
         if visibly or reappears or disappears or replica.registration.topics is not _topics(holder):
             self.routes.refresh(group, visibly=visibly, staged=topics)
         if holder is None or not _is_renewal(replica, holder):
-            events.append(self._told(replica, registration_event(replica, holder=holder, vacated=vacated, now=now)))
-        told_topics = topics_event(replica, topics, holder=holder)
-        if told_topics is not None:
-            events.append(told_topics)
+            events.append(registration_event(replica, holder=holder, vacated=vacated, now=now))
+        topics_row = topics_event(replica, topics, holder=holder, now=now)
+        if topics_row is not None:
+            events.append(topics_row)
         return Registered(replica.generation, group.view_for(identity.broker_id), (*events, *ended))
 
     def restore(self, registration: Registration, generation: int, *, now: float) -> None:
@@ -225,12 +234,14 @@ class NameServer:
         topics = staged(registration.topics, held=self.held_topics(registration.identity))
         replica = self._new_replica(replace(registration, topics=topics.topics), None, now=now)
         replica.generation = generation
-        replica.is_out = replica.failing_since is not None
-        if replica.is_out:
-            # The snapshot does not tell since when: so long that the guard's window neither saw it live nor lost it.
+        if replica.failing_since is not None:
+            # The snapshot does not hold since when: before any window of the guard.
             replica.failing_since = now - 2 * registration.expiry
-        replica.known_since = now - registration.expiry
+        replica.alive_since = None if registration.health.ever_passed is False else now - registration.expiry
         replica.is_provisional = True
+        self._settle(replica, now=now)
+        if not replica.is_routed:
+            replica.state_since = None
         group.replicas[registration.identity.broker_id] = replica
         self._count += 1
         self.routes.refresh(group, staged=topics)
@@ -254,6 +265,7 @@ class NameServer:
         changed: dict[str, QueueConfig],
         removed: Iterable[str],
         max_topics: int,
+        now: float,
     ) -> TopicsUpdated:
         """Apply a delta to a registered topic set.
 
@@ -287,7 +299,7 @@ class NameServer:
             self.overrides.end_tombstones(replica.registration)
         delta = StagedTopics(topics, held.topics, changed, gone)
         self.routes.refresh(group, visibly=False, staged=delta)
-        return TopicsUpdated(len(topics), (delta_event(replica, changed, gone, base=base),))
+        return TopicsUpdated(len(topics), (delta_event(replica, changed, gone, base=base, now=now),))
 
     def beat(
         self,
@@ -301,7 +313,7 @@ class NameServer:
         hand_over: bool = False,
         clock_ahead_ms: int | None = None,
     ) -> BeatAnswer:
-        """Take one sign of life, and what the probe says. ``stream`` tells KeepAlive streams apart.
+        """Take one heartbeat with what the probe found. ``stream`` distinguishes KeepAlive streams.
 
         ``clock_ahead_ms``: how far the agent's wall clock seemed ahead of ours, if the beat told it.
         """
@@ -311,7 +323,7 @@ class NameServer:
             return BeatAnswer(BeatStatus.UNKNOWN_BROKER)
         if not _is_held_by(replica, identity, generation):
             return BeatAnswer(BeatStatus.STALE_GENERATION, holder_addr=replica.identity.addr)
-        events = self._take_sign_of_life(group, replica, health, stream=stream, hand_over=hand_over, now=now)
+        events = self._record_heartbeat(group, replica, health, stream=stream, hand_over=hand_over, now=now)
         if clock_ahead_ms is not None:
             replica.punctuality.add_clock(clock_ahead_ms)
         view = group.view_for(identity.broker_id)
@@ -320,46 +332,40 @@ class NameServer:
             return BeatAnswer(BeatStatus.TOPICS_OUT_OF_DATE, view, held_data_version=held, events=events)
         return BeatAnswer(BeatStatus.OK, view, events=events)
 
-    def _take_sign_of_life(
+    def _record_heartbeat(
         self, group: Group, replica: Replica, health: Health, *, stream: int | None, hand_over: bool, now: float
     ) -> tuple[Event, ...]:
-        before, pulse, failing = replica.state, replica.pulse, health.verdict is ProbeVerdict.FAILING
-        was_failing = replica.health.verdict is ProbeVerdict.FAILING
-        kind: EventKind | None = None
-        reason: Reason | None = None
-        if replica.is_provisional:
-            kind, reason = EventKind.REREGISTERED, Reason.SNAPSHOT
-        elif was_failing and not failing:
-            kind, reason = EventKind.RECOVERED, Reason.PROBE
-        elif pulse.suspect and not failing:
-            kind, reason = EventKind.RECOVERED, Reason.HEARTBEAT
-        elif not failing and pulse.is_late(now=now):
-            kind = EventKind.LATE_HEARTBEAT
-        # An event tells the silence before this beat, so it is made before the beat is taken.
-        events = [] if kind is None else [broker_event(kind, replica, reason, now=now)]
-        beats = (broker_event(EventKind.HEARTBEAT, replica, now=now),) if self._every_heartbeat else ()
-        silence = now - pulse.last_seen
-        replica.punctuality.add(silence)
+        before, pulse = replica.state, replica.pulse
+        was_failing, was_provisional = replica.health.failing is not None, replica.is_provisional
+        silence, is_late = now - pulse.last_seen, pulse.is_late(now=now)
+        replica.punctuality.add(silence, is_late=is_late)
         pulse.beat(now=now, stream=stream, hand_over=hand_over)
-        replica.health = health
-        was_provisional, replica.is_provisional = replica.is_provisional, False
-        if not failing:
-            replica.failing_since, replica.is_out, replica.protected_from = None, False, None
-            if was_failing and replica.identity.broker_id == MASTER_ID:
-                # What it said while it was out of the routes is its group's word from now on.
+        begins_to_fail = replica.record_health(health, now=now)
+        replica.is_provisional = False
+        events: list[Event] = []
+        if before.phase is Phase.UP and health.failing is None:
+            # The way of nearly every heartbeat: what is UP stays UP.
+            if is_late:
+                events.append(broker_event(EventKind.LATE_HEARTBEAT, replica, now=now, interval=silence))
+        else:
+            if begins_to_fail:
+                events += self._judge_failure(replica, now=now)
+            if was_failing and health.failing is None and replica.identity.broker_id == MASTER_ID:
+                # The topics that it registered while it was out of the routes are its group's from now on.
                 self.overrides.end_tombstones(replica.registration)
-        elif was_provisional and was_failing:
-            events = [self._told(replica, event) for event in events]
-        elif not was_failing:
-            replica.failing_since = now
-            events += self._fail(replica, now=now)
-            told = Event(kind=EventKind.SUSPECTED, reason=Reason.PROBE, broker=replica.facts(), interval=silence)
-            events.append(self._told(replica, told))
-        elif replica.protected_from is not None:
-            replica.protected_from = Reason.PROBE
-        if replica.state is not before:
-            self.routes.refresh(group)
-        return (*events, *beats)
+            self._settle(replica, now=now)
+            if replica.state.phase is not before.phase:
+                self.routes.refresh(group)
+            if was_provisional:
+                events.append(broker_event(EventKind.REREGISTERED, replica, Reason.SNAPSHOT, now=now, interval=silence))
+            elif replica.state.phase is Phase.UP:
+                reason = Reason.PROBE if was_failing else Reason.HEARTBEAT
+                events.append(broker_event(EventKind.RECOVERED, replica, reason, now=now, interval=silence))
+            elif replica.state != before:
+                events.append(transition_event(replica, now=now, interval=silence))
+        if self._every_heartbeat:
+            events.append(broker_event(EventKind.HEARTBEAT, replica, now=now, interval=silence))
+        return tuple(events)
 
     def end_stream(
         self, identity: BrokerIdentity, generation: int, *, stream: int, now: float, by_us: bool = False
@@ -378,7 +384,7 @@ class NameServer:
             return ()
         if not replica.pulse.break_stream(stream, now=now):
             return ()
-        return self._suspect(group, replica, Reason.STREAM_BROKEN, now=now)
+        return tuple(self._apply(group, replica, now=now))
 
     def unregister(self, identity: BrokerIdentity, generation: int, *, reason: Reason, now: float) -> LeaveAnswer:
         """Let a broker go politely; a stale generation changes nothing."""
@@ -388,162 +394,142 @@ class NameServer:
             return LeaveAnswer(LeaveStatus.UNKNOWN_BROKER)
         if not _is_held_by(replica, identity, generation):
             return LeaveAnswer(LeaveStatus.STALE_GENERATION, holder_addr=replica.identity.addr)
-        event = broker_event(EventKind.UNREGISTERED, replica, reason, now=now)
-        self._remove(group, replica, lost=False, now=now)
-        return LeaveAnswer(LeaveStatus.UNREGISTERED, events=(event,))
+        events = self._leave(group, replica, reason, now=now)
+        self.routes.refresh(group)
+        return LeaveAnswer(LeaveStatus.UNREGISTERED, events=tuple(events))
 
-    def report_queue_stats(self, identity: BrokerIdentity, generation: int, stats: QueueStats) -> StatsAnswer:
+    def report_queue_stats(
+        self, identity: BrokerIdentity, generation: int, stats: QueueStats, *, now: float
+    ) -> StatsAnswer:
         """Hand on what an agent measured of its broker's queues; nothing is kept, and it is no sign of life."""
         replica = self._replica(identity)
         if replica is None:
             return StatsAnswer(StatsStatus.UNKNOWN_BROKER)
         if not _is_held_by(replica, identity, generation):
             return StatsAnswer(StatsStatus.STALE_GENERATION, holder_addr=replica.identity.addr)
-        event = Event(kind=EventKind.QUEUE_STATS, broker=replica.facts(), detail=stats.detail())
+        event = Event(kind=EventKind.QUEUE_STATS, broker=replica.facts(now=now), detail=stats.detail())
         return StatsAnswer(StatsStatus.RECORDED, events=(event,))
 
     # --- what time does ---------------------------------------------------------------------------------------
 
     def sweep(self, *, now: float) -> tuple[Event, ...]:
-        """Remove whoever's time is over and mark whoever is overdue, the longest silent first.
+        """Apply the state of every replica that is not plainly up, the longest silent first.
 
         A plain walk: 10,000 brokers take a few milliseconds, less than keeping a heap in step with each beat.
         """
         events = [_maintenance_over(window.key) for window in self.maintenance.end_overdue(now=now)]
         members = list(self.members())
         events += self._judge(members, now=now)
-        overdue = [
+        unsettled = [
             (group, replica)
             for group, replica in members
-            if replica.protected_from is not None or not replica.pulse.is_well(now=now)
+            if replica.state.phase is not Phase.UP or not replica.pulse.is_well(now=now)
         ]
-        overdue.sort(key=lambda member: member[1].pulse.last_seen)
+        unsettled.sort(key=lambda member: member[1].pulse.last_seen)
         most, self._has_more_overdue = len(events) + OVERDUE_AT_ONCE, False
-        for group, replica in overdue:
+        for group, replica in unsettled:
             if len(events) >= most:
                 self._has_more_overdue = True
                 break
-            expired = self._why_expired(replica, now=now)
-            suspect = replica.pulse.why_suspect(now=now)
-            if expired is not None:
-                events += self._lose(group, replica, expired, now=now)
-            elif replica.protected_from is Reason.PROBE:
-                events += self._let_failing_go(group, replica, now=now)
-            elif suspect is not None:
-                events += self._suspect(group, replica, suspect, now=now)
-        if not self._has_more_overdue:
-            events += self._tell_unannounced(now=now)
+            events += self._apply(group, replica, now=now)
         self._shortest_expiry = min((replica.pulse.expiry for _, replica in self.members()), default=None)
-        return (*events, *self._tell_heartbeats(now=now))
+        return (*events, *self._close_heartbeats(now=now))
 
-    def excuse(self, seconds: float, *, now: float) -> tuple[Event, ...]:
-        """Credit everybody a pause of our own that ends now: whoever spoke meanwhile was not heard."""
+    def credit_pause(self, seconds: float, *, now: float) -> tuple[Event, ...]:
+        """Extend every deadline by a pause of this process that ends now: no heartbeat could be taken in it."""
         for _, replica in self.members():
-            replica.pulse.excuse(seconds, now=now)
-        self.guard.excuse(seconds)
+            replica.pulse.credit_pause(seconds, now=now)
+        self.guard.credit_pause(seconds)
         if seconds < PAUSE_SECONDS:
             return ()
         self._lenient_since = now
         return (Event(kind=EventKind.NAMESRV_PAUSED, detail={"seconds": round(seconds, 3)}),)
 
     def _judge(self, members: list[tuple[Group, Replica]], *, now: float) -> list[Event]:
-        """Let the guard count all members anew, and put back into the routes what it keeps."""
+        """Let the guard count all members again. What it keeps from now on comes back with the next sweep."""
         covered = ((replica, self.maintenance.covers(group.key, now=now)) for group, replica in members)
         events = self.guard.judge(covered, now=now)
-        if any(event.kind is EventKind.GUARD_ON for event in events):
-            for group, replica in members:
-                failing = replica.failing_since is not None and now - replica.failing_since <= replica.pulse.expiry
-                if failing and not replica.is_routed and self._keeps(group, replica, now=now):
-                    replica.protected_from = Reason.PROBE
-                    self.routes.refresh(group)
+        self._has_more_overdue |= any(event.kind is EventKind.GUARD_ON for event in events)
         return events
 
-    def _keeps(self, group: Group, replica: Replica, *, now: float) -> bool:
-        return self.guard.keeps(replica, now=now) and not self.maintenance.covers(group.key, now=now)
+    def _judge_failure(self, replica: Replica, *, now: float) -> list[Event]:
+        """Count again when a probe begins to fail, if that could turn the guard on."""
+        key = replica.identity.group_key
+        is_counted = replica.health.failing is Evidence.WEAK and not self.maintenance.covers(key, now=now)
+        if not is_counted or not self.guard.might_turn_on(key.cluster):
+            return []
+        return self._judge(list(self.members()), now=now)
 
-    def _lose(self, group: Group, replica: Replica, reason: Reason, *, now: float) -> tuple[Event, ...]:
-        """Take a replica whose time is over out of the table, unless the guard keeps it."""
-        if self.maintenance.covers(group.key, now=now):
-            detail: dict[str, object] = {"cause": reason.value}
-            event = broker_event(EventKind.UNREGISTERED, replica, Reason.MAINTENANCE, now=now, detail=detail)
-            self._remove(group, replica, lost=False, now=now)
-            return (event,)
-        if self.guard.keeps(replica, now=now):
-            if replica.protected_from is None and replica.is_routed:
-                replica.protected_from = reason
-                replica.is_provisional = False
-                self.routes.refresh(group)
-            return ()
-        event = broker_event(EventKind.EXPIRED, replica, reason, now=now)
-        self._remove(group, replica, lost=True, now=now)
-        return (event,)
+    # --- the one place that applies a state -------------------------------------------------------------------
 
-    def _fail(self, replica: Replica, *, now: float) -> list[Event]:
-        """Take a probe that began to fail: out of the routes, unless the guard keeps it. Returns the guard's events."""
-        key, events = replica.identity.group_key, list[Event]()
-        replica.protected_from = None
-        announced = self.maintenance.covers(key, now=now)
-        if not announced and self.guard.might_turn_on(key.cluster):
-            events = self._judge(list(self.members()), now=now)
-        if not announced and self.guard.keeps(replica, now=now):
-            replica.protected_from = Reason.PROBE
+    def _apply(self, group: Group, replica: Replica, *, now: float) -> list[Event]:
+        """Bring a replica's state in line with the facts; on a change update the routes and report it."""
+        before, after = replica.state, replica_state(self._facts(replica, now=now))
+        if after == before:
+            return []
+        if after.phase is Phase.GONE:
+            events = self._remove(group, replica, after, now=now)
         else:
-            replica.is_out, replica.is_announced = True, announced
+            _enter(replica, after, now=now)
+            events = [transition_event(replica, now=now)]
+        if after.phase is not before.phase:
+            self.routes.refresh(group)
         return events
 
-    def _let_failing_go(self, group: Group, replica: Replica, *, now: float) -> tuple[Event, ...]:
-        """Take a replica with a failing probe out of the routes once the guard keeps it no more."""
-        if self._keeps(group, replica, now=now):
-            return ()
-        replica.protected_from = None
-        was_told, replica.is_out = replica.is_out, True
-        replica.is_announced = self.maintenance.covers(group.key, now=now)
-        self.routes.refresh(group)
-        told = broker_event(EventKind.SUSPECTED, replica, Reason.PROBE, now=now)
-        return () if was_told else (self._told(replica, told),)
+    def _settle(self, replica: Replica, *, now: float) -> None:
+        """Apply the state of a replica that was just heard; the caller updates the routes and reports it."""
+        _enter(replica, replica_state(self._facts(replica, now=now)), now=now)
 
-    def _told(self, replica: Replica, event: Event) -> Event:
-        """An event as the history is to read it: to the routes, a replica that is out is out, whatever it did."""
-        if replica.failing_since is None:
-            return event
-        detail = {**event.detail, "probe": replica.health.detail}
-        if not replica.is_out:
-            return replace(event, detail=detail)
-        if event.kind is not EventKind.SUSPECTED:
-            detail["registration"] = event.kind.value
-        if replica.is_announced:
-            detail["cause"] = Reason.PROBE.value
-            return replace(event, kind=EventKind.UNREGISTERED, reason=Reason.MAINTENANCE, detail=detail)
-        return replace(event, kind=EventKind.PROBE_FAILED, reason=Reason.PROBE, detail=detail)
+    def _leave(
+        self, group: Group, replica: Replica, reason: Reason, *, now: float, detail: Mapping[str, object] | None = None
+    ) -> list[Event]:
+        """End a registration other than by time; the caller updates the routes."""
+        return self._remove(group, replica, replica_state(Facts(unregistered=reason)), now=now, detail=detail)
 
-    def _tell_unannounced(self, *, now: float) -> list[Event]:
-        """Tell of whoever went out in a maintenance window that is over, and still fails: from here on an outage.
+    def _remove(
+        self,
+        group: Group,
+        replica: Replica,
+        state: ReplicaState,
+        *,
+        now: float,
+        detail: Mapping[str, object] | None = None,
+    ) -> list[Event]:
+        heartbeats = heartbeats_event(replica, now=now)
+        _enter(replica, state, now=now)
+        del group.replicas[replica.identity.broker_id]
+        self._count -= 1
+        self.guard.note_departed(replica, lost=not state.planned, now=now)
+        return [*heartbeats, transition_event(replica, now=now, detail=detail)]
 
-        Call it when all that is overdue was removed: one that expires is told of once.
-        """
-        events: list[Event] = []
-        for group, replica in self.members():
-            if replica.is_announced and replica.is_out and not self.maintenance.covers(group.key, now=now):
-                replica.is_announced = False
-                told = broker_event(EventKind.SUSPECTED, replica, Reason.PROBE, now=now)
-                events.append(self._told(replica, told))
+    def _facts(self, replica: Replica, *, now: float) -> Facts:
+        pulse = replica.pulse
+        in_window = self.maintenance.covers(replica.identity.group_key, now=now)
+        return Facts(
+            expired=pulse.why_expired(now=now, rules=self._rules, lenient_since=self._lenient_since),
+            failing=replica.health.failing,
+            is_provisional=replica.is_provisional,
+            suspect=pulse.why_suspect(now=now),
+            in_window=in_window,
+            is_kept=not in_window and self.guard.keeps(replica, now=now),
+        )
+
+    # --- rows of heartbeats -----------------------------------------------------------------------------------
+
+    def close_heartbeats(self, replica: Replica, *, now: float) -> tuple[Event, ...]:
+        """End a replica's row of heartbeats and begin the next one."""
+        events = heartbeats_event(replica, now=now)
+        replica.punctuality = Punctuality(now)
         return events
 
-    def _tell_heartbeats(self, *, now: float) -> list[Event]:
+    def _close_heartbeats(self, *, now: float) -> list[Event]:
         events: list[Event] = []
         for _, replica in self.members():
-            if not replica.punctuality.is_over(now=now):
-                continue
-            if replica.punctuality.count:
-                detail = replica.punctuality.detail()
-                events.append(Event(kind=EventKind.HEARTBEATS, broker=replica.facts(), detail=detail))
-            replica.punctuality = Punctuality(now)
-            if len(events) == TOLD_A_SWEEP:
+            if replica.punctuality.is_over(now=now):
+                events += self.close_heartbeats(replica, now=now)
+            if len(events) == MAX_ROWS_PER_SWEEP:
                 break
         return events
-
-    def _why_expired(self, replica: Replica, *, now: float) -> Reason | None:
-        return replica.pulse.why_expired(now=now, rules=self._rules, lenient_since=self._lenient_since)
 
     def sweep_interval(self) -> float:
         """Seconds until the next sweep should run: at once where the last one left some for it."""
@@ -599,9 +585,9 @@ class NameServer:
         replica = group.replicas.get(broker_id) if group is not None else None
         if group is None or replica is None:
             raise BrokerUnknown(Position(cluster, broker_name, broker_id))
-        event = broker_event(EventKind.UNREGISTERED, replica, Reason.ADMIN, now=now, detail=dict(detail))
-        self._remove(group, replica, lost=False, now=now)
-        return replica.identity, (event,)
+        events = self._leave(group, replica, Reason.ADMIN, now=now, detail=detail)
+        self.routes.refresh(group)
+        return replica.identity, tuple(events)
 
     # --- what people ask --------------------------------------------------------------------------------------
 
@@ -616,7 +602,7 @@ class NameServer:
 
     def provisional_count(self) -> int:
         """How many replicas of the snapshot were not heard yet and still have time."""
-        return sum(replica.is_provisional for _, replica in self.members())
+        return sum(replica.state.phase is Phase.PROVISIONAL for _, replica in self.members())
 
     def replicas(self, *, cluster: str = "", broker_name: str = "") -> list[tuple[Group, Replica]]:
         """Every known replica, sorted by identity."""
@@ -646,26 +632,28 @@ class NameServer:
     def _new_replica(self, registration: Registration, holder: Replica | None, *, now: float) -> Replica:
         identity = registration.identity
         if holder is not None:
-            known_since, punctuality, failing_since = holder.known_since, holder.punctuality, holder.failing_since
+            alive_since, punctuality = holder.alive_since, holder.punctuality
         else:
-            before = self.guard.note_back(identity.cluster, identity.position)
-            known_since, punctuality, failing_since = now if before is None else before, Punctuality(now), None
-        if registration.health.verdict is not ProbeVerdict.FAILING:
-            failing_since = None
-        elif failing_since is None:
-            failing_since = now
+            alive_since, punctuality = self.guard.note_back(identity.cluster, identity.position), Punctuality(now)
+        if alive_since is None and not (registration.health.failing and registration.health.ever_passed is False):
+            is_first_in_warm_up = holder is None and self.is_warming
+            alive_since = now - registration.expiry if is_first_in_warm_up else now
         expiry = registration.expiry
         self._shortest_expiry = expiry if self._shortest_expiry is None else min(expiry, self._shortest_expiry)
-        return Replica(
+        replica = Replica(
             registration=registration,
             generation=self._take_generation(),
             registered_at=now,
-            known_since=known_since,
+            alive_since=alive_since,
             pulse=Pulse(last_seen=now, heartbeat_interval=registration.heartbeat_interval, expiry=registration.expiry),
-            health=registration.health,
+            health=Health() if holder is None else holder.health,
             punctuality=punctuality,
-            failing_since=failing_since,
+            failing_since=None if holder is None else holder.failing_since,
+            state=UP if holder is None else holder.state,
+            state_since=now if holder is None else holder.state_since,
         )
+        replica.record_health(registration.health, now=now)
+        return replica
 
     def _end_wipe(self, group: Group, registration: Registration) -> tuple[Event, ...]:
         """A wipe ends with the master's next incarnation."""
@@ -678,7 +666,7 @@ class NameServer:
 
     def _refuse_lower_claim(self, registration: Registration, holder: Replica | None, *, now: float) -> None:
         """Two claims on one identity: a lower state version does not displace a holder that is UP."""
-        if holder is None or holder.identity.addr == registration.identity.addr or holder.state is not BrokerState.UP:
+        if holder is None or holder.identity.addr == registration.identity.addr or holder.state.phase is not Phase.UP:
             return
         held, claimed = holder.registration.data_version, registration.data_version
         if claimed.state_version < held.state_version:
@@ -692,21 +680,6 @@ class NameServer:
             raise IdentityHeld(
                 registration.identity, holder_addr=holder.identity.addr, held=held, claimed=claimed, event=event
             )
-
-    def _suspect(self, group: Group, replica: Replica, reason: Reason, *, now: float) -> tuple[Event, ...]:
-        if replica.pulse.suspect or replica.is_provisional:
-            return ()
-        replica.pulse.suspect = True
-        if not replica.is_routed:
-            return ()
-        self.routes.refresh(group)
-        return (broker_event(EventKind.SUSPECTED, replica, reason, now=now),)
-
-    def _remove(self, group: Group, replica: Replica, *, lost: bool, now: float) -> None:
-        del group.replicas[replica.identity.broker_id]
-        self._count -= 1
-        self.guard.note_gone(replica, lost=lost, now=now)
-        self.routes.refresh(group)
 
     def _replica(self, identity: BrokerIdentity) -> Replica | None:
         group = self.routes.groups.get(identity.group_key)
@@ -726,10 +699,17 @@ class NameServer:
         assert all(generations)
         assert self._count == len(replicas)
         for replica in replicas:
-            failing = replica.health.verdict is ProbeVerdict.FAILING
-            assert failing == (replica.failing_since is not None)
-            assert failing or not replica.is_out
-            assert not (failing and replica.protected_from not in {None, Reason.PROBE})
+            is_failing = replica.health.failing is not None
+            assert is_failing == (replica.failing_since is not None)
+            assert replica.state.phase is not Phase.GONE
+            assert is_failing or replica.state.phase is not Phase.OUT
+            assert replica.state.planned <= (replica.state.phase is Phase.OUT)
+
+
+def _enter(replica: Replica, state: ReplicaState, *, now: float) -> None:
+    if state.phase is not replica.state.phase:
+        replica.state_since = now
+    replica.state = state
 
 
 def _is_held_by(replica: Replica, identity: BrokerIdentity, generation: int) -> bool:
@@ -738,7 +718,7 @@ def _is_held_by(replica: Replica, identity: BrokerIdentity, generation: int) -> 
 
 def _is_renewal(replica: Replica, holder: Replica) -> bool:
     """Whether a registration says nothing that was not known of a living broker."""
-    if replica.state is not BrokerState.UP or holder.state is not BrokerState.UP:
+    if replica.state.phase is not Phase.UP or holder.state.phase is not Phase.UP:
         return False
     return replace(replica.registration, health=holder.registration.health) == holder.registration
 
@@ -748,7 +728,7 @@ def _visible(replica: Replica | None) -> object:
     if replica is None:
         return None
     r = replica.registration
-    return (r.identity, replica.state, r.ha_addr, r.agent_addr, r.zone, r.acting_master, r.filter_servers)
+    return (r.identity, replica.state.phase, r.ha_addr, r.agent_addr, r.zone, r.acting_master, r.filter_servers)
 
 
 def _topics(replica: Replica | None) -> object:

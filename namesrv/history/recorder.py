@@ -70,6 +70,11 @@ class Recorder:
         """Whether more waits than half of what may: who has much to tell and can wait, should."""
         return self._waiting.is_half_full
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the disk refused the last rows that were to be written."""
+        return bool(self._refusal)
+
     def complaints(self) -> list[str]:
         """What is wrong with the history, for people; empty when nothing is."""
         found = [f"the history cannot be written: {self._refusal}"] if self._refusal else []

@@ -1,4 +1,4 @@
-"""From an event to its rows of the history (design, section 6; the public format, schema version 1)."""
+"""From an event to its rows of the history (design, section 6; the public format, schema version 2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime
 from namesrv.core.events import Event
 from namesrv.history import topics
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 RECORD_BYTES = 1_000
 ENTRY_BYTES = 120
@@ -92,6 +92,13 @@ def _row(record: Record, detail: Mapping[str, object], seq: int, node: str, boot
         "generation": str(broker.generation) if broker else None,
         "broker_version": broker.broker_version if broker else None,
         "data_version": str(broker.data_version) if broker else None,
-        "interval_ms": None if event.interval is None else round(event.interval * 1000),
+        "interval_ms": _millis(event.interval),
+        "state": broker.state.phase.value if broker else None,
+        "since_ms": _millis(broker.state_for) if broker else None,
+        "planned": broker.state.planned if broker else None,
         "detail": dict(detail),
     }
+
+
+def _millis(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)

@@ -102,7 +102,6 @@ def broker_status(
     """Encode a replica with all that is known of it, and what operators laid over it."""
     status = codec.broker_status(group, replica, now=now, utc_now=utc_now)
     score = core.penalties.score(replica.identity.position, now=now)
-    status.protected_from = replica.protected_from or ""
     status.write_wiped = group.key in core.overrides.wipes
     status.in_maintenance = core.maintenance.covers(group.key, now=now)
     status.penalty = 0.0 if score is None else score.penalty
@@ -150,7 +149,8 @@ def guard_status(status: GuardStatus, *, now: float) -> wire.GuardStatus:
         mode=to_guard_mode(status.mode),
         active=status.active,
         lost=status.lost,
-        lived=status.lived,
+        baseline=status.baseline,
+        up=status.up,
         reason=status.why,
     )
     if status.active_since is not None:

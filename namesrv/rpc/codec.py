@@ -19,8 +19,8 @@ from namesrv.core.events import Event, Reason
 from namesrv.core.group import Group, MemberView, Replica
 from namesrv.core.model import (
     BrokerIdentity,
-    BrokerState,
     DataVersion,
+    Evidence,
     Health,
     NodeState,
     ProbeVerdict,
@@ -29,6 +29,7 @@ from namesrv.core.model import (
     TopicTable,
 )
 from namesrv.core.queue_stats import TOP, GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
+from namesrv.core.replica_state import Phase, rule_of
 from namesrv.core.validation import (
     MOST_VIOLATION_BYTES,
     IntervalBounds,
@@ -55,13 +56,23 @@ _VERDICTS = {
     broker_pb2.PROBE_STATUS_PASSING: ProbeVerdict.PASSING,
     broker_pb2.PROBE_STATUS_FAILING: ProbeVerdict.FAILING,
 }
-PROBE_STATUSES = {verdict: status for status, verdict in _VERDICTS.items()}
+_STATUSES = {verdict: status for status, verdict in _VERDICTS.items()}
+_EVIDENCE = {
+    broker_pb2.PROBE_EVIDENCE_UNSPECIFIED: Evidence.WEAK,
+    broker_pb2.PROBE_EVIDENCE_WEAK: Evidence.WEAK,
+    broker_pb2.PROBE_EVIDENCE_STRONG: Evidence.STRONG,
+}
+_TO_EVIDENCE = {
+    None: broker_pb2.PROBE_EVIDENCE_UNSPECIFIED,
+    Evidence.WEAK: broker_pb2.PROBE_EVIDENCE_WEAK,
+    Evidence.STRONG: broker_pb2.PROBE_EVIDENCE_STRONG,
+}
 _STATES = {
-    BrokerState.UP: broker_pb2.BROKER_STATE_UP,
-    BrokerState.SUSPECT: broker_pb2.BROKER_STATE_SUSPECT,
-    BrokerState.PROVISIONAL: broker_pb2.BROKER_STATE_PROVISIONAL,
-    BrokerState.PROTECTED: broker_pb2.BROKER_STATE_PROTECTED,
-    BrokerState.PROBE_FAILED: broker_pb2.BROKER_STATE_PROBE_FAILED,
+    Phase.UP: broker_pb2.BROKER_STATE_UP,
+    Phase.SUSPECT: broker_pb2.BROKER_STATE_SUSPECT,
+    Phase.PROVISIONAL: broker_pb2.BROKER_STATE_PROVISIONAL,
+    Phase.PROTECTED: broker_pb2.BROKER_STATE_PROTECTED,
+    Phase.OUT: broker_pb2.BROKER_STATE_OUT,
 }
 _NODE_STATES = {
     NodeState.WARMING: broker_pb2.NODE_STATE_WARMING,
@@ -120,12 +131,29 @@ def data_version(message: broker_pb2.DataVersion) -> DataVersion:
 
 def health(message: broker_pb2.BrokerHealth) -> Health:
     """Decode without checking."""
-    return Health(_VERDICTS.get(message.status, ProbeVerdict.UNKNOWN), message.detail)
+    return Health(
+        _VERDICTS.get(message.status, ProbeVerdict.UNKNOWN),
+        message.detail,
+        _EVIDENCE.get(message.evidence, Evidence.WEAK),
+        message.ever_passed if message.HasField("ever_passed") else None,
+    )
+
+
+def to_health(health: Health) -> broker_pb2.BrokerHealth:
+    """Encode."""
+    return broker_pb2.BrokerHealth(
+        status=_STATUSES[health.verdict],
+        detail=health.detail,
+        evidence=_TO_EVIDENCE[health.failing],
+        ever_passed=health.ever_passed,
+    )
 
 
 def _health_violations(message: broker_pb2.BrokerHealth, *, path: str) -> Iterator[FieldViolation]:
     if message.status not in _VERDICTS:
         yield FieldViolation(f"{path}.status", f"is no probe status: {message.status}")
+    if message.evidence not in _EVIDENCE:
+        yield FieldViolation(f"{path}.evidence", f"is no probe evidence: {message.evidence}")
     yield from text_violations(f"{path}.detail", message.detail)
 
 
@@ -382,7 +410,7 @@ def broker_data(group: Group) -> broker_pb2.BrokerData:
                 addr=replica.identity.addr,
                 ha_addr=replica.registration.ha_addr,
                 agent_addr=replica.registration.agent_addr,
-                state=_STATES[replica.state],
+                state=_STATES[replica.state.phase],
                 filter_servers=replica.registration.filter_servers,
             )
             for replica in routed
@@ -394,10 +422,14 @@ def broker_data(group: Group) -> broker_pb2.BrokerData:
 
 def broker_status(group: Group, replica: Replica, *, now: float, utc_now: datetime) -> broker_pb2.BrokerStatus:
     """Encode a replica with all that is known of it."""
-    registration = replica.registration
+    registration, state = replica.registration, replica.state
     return broker_pb2.BrokerStatus(
         identity=to_identity(replica.identity),
-        state=_STATES[replica.state],
+        state=_STATES[state.phase],
+        reason=state.reason or "",
+        planned=state.planned,
+        state_for=None if replica.state_since is None else duration(now - replica.state_since),
+        rule=rule_of(state).when,
         generation=replica.generation,
         ha_addr=registration.ha_addr,
         agent_addr=registration.agent_addr,
@@ -415,7 +447,7 @@ def broker_status(group: Group, replica: Replica, *, now: float, utc_now: dateti
         registered_at=timestamp(utc_now - timedelta(seconds=now - replica.registered_at)),
         silence=duration(now - replica.pulse.last_seen),
         stream_open=replica.pulse.stream is not None,
-        health=broker_pb2.BrokerHealth(status=PROBE_STATUSES[replica.health.verdict], detail=replica.health.detail),
+        health=to_health(replica.health),
         acting_master=registration.acting_master,
     )
 
@@ -429,6 +461,7 @@ def broker_event(event: Event, *, event_at: datetime, seq: int) -> admin_service
         encoded.identity.CopyFrom(to_identity(event.broker.identity))
         encoded.generation = event.broker.generation
         encoded.incarnation = event.broker.incarnation
+        encoded.state, encoded.planned = event.broker.state.phase, event.broker.state.planned
     elif event.group is not None:
         encoded.identity.cluster, encoded.identity.broker_name = event.group
     if event.interval is not None:

@@ -73,6 +73,7 @@ class RegistrationServicer:
             changed=changed,
             removed=removed,
             max_topics=self._max_topics,
+            now=self._clock.monotonic(),
         )
         self._record(updated.events)
         return wire.UpdateTopicsResponse(topic_count=updated.topic_count)
@@ -152,7 +153,7 @@ class RegistrationServicer:
         """Hand on what an agent measured."""
         identity = codec.checked_identity(request.identity, path="identity")
         stats = codec.queue_stats(request.stats, path="stats")
-        answer = self._core.report_queue_stats(identity, request.generation, stats)
+        answer = self._core.report_queue_stats(identity, request.generation, stats, now=self._clock.monotonic())
         self._metrics.queue_stats.labels(answer.status).inc()
         self._record(answer.events)
         return codec.stats_answer(answer)

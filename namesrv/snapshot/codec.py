@@ -73,7 +73,7 @@ def _broker(registration: Registration, health: Health) -> registration_service_
         acting_master=registration.acting_master,
         filter_servers=registration.filter_servers,
         data_version=codec.to_data_version(registration.data_version),
-        health=broker_pb2.BrokerHealth(status=codec.PROBE_STATUSES[health.verdict], detail=health.detail),
+        health=codec.to_health(health),
     )
 
 

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
+from namesrv.core.group import Replica
 from namesrv.core.model import Health
 from namesrv.core.name_server import NameServer
 from namesrv.metrics import Metrics
@@ -125,8 +126,7 @@ class SnapshotKeeper:
         replicas = [replica for _, replica in core.members()]
         registrations = [replica.registration for replica in replicas]
         generations = [replica.generation for replica in replicas]
-        # What the guard keeps in the routes is to be there after a restart as well.
-        healths = [Health() if replica.is_routed else replica.health for replica in replicas]
+        healths = [health_to_keep(replica) for replica in replicas]
         operator = OperatorState(
             kv=tuple(core.kv.entries()),
             wipes=dict(core.overrides.wipes),
@@ -188,3 +188,15 @@ def _run(job: Callable[[], T], outcome: Future[T]) -> None:
         outcome.set_result(job())
     except Exception as error:  # noqa: BLE001  # it is for whoever waits
         outcome.set_exception(error)
+
+
+_ALIVE, _NEVER_ALIVE = Health(ever_passed=True), Health(ever_passed=False)
+
+
+def health_to_keep(replica: Replica) -> Health:
+    """The health for the next start, and whether the broker was ever alive.
+
+    What the guard keeps in the routes is to be there after a restart as well.
+    """
+    health = _NEVER_ALIVE if replica.alive_since is None else _ALIVE
+    return health if replica.is_routed else replica.health._replace(ever_passed=health.ever_passed)

@@ -4,7 +4,10 @@ A command is a word, then bare words and ``key=value`` pairs. Brokers are writte
 (cluster c1 where none stands). Each address remembers the generation it was last given, as its agent would.
 
 ``fleet 10`` registers the masters b1 to b10 of c1 at addresses of the same names, whose agents beat each 30 s, spread
-evenly, while time advances; ``cut b1-b6`` silences some and ``heal b1-b6`` lets them speak again.
+evenly, while time advances; ``cut b1-b6`` silences some and ``heal b1-b6`` lets them send again. ``fail b1-b6`` makes
+their probes fail (on weak evidence; ``refused`` in place of ``failing``, and ``fail ... on=refused``: on strong).
+
+An event is shown with ``state=`` where its name does not imply the state of the broker after it, and with ``planned``.
 """
 
 from __future__ import annotations
@@ -18,11 +21,29 @@ from namesrv.core.errors import NameServerError
 from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.guard import GuardMode
 from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Health, ProbeVerdict, QueueConfig, Registration
+from namesrv.core.model import (
+    BrokerIdentity,
+    DataVersion,
+    Evidence,
+    GroupKey,
+    Health,
+    ProbeVerdict,
+    QueueConfig,
+    Registration,
+)
 from namesrv.core.name_server import NameServer
+from namesrv.core.replica_state import Phase
+from namesrv.snapshot.keeper import health_to_keep
 
 START = 1_000.0
 PERMS = {"rw": 6, "r": 4, "w": 2, "rwx": 7}
+STATE_AFTER = {
+    EventKind.EXPIRED: Phase.GONE,
+    EventKind.UNREGISTERED: Phase.GONE,
+    EventKind.PROBE_FAILED: Phase.OUT,
+    EventKind.PROTECTED: Phase.PROTECTED,
+    EventKind.SUSPECTED: Phase.SUSPECT,
+}
 PERM_WORDS = {number: word for word, number in PERMS.items()}
 
 
@@ -74,7 +95,7 @@ class Player:
         self._identities: dict[tuple[str, str], Registration] = {}
         self._next_beats: dict[str, float] = {}
         self._silent: set[str] = set()
-        self._failing: set[str] = set()
+        self._failing: dict[str, str] = {}
 
     def play(self, step: Step) -> list[str]:
         """Run the commands of a step and return what they print."""
@@ -102,7 +123,7 @@ class Player:
             expiry=float(options.get("expiry", 120)),
             acting_master=options.get("acting", "on") == "on",
             incarnation=options.get("incarnation", ""),
-            health=_health(options.get("probe", "UNKNOWN")),
+            health=_health(**options),
             ha_addr=options.get("ha", ""),
             zone=options.get("zone", ""),
         )
@@ -119,7 +140,7 @@ class Player:
             registration.identity,
             int(generation) if generation else self._generations[cluster, addr],
             data_version=_version(options["version"]) if "version" in options else registration.data_version,
-            health=_health(options.get("probe", "UNKNOWN")),
+            health=_health(**options),
             now=self.now,
             stream=int(options["stream"]) if "stream" in options else None,
             hand_over=options.get("hand_over") == "yes",
@@ -155,6 +176,7 @@ class Player:
             changed=dict(_topics(options.get("changed", ""))),
             removed=[name for name in options.get("removed", "").split(",") if name],
             max_topics=int(options.get("max", 1_000)),
+            now=self.now,
         )
         yield f"  holds {updated.topic_count} topics"
 
@@ -174,7 +196,7 @@ class Player:
             self._next_beats[addr] += 30.0
             if addr in self._silent:
                 continue
-            health = Health(ProbeVerdict.FAILING if addr in self._failing else ProbeVerdict.PASSING)
+            health = _health(self._failing.get(addr, "passing"))
             registration = self._identities["c1", addr]
             answer = self.core.beat(
                 registration.identity,
@@ -210,12 +232,13 @@ class Player:
         self._silent.difference_update(_each(addrs))
         yield from ()
 
-    def do_fail(self, *addrs: str) -> Iterator[str]:
-        self._failing.update(_each(addrs))
+    def do_fail(self, *addrs: str, on: str = "failing") -> Iterator[str]:
+        self._failing.update(dict.fromkeys(_each(addrs), on))
         yield from ()
 
     def do_mend(self, *addrs: str) -> Iterator[str]:
-        self._failing.difference_update(_each(addrs))
+        for addr in _each(addrs):
+            self._failing.pop(addr, None)
         yield from ()
 
     # --- operators and ourselves ------------------------------------------------------------------------------
@@ -260,24 +283,34 @@ class Player:
         self.now += float(seconds)
         for addr, due in self._next_beats.items():
             self._next_beats[addr] = due + 30.0 * max(0, 1 + (self.now - due) // 30.0)
-        yield from _shown(self.core.excuse(float(seconds), now=self.now))
+        yield from _shown(self.core.credit_pause(float(seconds), now=self.now))
 
     def do_warm_restart(self) -> Iterator[str]:
         """The server restarts at once from a snapshot of this moment."""
         before = self.core
         self.core = NameServer(rules=LivenessRules(), first_generation=1_000, started_at=self.now)
         for _, replica in before.replicas():
-            held = replace(replica.registration, health=Health() if replica.is_routed else replica.health)
+            held = replace(replica.registration, health=health_to_keep(replica))
             self.core.restore(held, replica.generation, now=self.now)
         self.core.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
         yield f"  {self.core.provisional_count()} provisional"
+
+    def do_start(self) -> Iterator[str]:
+        """The server starts without a snapshot: WARMING until ``ready``."""
+        self.core = NameServer(rules=LivenessRules(), first_generation=1_000, started_at=self.now)
+        self.core.is_warming = True
+        yield from ()
+
+    def do_ready(self) -> Iterator[str]:
+        self.core.is_warming = False
+        yield from ()
 
     def do_route(self, topic: str, cluster: str = "", zone: str = "") -> Iterator[str]:
         route = self.core.routes.route(topic, cluster=cluster, zone=zone)
         for (key, queues), group in zip(route.queues, route.groups, strict=True):
             replicas = ", ".join(
                 f"{replica.identity.broker_id}: {replica.identity.addr}"
-                + ("" if replica.state == "UP" else f" {replica.state}")
+                + ("" if replica.state.phase is Phase.UP else f" {replica.state.phase}")
                 for replica in group.routed()
             )
             perm = PERM_WORDS.get(queues.perm, str(queues.perm))
@@ -297,7 +330,7 @@ class Player:
 
     def do_brokers(self) -> Iterator[str]:
         for _, replica in self.core.replicas():
-            yield f"{replica.identity} {replica.state} generation={replica.generation}"
+            yield f"{replica.identity} {replica.state.phase} generation={replica.generation}"
         if not self.core.replicas():
             yield "(none)"
 
@@ -311,9 +344,13 @@ def _shown(events: Iterable[Event]) -> Iterator[str]:
             line += f" {event.broker.identity if event.broker else event.group}"
         if event.reason is not None:
             line += f" {event.reason}"
+        if event.broker is not None and event.broker.state.phase is not STATE_AFTER.get(event.kind, Phase.UP):
+            line += f" state={event.broker.state.phase}"
+        if event.broker is not None and event.broker.state.planned and event.kind is not EventKind.UNREGISTERED:
+            line += " planned"
         if event.interval:
             line += f" after={event.interval:g}s"
-        facts = {key: value for key, value in event.detail.items() if key != "topics" and value != ""}
+        facts = {key: value for key, value in event.detail.items() if key not in {"topics", "evidence"} and value != ""}
         yield line + "".join(f" {key}={value}" for key, value in facts.items())
 
 
@@ -341,8 +378,11 @@ def _version(text: str) -> DataVersion:
     return DataVersion(int(state), 0, int(counter))
 
 
-def _health(text: str) -> Health:
-    return Health(ProbeVerdict(text.upper()))
+def _health(probe: str = "unknown", ever_passed: str = "", **_others: str) -> Health:
+    said = {"": None, "yes": True, "no": False}[ever_passed]
+    if probe == "refused":
+        return Health(ProbeVerdict.FAILING, evidence=Evidence.STRONG, ever_passed=said)
+    return Health(ProbeVerdict(probe.upper()), ever_passed=said)
 
 
 def _topics(text: str) -> Iterator[tuple[str, QueueConfig]]:
