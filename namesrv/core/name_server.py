@@ -601,8 +601,10 @@ class NameServer:
         return replica.registration if replica is not None and replica.identity.addr == identity.addr else None
 
     def provisional_count(self) -> int:
-        """How many replicas of the snapshot were not heard yet and still have time."""
-        return sum(replica.state.phase is Phase.PROVISIONAL for _, replica in self.members())
+        """How many replicas of the snapshot sent no heartbeat yet and still have time to."""
+        return sum(
+            replica.is_provisional and replica.state.phase is not Phase.PROTECTED for _, replica in self.members()
+        )
 
     def replicas(self, *, cluster: str = "", broker_name: str = "") -> list[tuple[Group, Replica]]:
         """Every known replica, sorted by identity."""

@@ -182,34 +182,36 @@ class Player:
 
     def do_advance(self, seconds: str) -> Iterator[str]:
         """Let time pass, with a sweep whenever the server would run one."""
-        target = self.now + float(seconds)
-        while self.now < target:
-            sweep_at = min(target, self.now + self.core.sweep_interval())
-            yield from self._beat_until(sweep_at)
-            self.now = sweep_at
-            yield from self._at(_shown(self.core.sweep(now=self.now)))
+        target, swept_at = self.now + float(seconds), self.now
+        while swept_at < target:
+            sweep_at = min(target, swept_at + self.core.sweep_interval())
+            due = min(((at, addr) for addr, at in self._next_beats.items() if at <= sweep_at), default=None)
+            if due is not None:
+                self.now = max(self.now, due[0])
+                yield from self._at(self._beat(due[1]))
+            else:
+                self.now = swept_at = max(self.now, sweep_at)
+                yield from self._at(_shown(self.core.sweep(now=self.now)))
 
-    def _beat_until(self, until: float) -> Iterator[str]:
-        """Let the agents of the fleet beat when they are due; whoever is not known registers again, as it would."""
-        while due := min(((at, addr) for addr, at in self._next_beats.items() if at <= until), default=None):
-            self.now, addr = due
-            self._next_beats[addr] += 30.0
-            if addr in self._silent:
-                continue
-            health = _health(self._failing.get(addr, "passing"))
-            registration = self._identities["c1", addr]
-            answer = self.core.beat(
-                registration.identity,
-                self._generations["c1", addr],
-                data_version=registration.data_version,
-                health=health,
-                now=self.now,
-            )
-            yield from self._at(_shown(answer.events))
-            if answer.status == "UNKNOWN_BROKER":
-                registered = self.core.register(replace(registration, health=health), now=self.now)
-                self._generations["c1", addr] = registered.generation
-                yield from self._at(_shown(registered.events))
+    def _beat(self, addr: str) -> Iterator[str]:
+        """Let an agent of the fleet send its heartbeat; one that is not known registers again, as it would."""
+        self._next_beats[addr] += 30.0
+        if addr in self._silent:
+            return
+        health = _health(self._failing.get(addr, "passing"))
+        registration = self._identities["c1", addr]
+        answer = self.core.beat(
+            registration.identity,
+            self._generations["c1", addr],
+            data_version=registration.data_version,
+            health=health,
+            now=self.now,
+        )
+        yield from _shown(answer.events)
+        if answer.status == "UNKNOWN_BROKER":
+            registered = self.core.register(replace(registration, health=health), now=self.now)
+            self._generations["c1", addr] = registered.generation
+            yield from _shown(registered.events)
 
     def _at(self, lines: Iterable[str]) -> Iterator[str]:
         return (f"{self.now - START:g}s {line}" for line in lines)
