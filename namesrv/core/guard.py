@@ -96,6 +96,8 @@ class _Watch:
     """When it turned on, also for the time after its release."""
     released_at: float | None = None
     is_overdue: bool = False
+    present: int = 0
+    """Registered replicas that count."""
     lost: int = 0
     baseline: int = 0
     up: int = 0
@@ -168,7 +170,7 @@ class Guard:
         ``members``: all replicas, and whether a maintenance window covers them.
         """
         for watch in self._watches.values():
-            watch.lost = watch.baseline = watch.up = 0
+            watch.present = watch.lost = watch.baseline = watch.up = 0
         for replica, is_covered in members:
             self._count(self._watch(replica.identity.cluster), replica, is_covered=is_covered, now=now)
         events: list[Event] = []
@@ -198,6 +200,7 @@ class Guard:
         is_lost = failing is not None or self._is_silent(replica, now=now)
         if is_lost and is_covered:
             return
+        watch.present += 1
         watch.lost += is_lost
         watch.up += not is_lost and not replica.is_provisional
         watch.baseline += replica.alive_since is not None and replica.alive_since <= window_begin
@@ -243,7 +246,7 @@ class Guard:
         if watch.mode is not GuardMode.AUTO:
             return watch.mode is GuardMode.HOLD
         rules = self._rules
-        if not rules.enabled or watch.up >= (1 - rules.share) * watch.baseline:
+        if not (rules.enabled and watch.present) or watch.up >= (1 - rules.share) * watch.baseline:
             return False
         is_on = watch.active_since is not None and not is_new_mode
         return is_on or (watch.lost >= rules.at_least and watch.lost > rules.share * watch.baseline)

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from namesrv.core.events import BrokerFacts, Event, EventKind, Reason, TopicsPayload
 from namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig
+from namesrv.core.replica_state import UP
 
 QUEUES = QueueConfig(4, 8, 6, 0)
 
 
 def facts(name: str = "a", cluster: str = "c1") -> BrokerFacts:
     identity = BrokerIdentity(cluster, name, 0, "h:1")
-    return BrokerFacts(identity, 2**64 - 1, "r1", "z1", "h1", "5.3", DataVersion(1, 2, 3))
+    return BrokerFacts(identity, 2**64 - 1, "r1", "z1", "h1", "5.3", DataVersion(1, 2, 3), UP, 12.5)
 
 
 def broker_event(

@@ -141,7 +141,7 @@ async def test_a_guard_told_to_hold_keeps_a_silent_broker_and_lets_go_after_its_
     assert guard.mode_remaining.seconds == 300
     await clock.advance(200)
     (broker,) = (await peer.admin.ListBrokers(admin.ListBrokersRequest())).brokers
-    assert broker.protected_from == "SILENCE"
+    assert broker.reason == "SILENCE"
     (shown,) = (await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest())).guards
     assert (shown.active_for.seconds, shown.mode_remaining.seconds, shown.lost) == (200, 100, 1)
     assert shown.reason.startswith("told to hold")

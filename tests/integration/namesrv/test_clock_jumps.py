@@ -33,7 +33,7 @@ async def test_a_jump_expires_nobody_and_rows_tell_it_from_time_that_passed(
             await stub.RegisterBroker(wire.registration(incarnation="r2"))
             clock.jump_wall_clock(-2 * jump)
             await clock.advance(119)
-        assert [replica.state.value for _, replica in server.core.replicas()] == ["SUSPECT"]
+        assert [replica.state.phase.value for _, replica in server.core.replicas()] == ["SUSPECT"]
 
     rows = rows_in(tmp_path)
     by_event = {row["event"]: row for row in rows}

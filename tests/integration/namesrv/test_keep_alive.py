@@ -29,7 +29,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def states(server: NameServerApp) -> list[str]:
-    return [replica.state.value for _, replica in server.core.replicas()]
+    return [replica.state.phase.value for _, replica in server.core.replicas()]
 
 
 class Stream:

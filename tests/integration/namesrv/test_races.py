@@ -91,7 +91,7 @@ async def test_an_old_connection_that_ends_or_leaves_at_any_moment_takes_nothing
             await asyncio.sleep(0.005)
     await clock.advance(GRACE_IS_OVER)
 
-    states = {replica.identity.broker_name: replica.state.value for _, replica in server.core.replicas()}
+    states = {replica.identity.broker_name: replica.state.phase.value for _, replica in server.core.replicas()}
     assert states == {f"b{number}": "UP" for number in range(len(lives))}
     assert len((await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders"))).route.broker_datas) == 20
 

@@ -53,7 +53,7 @@ async def test_a_pause_in_the_middle_of_a_sweep_is_credited_once(beats: bool) ->
     core = StallingNameServer(clock)
     upkeep = Upkeep(
         core,
-        Recorder.__new__(Recorder),  # nothing of it is asked within a minute
+        Recorder(None, node="n:1", boot_id="b", clock=clock, metrics=metrics, queue_rows=9),
         record=lambda _: None,
         warm_up=WarmUp(started_at=clock.monotonic(), warm_up_seconds=0.0),
         state=lambda: NodeState.READY,

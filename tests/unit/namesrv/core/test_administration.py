@@ -104,6 +104,7 @@ def test_a_wipe_survives_other_topics_of_the_same_process(core: NameServer, admi
         changed={"late": QueueConfig(1, 1, 6)},
         removed=(),
         max_topics=10,
+        now=0.0,
     )
     assert (perms(core), perms(core, "late")) == ({"a": 5}, {"a": 4})
     core.register(registration(topics={"orders": QueueConfig(8, 8, 6)}, data_version=DataVersion(0, 0, 3)), now=1.0)
@@ -311,17 +312,16 @@ def test_a_cluster_whose_brokers_are_all_gone_can_still_be_let_go(core: NameServ
 
 
 @pytest.mark.parametrize("key", [A, GroupKey("c1", "")])
-def test_a_broker_that_leaves_in_an_announced_window_is_no_outage(
-    core: NameServer, admin: Administration, key: GroupKey
-) -> None:
+def test_a_broker_that_expires_in_a_window_is_planned(core: NameServer, admin: Administration, key: GroupKey) -> None:
     core.register(registration(), now=0.0)
     done = admin.set_maintenance(key, seconds=1_000.0, note="new kernel", by=BY, now=0.0)
     told = the(done.events)
     assert (done.changed, told.kind, told.reason, told.group) == (True, EventKind.MAINTENANCE_ON, Reason.ADMIN, key)
     assert told.detail == {"seconds": 1_000.0, "note": "new kernel", "by": BY}
-    left = [(e.kind, e.reason) for e in core.sweep(now=200.0)]
-    assert (EventKind.UNREGISTERED, Reason.MAINTENANCE) in left
-    assert EventKind.EXPIRED not in {kind for kind, _ in left}
+    left = the(core.sweep(now=200.0))
+    assert (left.kind, left.reason) == (EventKind.EXPIRED, Reason.SILENCE)
+    assert left.broker is not None
+    assert left.broker.state.planned
 
 
 def test_a_window_is_ended_by_whoever_asks_or_by_its_time(core: NameServer, admin: Administration) -> None:

@@ -12,15 +12,31 @@ from namesrv.core import flapping
 from namesrv.core.events import BrokerFacts, Event, EventKind, Reason
 from namesrv.core.flapping import FlapRules, FlapScore, Penalties
 from namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Position
+from namesrv.core.replica_state import UP, Phase, ReplicaState
 from spark_jobs.parameters import FlapParameters
 
 HOUR = 3_600.0
 A = Position("c1", "a", 0)
 
 
-def event(kind: EventKind, reason: Reason | None = None, *, who: Position = A) -> Event:
+OUT = {
+    EventKind.EXPIRED: Phase.GONE,
+    EventKind.UNREGISTERED: Phase.GONE,
+    EventKind.PROBE_FAILED: Phase.OUT,
+}
+
+
+def event(
+    kind: EventKind,
+    reason: Reason | None = None,
+    *,
+    who: Position = A,
+    phase: Phase | None = None,
+    planned: bool = False,
+) -> Event:
     identity = BrokerIdentity(*who, "10.0.0.1:10911")
-    return Event(kind=kind, reason=reason, broker=BrokerFacts(identity, 1, "", "", "", "", DataVersion()))
+    state = ReplicaState(phase or OUT.get(kind, Phase.UP), reason, planned or kind is EventKind.UNREGISTERED)
+    return Event(kind=kind, reason=reason, broker=BrokerFacts(identity, 1, "", "", "", "", DataVersion(), state, 0.0))
 
 
 def score(penalties: Penalties, *, now: float, who: Position = A) -> FlapScore:
@@ -75,9 +91,6 @@ def test_the_numbers_are_those_of_the_nightly_report() -> None:
         (EventKind.REREGISTERED, Reason.SNAPSHOT, 0),
         (EventKind.UNREGISTERED, Reason.SHUTDOWN, 0),
         (EventKind.UNREGISTERED, Reason.ADMIN, 0),
-        (EventKind.UNREGISTERED, Reason.MAINTENANCE, 0),
-        (EventKind.EXPIRED, Reason.MAINTENANCE, 0),
-        (EventKind.RESTARTED, Reason.MAINTENANCE, 0),
         (EventKind.HEARTBEATS, None, 0),
     ],
 )
@@ -96,7 +109,20 @@ def test_an_outage_is_charged_once_however_many_signs_it_has() -> None:
     assert charged(failed, expired, failed) == 1000
     assert charged(failed, event(EventKind.RECOVERED, Reason.PROBE), expired) == 2000
     assert charged(expired, event(EventKind.REGISTERED), expired) == 2000
-    assert charged(event(EventKind.UNREGISTERED, Reason.MAINTENANCE), failed) == 0
+    assert charged(event(EventKind.UNREGISTERED, Reason.ADMIN), failed) == 0
+
+
+def test_an_outage_in_a_maintenance_window_is_not_charged_and_neither_is_its_end() -> None:
+    planned = event(EventKind.EXPIRED, Reason.SILENCE, planned=True)
+    assert charged(planned, event(EventKind.REGISTERED)) == 0
+    assert charged(planned, event(EventKind.REGISTERED), event(EventKind.EXPIRED, Reason.SILENCE)) == 1000
+
+
+def test_a_registration_whose_probe_fails_is_an_outage_and_its_recovery_ends_it() -> None:
+    failing = event(EventKind.REGISTERED, Reason.REFUSED, phase=Phase.OUT)
+    recovered = event(EventKind.RECOVERED, Reason.PROBE)
+    assert charged(failing, event(EventKind.PROBE_FAILED, Reason.REFUSED), recovered) == 1000
+    assert charged(failing, recovered, event(EventKind.PROBE_FAILED, Reason.PROBE)) == 2000
 
 
 @pytest.mark.parametrize(("away", "points"), [(0.0, 200), (300.0, 200), (300.001, 0)])
@@ -160,7 +186,7 @@ def test_a_broker_that_returns_under_another_address_keeps_its_penalty() -> None
     penalties = Penalties()
     penalties.take(event(EventKind.EXPIRED), now=0.0)
     moved = BrokerIdentity(*A, "10.9.9.9:1")
-    facts = BrokerFacts(moved, 2, "", "", "", "", DataVersion())
+    facts = BrokerFacts(moved, 2, "", "", "", "", DataVersion(), UP, 0.0)
     penalties.take(Event(kind=EventKind.ADDRESS_CHANGED, broker=facts), now=0.0)
     assert score(penalties, now=0.0).penalty == 1500
 

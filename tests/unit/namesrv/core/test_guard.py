@@ -1,4 +1,4 @@
-"""The guard's count: what is lost, what lived, when it turns on and off, and whom it keeps."""
+"""The guard's count: what is lost, the baseline, when it turns on and off, and what it keeps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.group import Replica
 from namesrv.core.guard import Guard, GuardMode, GuardRules
 from namesrv.core.liveness import Pulse
-from namesrv.core.model import BrokerIdentity, Health, ProbeVerdict, Registration
+from namesrv.core.model import BrokerIdentity, Evidence, Health, ProbeVerdict, Registration
 from namesrv.core.punctuality import Punctuality
 
 NOW = 10_000.0
@@ -22,7 +22,7 @@ def replica(number: int = 0, *, cluster: str = "c1", silent: float = 0.0, known:
         registration=Registration(identity=identity, topics={}),
         generation=1,
         registered_at=NOW - known,
-        known_since=NOW - known,
+        alive_since=NOW - known,
         pulse=Pulse(last_seen=NOW - silent, heartbeat_interval=30.0, expiry=120.0),
         health=Health(),
         punctuality=Punctuality(0.0),
@@ -48,7 +48,7 @@ def judged(replicas: list[Replica], *, covered: int = 0, now: float = NOW, judge
 
 def counted(judge: Guard, cluster: str = "c1") -> tuple[int, int]:
     status = judge.status(cluster)
-    return status.lost, status.lived
+    return status.lost, status.baseline
 
 
 def told(events: list[Event] | tuple[Event, ...]) -> list[tuple[EventKind, Reason | None]]:
@@ -100,7 +100,7 @@ def test_who_was_out_before_the_window_is_not_lost_when_its_stream_breaks_or_it_
     one.pulse.stream_broken_at = NOW
     judge = judged([one])
     assert counted(judge) == (0, 0)
-    judge.note_gone(one, lost=True, now=NOW)
+    judge.note_departed(one, lost=True, now=NOW)
     assert counted(judged([], judge=judge)) == (0, 0)
 
 
@@ -116,9 +116,9 @@ def test_who_came_after_the_window_began_did_not_live_then(known: float, lived: 
     assert counted(judged([replica(known=known)])) == (0, lived)
 
 
-def test_who_is_in_maintenance_lived_and_is_not_lost() -> None:
-    judge = judged(cut(4, 6), covered=4)
-    assert counted(judge) == (0, 6)
+def test_what_is_silent_in_a_maintenance_window_counts_in_neither() -> None:
+    assert counted(judged(cut(4, 6), covered=4)) == (0, 2)
+    assert counted(judged(cut(0, 6), covered=4)) == (0, 6)
 
 
 def test_each_cluster_is_counted_for_itself() -> None:
@@ -131,19 +131,60 @@ def test_each_cluster_is_counted_for_itself() -> None:
 @pytest.mark.parametrize(("after", "expected"), [(120.0, (1, 1)), (120.001, (0, 0))])
 def test_who_is_gone_counts_for_its_own_expiry(after: float, expected: tuple[int, int]) -> None:
     judge = guard()
-    judge.note_gone(replica(), lost=True, now=NOW)
+    judge.note_departed(replica(), lost=True, now=NOW)
     assert counted(judged([], judge=judge, now=NOW + after)) == expected
 
 
-def test_who_left_politely_lived_and_is_not_lost() -> None:
+def test_a_planned_departure_counts_in_neither() -> None:
     judge = guard()
-    judge.note_gone(replica(), lost=False, now=NOW)
-    assert counted(judged([], judge=judge)) == (0, 1)
+    judge.note_departed(replica(), lost=False, now=NOW)
+    assert counted(judged([], judge=judge)) == (0, 0)
+
+
+def test_strong_evidence_counts_in_neither_and_is_never_kept() -> None:
+    members = [replica(number) for number in range(4)]
+    for one in members[:3]:
+        one.health, one.failing_since = Health(ProbeVerdict.FAILING, evidence=Evidence.STRONG), NOW
+    judge = judged(members)
+    assert counted(judge) == (0, 1)
+    judge.note_departed(members[0], lost=True, now=NOW)
+    assert counted(judged(members[1:], judge=judge)) == (0, 1)
+    judge.set_mode("c1", GuardMode.HOLD, until=None, now=NOW)
+    assert not judge.keeps(members[1], now=NOW)
+    assert judge.keeps(members[3], now=NOW)
+
+
+def test_a_broker_that_was_never_alive_counts_in_neither_and_is_not_kept_while_its_probe_fails() -> None:
+    members = [failing(number, since=1.0) for number in range(3)]
+    for one in members:
+        one.alive_since = None
+    judge = judged(members)
+    assert (counted(judge), judge.status("c1").active) == ((0, 0), False)
+    judge.set_mode("c1", GuardMode.HOLD, until=None, now=NOW)
+    assert not judge.keeps(members[0], now=NOW)
+
+
+def test_newcomers_that_are_up_keep_it_off_and_end_it() -> None:
+    newcomers = [replica(number, known=1.0) for number in range(10, 12)]
+    assert not judged([*cut(3, 3), *newcomers]).status("c1").active
+    judge = judged(cut(3, 3))
+    assert judged([*cut(3, 3), *newcomers[:1]], judge=judge).status("c1").active
+    assert not judged([*cut(3, 3), *newcomers], judge=judge).status("c1").active
+
+
+def test_while_it_is_on_the_window_stands_still() -> None:
+    judge = guard()
+    judge.note_departed(replica(9), lost=True, now=NOW)
+    judged(cut(2, 2), judge=judge)
+    assert (counted(judge), judge.status("c1").active) == ((3, 3), True)
+    later = [(replica(number, silent=80.0), False) for number in range(2)]
+    assert judge.judge(later, now=NOW + 500.0) == []
+    assert counted(judge) == (3, 3)
 
 
 def test_who_is_back_is_gone_no_more_and_known_since_before() -> None:
     judge, one = guard(), replica()
-    judge.note_gone(one, lost=True, now=NOW)
+    judge.note_departed(one, lost=True, now=NOW)
     assert judge.note_back("c1", one.identity.position) == NOW - 1_000.0
     assert judge.note_back("c1", one.identity.position) is None
     assert counted(judged([], judge=judge)) == (0, 0)
@@ -179,27 +220,24 @@ def test_after_a_release_whoever_was_quiet_by_then_is_kept_for_a_while(quiet: fl
 
 
 @pytest.mark.parametrize(
-    ("protected", "after", "kept"),
+    ("since", "after", "kept"),
     [
-        pytest.param(Reason.PROBE, 30.0, True, id="until-its-next-beat"),
-        pytest.param(Reason.PROBE, 30.1, False, id="and-no-longer"),
-        pytest.param(None, 0.0, False, id="not-who-begins-to-fail"),
+        pytest.param(1.0, 30.0, True, id="until-its-next-heartbeat"),
+        pytest.param(1.0, 30.1, False, id="and-no-longer"),
+        pytest.param(-1.0, 2.0, False, id="not-one-that-begins-to-fail"),
+        pytest.param(121.0, 1.0, False, id="not-one-that-failed-before-the-window"),
     ],
 )
-def test_after_a_release_a_failing_probe_that_was_kept_has_one_beat(
-    protected: Reason | None, after: float, kept: bool
-) -> None:
+def test_after_a_release_a_failing_probe_that_was_kept_has_one_interval(since: float, after: float, kept: bool) -> None:
     judge = judged(cut(3, 3))
     judged(cut(1, 3), judge=judge)
-    one = failing(0, since=1.0)
-    one.protected_from = protected
-    assert judge.keeps(one, now=NOW + after) is kept
+    assert judge.keeps(failing(0, since=since), now=NOW + after) is kept
 
 
 def test_our_own_pause_does_not_eat_the_time_after_a_release() -> None:
     judge = judged(cut(3, 3))
     judged(cut(1, 3), judge=judge)
-    judge.excuse(100.0)
+    judge.credit_pause(100.0)
     assert judge.keeps(replica(silent=80.0), now=NOW + 150.0)
 
 
@@ -233,7 +271,7 @@ def test_one_more_failing_probe_is_judged_when_it_could_turn_the_guard_on() -> N
 
 def test_a_cluster_of_which_there_is_nothing_to_know_is_forgotten() -> None:
     judge = judged(cut(3, 3))
-    judge.note_gone(replica(9), lost=True, now=NOW)
+    judge.note_departed(replica(9), lost=True, now=NOW)
     assert judge.clusters() == ["c1"]
     judged([], judge=judge, now=NOW + 1_000.0)
     judged([], judge=judge, now=NOW + 100_000.0)
@@ -242,9 +280,9 @@ def test_a_cluster_of_which_there_is_nothing_to_know_is_forgotten() -> None:
 
 def test_it_says_why() -> None:
     judge = judged(cut(3, 5))
-    assert judge.status("c1").why == "3 lost of 5 that lived when the window began"
+    assert judge.status("c1").why == "3 lost, 2 up, of 5 alive when the window began"
     judge.set_mode("c1", GuardMode.HOLD, until=None, now=NOW)
-    assert judge.status("c1").why.startswith("told to hold; 3 lost of 5")
+    assert judge.status("c1").why.startswith("set to HOLD; 3 lost, 2 up, of 5")
     judge.set_mode("c1", GuardMode.OFF, until=None, now=NOW)
-    assert judge.status("c1").why.startswith("told to be OFF; 3 lost of 5")
+    assert judge.status("c1").why.startswith("set to OFF; 3 lost, 2 up, of 5")
     assert judge.status("elsewhere").why == ""

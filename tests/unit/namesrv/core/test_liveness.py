@@ -71,9 +71,8 @@ def test_a_handed_over_broker_is_neither_suspect_nor_judged_by_its_silence() -> 
 def test_a_beat_makes_good_whatever_spoke_against_the_broker() -> None:
     back = pulse(stream=1)
     back.break_stream(1, now=0.0)
-    back.suspect = True
     back.beat(now=5.0, stream=2, hand_over=False)
-    assert (back.suspect, back.stream_broken_at, back.stream, back.last_seen) == (False, None, 2, 5.0)
+    assert (back.why_suspect(now=5.0), back.stream_broken_at, back.stream, back.last_seen) == (None, None, 2, 5.0)
 
 
 @pytest.mark.parametrize(("shortest", "interval"), [(None, 5.0), (120.0, 5.0), (25.0, 5.0), (4.0, 0.8)])
@@ -88,22 +87,22 @@ def test_the_sweep_is_a_fifth_of_the_shortest_expiry_and_at_most_five_seconds(
 )
 def test_our_own_pause_is_no_silence_of_the_broker(silence: float, reason: Reason | None) -> None:
     paused = pulse()
-    paused.excuse(150.0, now=200.0)
+    paused.credit_pause(150.0, now=200.0)
     assert paused.why_expired(now=silence, rules=RULES, lenient_since=LONG_AGO) == reason
 
 
 def test_of_our_pause_only_what_came_after_the_last_beat_is_credited() -> None:
     heard = pulse()
     heard.beat(now=90.0, stream=None, hand_over=False)
-    heard.excuse(100.0, now=100.0)
+    heard.credit_pause(100.0, now=100.0)
     assert heard.silence(now=100.0) == 0.0
     assert heard.silence(now=130.0) == 30.0
 
 
 def test_pauses_add_up_until_the_next_beat() -> None:
     paused = pulse()
-    paused.excuse(50.0, now=60.0)
-    paused.excuse(20.0, now=90.0)
+    paused.credit_pause(50.0, now=60.0)
+    paused.credit_pause(20.0, now=90.0)
     assert paused.silence(now=90.0) == 20.0
     paused.beat(now=95.0, stream=None, hand_over=False)
     assert paused.silence(now=100.0) == 5.0
@@ -114,7 +113,7 @@ def test_a_broken_stream_and_a_hand_over_are_given_our_pause_as_well() -> None:
     broken.break_stream(1, now=5.0)
     left.beat(now=5.0, stream=None, hand_over=True)
     for one in (broken, left):
-        one.excuse(30.0, now=40.0)
+        one.credit_pause(30.0, now=40.0)
     assert broken.why_expired(now=45.0, rules=RULES, lenient_since=LONG_AGO) is None
     assert broken.why_expired(now=45.1, rules=RULES, lenient_since=LONG_AGO) == Reason.STREAM_BROKEN
     assert left.why_expired(now=95.0, rules=RULES, lenient_since=LONG_AGO) is None

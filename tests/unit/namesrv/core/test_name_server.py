@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from namesrv.core.broker_events import checkpoint_events
+from namesrv.core.broker_events import full_checkpoint_events
 from namesrv.core.errors import BrokerUnknown, ClusterNotFound, IdentityHeld, InvalidRequest, StaleGeneration
 from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.guard import GuardMode
 from namesrv.core.liveness import LivenessRules
 from namesrv.core.model import (
     BrokerIdentity,
-    BrokerState,
     DataVersion,
     GroupKey,
     Health,
@@ -22,6 +21,7 @@ from namesrv.core.model import (
     Registration,
 )
 from namesrv.core.name_server import OVERDUE_AT_ONCE, BeatStatus, NameServer
+from namesrv.core.replica_state import Phase, ReplicaState
 
 A = BrokerIdentity("c1", "a", 0, "10.0.0.1:10911")
 ORDERS = {"orders": QueueConfig(4, 4, 6)}
@@ -65,7 +65,7 @@ def test_the_history_is_told_who_answers_for_a_broker(core: NameServer) -> None:
     assert (told.kind, told.detail["owner"]) == (EventKind.REGISTERED, "web team")
 
     ((group, replica),) = core.replicas()
-    checkpoint, _ = checkpoint_events(group, replica, Reason.DAY, writable=True, now=1.0)
+    checkpoint, _ = full_checkpoint_events(group, replica, Reason.DAY, number=1, of=1, writable=True, now=1.0)
     assert checkpoint.detail["owner"] == "web team"
     assert "rack" not in {**told.detail, **checkpoint.detail}
 
@@ -93,6 +93,7 @@ def test_a_delta_of_a_stranger_or_a_stale_generation_is_refused(core: NameServer
         "changed": {},
         "removed": [],
         "max_topics": 9,
+        "now": 0.0,
     }
     with pytest.raises(BrokerUnknown):
         core.update_topics(A, 1, **delta)  # type: ignore[arg-type]
@@ -154,7 +155,7 @@ def cut_off(core: NameServer, count: int) -> list[tuple[BrokerIdentity, int]]:
     brokers = [BrokerIdentity("c1", f"b{number}", 0, f"h{number}:1") for number in range(count)]
     held = [(broker, core.register(claim(broker), now=0.0).generation) for broker in brokers]
     core.sweep(now=121.0)
-    assert {replica.state for _, replica in core.replicas()} == {BrokerState.PROTECTED}
+    assert {replica.state.phase for _, replica in core.replicas()} == {Phase.PROTECTED}
     return held
 
 
@@ -164,16 +165,16 @@ def test_a_protected_broker_that_says_it_fails_goes_out_once_the_guard_lets_go(c
     failing = Health(ProbeVerdict.FAILING, "refused")
     answer = core.beat(broker, generation, data_version=DataVersion(0, 0, 1), health=failing, now=122.0)
     assert [event.kind for event in answer.events] == [EventKind.PROBE_FAILED]
-    assert core.replicas()[0][1].state is BrokerState.PROBE_FAILED
+    assert core.replicas()[0][1].state == ReplicaState(Phase.OUT, Reason.PROBE)
 
 
-def test_the_third_new_broker_that_fails_turns_the_guard_on_and_none_is_out(core: NameServer) -> None:
+def test_new_brokers_that_fail_do_not_turn_the_guard_on(core: NameServer) -> None:
     events: list[Event] = []
     for number in range(3):
         broker = BrokerIdentity("c1", f"b{number}", 0, f"h{number}:1")
         events += core.register(claim(broker, health=Health(ProbeVerdict.FAILING)), now=0.0).events
-    assert [event.kind for event in events if event.group] == [EventKind.GUARD_ON]
-    assert {replica.state for _, replica in core.replicas()} == {BrokerState.PROTECTED}
+    assert not [event for event in (*events, *core.sweep(now=1.0)) if event.group]
+    assert {replica.state.phase for _, replica in core.replicas()} == {Phase.OUT}
 
 
 def test_who_was_quiet_when_the_guard_ended_has_two_beats_of_time(core: NameServer) -> None:
@@ -200,14 +201,14 @@ def test_a_thousand_brokers_that_were_lost_and_came_back_are_lost_no_more(core: 
         core.register(claim(broker), now=122.0)
     core.sweep(now=122.0)
     status = core.guard.status("c1")
-    assert (status.lost, status.lived) == (0, 1_000)
+    assert (status.lost, status.baseline) == (0, 1_000)
 
 
 def test_a_pause_shorter_than_a_second_is_credited_and_not_told(core: NameServer) -> None:
     core.register(claim(), now=0.0)
-    assert core.excuse(0.9, now=50.0) == ()
+    assert core.credit_pause(0.9, now=50.0) == ()
     assert core.sweep(now=75.9) == ()
-    (paused,) = core.excuse(1.0, now=80.0)
+    (paused,) = core.credit_pause(1.0, now=80.0)
     assert (paused.kind, paused.detail) == (EventKind.NAMESRV_PAUSED, {"seconds": 1.0})
     assert [event.kind for event in core.sweep(now=121.9)] == [EventKind.SUSPECTED]
     assert [event.kind for event in core.sweep(now=122.0)] == [EventKind.EXPIRED]

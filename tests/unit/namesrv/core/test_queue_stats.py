@@ -137,7 +137,7 @@ def registered() -> tuple[NameServer, int]:
 
 def test_statistics_of_a_held_broker_are_one_event_and_no_sign_of_life(registered: tuple[NameServer, int]) -> None:
     core, generation = registered
-    answer = core.report_queue_stats(IDENTITY, generation, MEASURED)
+    answer = core.report_queue_stats(IDENTITY, generation, MEASURED, now=0.0)
 
     assert answer.status is StatsStatus.RECORDED
     ((kind, broker, detail),) = [(event.kind, event.broker, event.detail) for event in answer.events]
@@ -160,6 +160,6 @@ def test_statistics_of_somebody_else_are_not_recorded(
     registered: tuple[NameServer, int], identity: BrokerIdentity, off: int, status: StatsStatus, holder: str
 ) -> None:
     core, generation = registered
-    answer = core.report_queue_stats(identity, generation + off, MEASURED)
+    answer = core.report_queue_stats(identity, generation + off, MEASURED, now=0.0)
 
     assert (answer.status, answer.holder_addr, answer.events) == (status, holder, ())

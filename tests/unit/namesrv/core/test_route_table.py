@@ -55,7 +55,7 @@ def held_by(group: Group, topics: Mapping[str, QueueConfig], *, version: int = 1
         registration=registration,
         generation=1,
         registered_at=0.0,
-        known_since=0.0,
+        alive_since=0.0,
         pulse=Pulse(last_seen=0.0, heartbeat_interval=30.0, expiry=120.0),
         health=Health(),
         punctuality=Punctuality(0.0),

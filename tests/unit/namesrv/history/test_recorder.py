@@ -107,7 +107,7 @@ def test_a_row_says_everything_of_its_event(clock: ManualClock, tmp_path: Path) 
 
     assert rows_in(tmp_path) == [
         {
-            "schema_version": 1,
+            "schema_version": 2,
             "event_at": "2026-01-01T00:01:01.000Z",
             "uptime_ms": 61000,
             "event": "REGISTERED",
@@ -126,6 +126,9 @@ def test_a_row_says_everything_of_its_event(clock: ManualClock, tmp_path: Path) 
             "broker_version": "5.3",
             "data_version": "1.2.3",
             "interval_ms": 1234,
+            "state": "UP",
+            "since_ms": 12500,
+            "planned": False,
             "detail": {"topics": 3},
         }
     ]

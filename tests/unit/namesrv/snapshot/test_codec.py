@@ -16,6 +16,7 @@ from namesrv.core.maintenance import MaintenanceWindow
 from namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
+    Evidence,
     GroupKey,
     Health,
     ProbeVerdict,
@@ -36,7 +37,11 @@ addrs = st.builds("{}:{}".format, st.from_regex(r"[a-z]([a-z0-9]{0,8})", fullmat
 uint64s = st.integers(0, 2**64 - 1)
 versions = st.builds(DataVersion, uint64s, st.integers(-(2**63), 2**63 - 1), uint64s)
 queues = st.builds(QueueConfig, st.integers(0, 65_535), st.integers(0, 65_535), st.integers(0, 15), st.integers(0, 3))
-healths = st.builds(Health, st.sampled_from(ProbeVerdict), texts)
+ever_passed = st.sampled_from([None, False, True])
+# Evidence belongs to a probe that fails.
+healths = st.builds(Health, st.sampled_from(ProbeVerdict), texts, ever_passed=ever_passed) | st.builds(
+    Health, st.just(ProbeVerdict.FAILING), texts, st.just(Evidence.STRONG), ever_passed
+)
 
 
 @st.composite

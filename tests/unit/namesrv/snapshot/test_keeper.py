@@ -16,8 +16,9 @@ import pytest
 from namesrv.core.guard import GuardMode
 from namesrv.core.kv import ORDER_TOPIC_NAMESPACE
 from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import BrokerState, DataVersion, GroupKey, Registration
+from namesrv.core.model import DataVersion, GroupKey, Registration
 from namesrv.core.name_server import BeatStatus, NameServer
+from namesrv.core.replica_state import Phase
 from namesrv.metrics import Metrics
 from namesrv.snapshot import keeper as module
 from namesrv.snapshot.files import StateDirectoryInUse
@@ -110,7 +111,7 @@ async def test_a_restarted_server_has_all_that_the_last_one_had(clock: ManualClo
     loaded = keeper.warm_start()
     assert (len(loaded.brokers), loaded.refused) == (1, 0)
     ((_, replica),) = second.members()
-    assert (replica.state, replica.generation) == (BrokerState.PROVISIONAL, generation)
+    assert (replica.state.phase, replica.generation) == (Phase.PROVISIONAL, generation)
     route = second.routes.route("topic-0-1")
     assert route.order_topic_conf == "b1:4"
     assert [queues.perm for _, queues in route.queues] == [4]
@@ -120,7 +121,7 @@ async def test_a_restarted_server_has_all_that_the_last_one_had(clock: ManualClo
     assert (window.until - clock.now, window.note, window.by) == (40.0, "disk", "ann")
     answer = second.beat(registration(1).identity, generation, data_version=registration(1).data_version, now=clock.now)
     assert answer.status is BeatStatus.OK
-    assert replica.state is BrokerState.UP
+    assert replica.state.phase is Phase.UP
     second.check_invariants()
     assert await keeper.stop(within=DEADLINE)
 
