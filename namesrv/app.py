@@ -13,9 +13,9 @@ from pathlib import Path
 
 from namesrv.config import NameServerConfig
 from namesrv.core.events import Event, EventKind
+from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.model import NodeState
 from namesrv.core.name_server import NameServer
-from namesrv.core.warm_up import WarmUp
 from namesrv.history import assembly
 from namesrv.metrics import Metrics
 from namesrv.rpc.admin import AdminServicer
@@ -24,7 +24,7 @@ from namesrv.rpc.inspection import Node
 from namesrv.rpc.registration import RegistrationServicer
 from namesrv.rpc.route_answers import RouteAnswers
 from namesrv.rpc.routes import RouteServicer
-from namesrv.rpc.server import Server, Servicers
+from namesrv.rpc.server import Server
 from namesrv.rpc.watch_hub import WatchHub
 from namesrv.snapshot.files import SegmentFiles
 from namesrv.snapshot.keeper import SnapshotKeeper
@@ -66,6 +66,7 @@ class NameServerApp:
         self.monitoring_port = 0
         self.metrics = Metrics()
         self._started_at = self.clock.monotonic()
+        self.lifecycle = NodeLifecycle(started_at=self._started_at, warm_up_seconds=config.server.warm_up_seconds)
         self.core = NameServer(
             rules=config.liveness.rules(),
             guard_rules=config.guard.rules(),
@@ -79,9 +80,8 @@ class NameServerApp:
             self.core.routes, boot=self._boot, max_bytes=config.routes.cache_bytes, metrics=self.metrics
         )
         self._version = version
-        self._was_ready = False
         self._manager = manager or ServiceManager({}, clock=self.clock)
-        self.server = Server(longest_interval=config.liveness.max_heartbeat_interval_seconds)
+        self.server = Server(self.lifecycle, longest_interval=config.liveness.max_heartbeat_interval_seconds)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop`` is set, then drain.
@@ -99,7 +99,6 @@ class NameServerApp:
             clock=self.clock,
             metrics=self.metrics,
         )
-        self.calls = Calls(clock=self.clock, metrics=self.metrics, record=self.record)
         self._keeper = self._snapshot_keeper()
         monitoring = self._monitoring()
         async with AsyncExitStack() as steps:
@@ -115,10 +114,10 @@ class NameServerApp:
             self.record([Event(kind=EventKind.NAMESRV_STARTED, detail={"version": self._version})])
             self.hub = self._watch_hub()
             self._upkeep = self._make_upkeep()
-            await self.server.start(self._servicers(), self.calls)
-            if self.calls.state is NodeState.READY:
-                self._tell_ready()
-            facts = {"addr": self.addr, "node": self._node, "metrics": self.monitoring_port, "state": self.calls.state}
+            self._upkeep.end_warm_up(self.clock.monotonic())
+            await self._start_serving()
+            state = self.lifecycle.state
+            facts = {"addr": self.addr, "node": self._node, "metrics": self.monitoring_port, "state": state}
             log.info("serving", extra={"facts": facts})
             self._tell_status()
             self._manager.ready()
@@ -136,7 +135,6 @@ class NameServerApp:
     # --- stop -------------------------------------------------------------------------------------------------
 
     async def _stop_serving(self) -> None:
-        self.metrics.ready.set(0)
         self._manager.status("draining")
         self._manager.stopping()
         await self.server.stop(self.config.server.stop_grace_seconds)
@@ -164,16 +162,8 @@ class NameServerApp:
         loaded = self._keeper.warm_start() if self._keeper is not None else None
         gc.freeze()  # what was loaded stays: the collector need not walk it
         gc.set_threshold(*COLLECTOR_THRESHOLDS)
-        self._warm_up = WarmUp(
-            started_at=self._started_at,
-            warm_up_seconds=self.config.server.warm_up_seconds,
-            restored=len(loaded.brokers) if loaded is not None else 0,
-            complete=loaded is not None and not loaded.refused,
-        )
-        now = self.clock.monotonic()
-        if not self._warm_up.is_over(now=now, still_provisional=self.core.provisional_count()):
-            self.calls.state = NodeState.WARMING
-            self.core.is_warming = True
+        if loaded is not None:
+            self.lifecycle.restored(len(loaded.brokers), complete=not loaded.refused)
 
     def _snapshot_keeper(self) -> SnapshotKeeper | None:
         snapshot = self.config.snapshot
@@ -194,7 +184,7 @@ class NameServerApp:
         return WatchHub(
             self.core.routes,
             self.answers,
-            state=self._state,
+            lifecycle=self.lifecycle,
             clock=self.clock,
             metrics=self.metrics,
             node=self._node,
@@ -203,14 +193,14 @@ class NameServerApp:
             max_topics=routes.max_topics_per_watch,
         )
 
-    def _servicers(self) -> Servicers:
+    async def _start_serving(self) -> None:
         node = Node(
             name=self._node,
             version=self._version,
             boot=self._boot,
             started_at=self._started_at,
             config=self.config,
-            state=self._state,
+            lifecycle=self.lifecycle,
             sizes=self._sizes,
             complaints=self._complaints,
         )
@@ -224,26 +214,21 @@ class NameServerApp:
             catch_up=self._upkeep.catch_up,
             metrics=self.metrics,
         )
-        return Servicers(
-            self._registration,
-            RouteServicer(self.core, self.answers, self.hub, state=self._state, clock=self.clock, metrics=self.metrics),
-            AdminServicer(
-                self.core,
-                self.recorder.recent,
-                self.hub,
-                record=self.record,
-                drain=self._drain,
-                clock=self.clock,
-                node=node,
-            ),
+        route = RouteServicer(
+            self.core, self.answers, self.hub, lifecycle=self.lifecycle, clock=self.clock, metrics=self.metrics
         )
+        admin = AdminServicer(
+            self.core, self.recorder.recent, self.hub, record=self.record, clock=self.clock, node=node
+        )
+        calls = Calls(self.lifecycle, clock=self.clock, metrics=self.metrics, record=self.record)
+        await self.server.start(calls, self._registration, route, admin)
 
     def _monitoring(self) -> MonitoringServer:
         self.metrics.build.info({"version": self._version})
+        self.metrics.ready.set_function(self._is_ready)
 
         def health() -> tuple[bool, dict[str, object]]:
-            state = self.calls.state
-            return self.started.is_set() and state is NodeState.READY, {"state": state, "node": self._node}
+            return self._is_ready(), {"state": self.lifecycle.state, "node": self._node}
 
         monitoring = MonitoringServer(self.config.monitoring.listen, registry=self.metrics.registry, health=health)
         self.monitoring_port = monitoring.port
@@ -256,16 +241,20 @@ class NameServerApp:
             self.core,
             self.recorder,
             record=self.record,
-            warm_up=self._warm_up,
-            state=self._state,
-            ready=self._become_ready,
+            lifecycle=self.lifecycle,
             clock=self.clock,
             metrics=self.metrics,
         )
 
     async def _until(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
-            work = [self._upkeep.run(), self.hub.run(), self._manager.feed_watchdog(), self._tell_manager()]
+            work = [
+                self._upkeep.run(),
+                self.hub.run(),
+                self.server.follow(self.hub),
+                self._manager.feed_watchdog(),
+                self._tell_manager(),
+            ]
             if self._keeper is not None:
                 work.append(self._keeper.run())
             running = [tasks.create_task(task) for task in work]
@@ -273,32 +262,8 @@ class NameServerApp:
             for task in running:
                 task.cancel()
 
-    def _state(self) -> NodeState:
-        return self.calls.state
-
-    def _become_ready(self) -> None:
-        self.core.is_warming = False
-        self.server.show(NodeState.READY)
-        self._tell_ready()
-
-    def _tell_ready(self) -> None:
-        self.metrics.ready.set(1)
-        if not self._was_ready:
-            # Once a boot: readers of the history count this node as an observer from here on, drained or not.
-            self._was_ready = True
-            self.record([Event(kind=EventKind.NAMESRV_READY)])
-
-    def _drain(self, wanted: bool) -> NodeState:
-        """Send clients elsewhere, or take them again; brokers are served all the while."""
-        if wanted is not (self.calls.state is NodeState.DRAINING):
-            self.metrics.ready.set(0)
-            if wanted:
-                self.server.show(NodeState.DRAINING)
-            elif self._warm_up.is_over(now=self.clock.monotonic(), still_provisional=self.core.provisional_count()):
-                self._become_ready()
-            else:
-                self.server.show(NodeState.WARMING)
-        return self.calls.state
+    def _is_ready(self) -> bool:
+        return self.started.is_set() and self.lifecycle.state is NodeState.READY
 
     async def _tell_manager(self) -> None:
         while True:
@@ -308,7 +273,7 @@ class NameServerApp:
     def _tell_status(self) -> None:
         heard = [not replica.is_provisional for _, replica in self.core.members()]
         counts = f"{sum(heard)}/{len(heard)} brokers heard, {self.hub.count} watchers"
-        self._manager.status(f"{self.calls.state.lower()}, {counts}")
+        self._manager.status(f"{self.lifecycle.state.lower()}, {counts}")
 
     def _sizes(self) -> dict[str, int]:
         return self.metrics.totals() | {

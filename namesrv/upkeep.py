@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 
 from namesrv.core.broker_events import checkpoint_event, full_checkpoint_events
 from namesrv.core.events import Event, EventKind, Reason
+from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.model import NodeState
 from namesrv.core.name_server import NameServer
-from namesrv.core.warm_up import WarmUp
 from namesrv.history.recorder import Recorder
 from namesrv.metrics import Metrics
 from namesrv.rpc.calls import RecordEvents
@@ -35,18 +34,14 @@ class Upkeep:
         recorder: Recorder,
         *,
         record: RecordEvents,
-        warm_up: WarmUp,
-        state: Callable[[], NodeState],
-        ready: Callable[[], None],
+        lifecycle: NodeLifecycle,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
         self._core = core
         self._recorder = recorder
         self._record = record
-        self._warm_up = warm_up
-        self._state = state
-        self._ready = ready
+        self._lifecycle = lifecycle
         self._clock = clock
         self._metrics = metrics
         self._credited_to = clock.monotonic()
@@ -59,6 +54,11 @@ class Upkeep:
             self._credited_to = now
             self._metrics.paused.inc(late)
             self._record(self._core.credit_pause(late, now=now))
+
+    def end_warm_up(self, now: float) -> None:
+        """Make the node READY if it waits for no broker any longer."""
+        if self._lifecycle.state is NodeState.WARMING:  # the count below walks over all brokers
+            self._record(self._lifecycle.end_warm_up(now=now, still_provisional=self._core.provisional_count()))
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -81,15 +81,10 @@ class Upkeep:
             self._metrics.loop_lag.observe(await lateness.sleep(step))
             now = lateness.woken_at
             self.catch_up(now)
-            if self._state() is NodeState.WARMING:
-                self._end_warm_up(now)
+            self.end_warm_up(now)
             if now >= due:
                 swept_at = now
                 await self._sweep_once(now)
-
-    def _end_warm_up(self, now: float) -> None:
-        if self._warm_up.is_over(now=now, still_provisional=self._core.provisional_count()):
-            self._ready()
 
     async def _sweep_once(self, now: float) -> None:
         core, metrics = self._core, self._metrics
@@ -112,7 +107,7 @@ class Upkeep:
             await self._clock.sleep(ALIVE_SECONDS)
             states = Counter(replica.state.phase.value for _, replica in self._core.members())
             detail: dict[str, object] = {
-                "state": self._state().value,
+                "state": self._lifecycle.state.value,
                 "brokers": dict(states),
                 "rows_dropped": self._recorder.dropped,
             }

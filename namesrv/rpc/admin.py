@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 
 from namesrv.core.administration import Administration
-from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.kv import entry_violations
-from namesrv.core.model import GroupKey, NodeState
+from namesrv.core.model import GroupKey
 from namesrv.core.name_server import NameServer
 from namesrv.core.validation import name_violations, text_violations
 from namesrv.history.recent import RecentEvents
@@ -23,14 +22,9 @@ from pointsman.wire.violation import FieldViolation
 LONGEST_GUARD_SECONDS = 86_400.0
 LONGEST_MAINTENANCE_SECONDS = 7 * 86_400.0
 
-Drain = Callable[[bool], NodeState]
-
 
 class AdminServicer(Inspection):
-    """Every call of the service: the changes here, the rest is :class:`Inspection`.
-
-    ``drain`` sends this node's clients elsewhere (True) or takes them again, and says what the node may be asked then.
-    """
+    """Every call of the service: the changes here, the rest is :class:`Inspection`."""
 
     def __init__(
         self,
@@ -39,14 +33,12 @@ class AdminServicer(Inspection):
         hub: WatchHub,
         *,
         record: RecordEvents,
-        drain: Drain,
         clock: Clock,
         node: Node,
     ) -> None:
         super().__init__(core, recent, hub, clock=clock, node=node)
         self._administration = Administration(core)
         self._record = record
-        self._drain = drain
 
     def set_write_perm(self, request: wire.SetWritePermRequest) -> wire.SetWritePermResponse:
         """Wipe or give back the write permission of a broker name."""
@@ -143,12 +135,13 @@ class AdminServicer(Inspection):
     def set_drain(self, request: wire.SetDrainRequest) -> wire.SetDrainResponse:
         """Send this node's clients elsewhere, or take them again."""
         codec.refuse_if_any(admin_codec.by_violations(request.by))
-        before = self._node.state()
-        state = self._drain(request.draining)
-        if (before is NodeState.DRAINING) is not (state is NodeState.DRAINING):
-            detail: dict[str, object] = {"draining": request.draining, "by": request.by}
-            self._record((Event(kind=EventKind.NAMESRV_DRAINING, reason=Reason.ADMIN, detail=detail),))
-        return wire.SetDrainResponse(state=codec.node_state(state))
+        lifecycle = self._node.lifecycle
+        if request.draining:
+            self._record(lifecycle.drain(by=request.by))
+        else:
+            now, still_provisional = self._clock.monotonic(), self._core.provisional_count()
+            self._record(lifecycle.undrain(by=request.by, now=now, still_provisional=still_provisional))
+        return wire.SetDrainResponse(state=codec.node_state(lifecycle.state))
 
     def evict_broker(self, request: wire.EvictBrokerRequest) -> wire.EvictBrokerResponse:
         """Remove one registration."""

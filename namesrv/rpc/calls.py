@@ -23,6 +23,7 @@ from grpc_status import rpc_status
 
 from namesrv.core.errors import ClusterNotFound, LimitExceeded, NameServerError, TopicNotFound
 from namesrv.core.events import Event
+from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.model import NodeState
 from namesrv.metrics import Metrics
 from namesrv.rpc import status
@@ -52,21 +53,16 @@ class Calls:
     the services that ``drains`` names. A node that stops refuses all.
     """
 
-    def __init__(self, *, clock: Clock, metrics: Metrics, record: RecordEvents) -> None:
-        self.state = NodeState.READY
-        self.stopping = False
+    def __init__(self, lifecycle: NodeLifecycle, *, clock: Clock, metrics: Metrics, record: RecordEvents) -> None:
+        self._lifecycle = lifecycle
         self._running = 0
         self._quiet = asyncio.Event()
         self._clock = clock
         self._metrics = metrics
         self._record = record
 
-    def stop(self) -> None:
-        """Refuse every call from now on."""
-        self.state, self.stopping = NodeState.DRAINING, True
-
     async def until_quiet(self) -> None:
-        """Wait until no call is running, after :meth:`stop`."""
+        """Wait until no call is running, on a node that stops."""
         if self._running:
             await self._quiet.wait()
 
@@ -122,10 +118,10 @@ class Calls:
         """Wrap an answer; all in one coroutine, for route queries come this way."""
         observe = self._metrics.rpc_seconds.labels(method.name).observe
         succeeded = self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc
-        monotonic = self._clock.monotonic
+        monotonic, lifecycle = self._clock.monotonic, self._lifecycle
 
         async def call(request: bytes, context: Context) -> bytes:
-            if self.state is NodeState.DRAINING:
+            if lifecycle.state is NodeState.DRAINING:
                 await self._refuse_unless_serving(context, method, drains=drains)
             self._running += 1
             started = monotonic()
@@ -144,12 +140,13 @@ class Calls:
         return call
 
     async def _refuse_unless_serving(self, context: Context, method: MethodDescriptor, *, drains: bool) -> None:
-        if self.stopping or (drains and self.state is NodeState.DRAINING):
-            await self._fail(context, method, status.not_serving(self.state, stopping=self.stopping))
+        stopping = self._lifecycle.is_stopping
+        if stopping or (drains and self._lifecycle.state is NodeState.DRAINING):
+            await self._fail(context, method, status.draining(stopping=stopping))
 
     def _end_call(self) -> None:
         self._running -= 1
-        if self.stopping and not self._running:
+        if not self._running and self._lifecycle.is_stopping:
             self._quiet.set()
 
     def _collecting(
@@ -174,7 +171,7 @@ class Calls:
         async def call(requests: AsyncIterator[bytes], context: Context) -> None:
             if not await self._has_served(context, method, behaviour(requests, context.write)):
                 return
-            if self.stopping:
+            if self._lifecycle.is_stopping:
                 await self._end(context, method)
             self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc()
 
@@ -205,8 +202,7 @@ class Calls:
         """Tell a client that its stream is over here. One that does not read will find that out when it does."""
         try:
             async with asyncio.timeout(ENDING_SECONDS):
-                failure = status.not_serving(NodeState.DRAINING, stopping=self.stopping)
-                await self._fail(context, method, failure)
+                await self._fail(context, method, status.draining(stopping=self._lifecycle.is_stopping))
         except TimeoutError:
             raise asyncio.CancelledError from None
 
@@ -216,7 +212,7 @@ class Calls:
                 self._record((error.event,))
             if isinstance(error, LimitExceeded):
                 self._metrics.limits_exceeded.labels(error.limit).inc()
-            if self.state is NodeState.WARMING and isinstance(error, TopicNotFound | ClusterNotFound):
+            if self._lifecycle.state is NodeState.WARMING and isinstance(error, TopicNotFound | ClusterNotFound):
                 return status.not_known_yet(error)
             return status.refusal(error)
         if isinstance(error, SlowStream):

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from namesrv.config import NameServerConfig
 from namesrv.core.errors import ClusterNotFound, InvalidRequest
-from namesrv.core.model import BrokerIdentity, NodeState
+from namesrv.core.lifecycle import NodeLifecycle
+from namesrv.core.model import BrokerIdentity
 from namesrv.core.name_server import NameServer
 from namesrv.core.validation import name_violations
 from namesrv.history.recent import RecentEvents
@@ -43,7 +44,7 @@ class Node:
     started_at: float
     """Monotonic seconds."""
     config: NameServerConfig
-    state: Callable[[], NodeState]
+    lifecycle: NodeLifecycle
     sizes: Callable[[], Mapping[str, int]]
     """Sizes of what the shells hold; those of the core are added."""
     complaints: Callable[[], Sequence[str]]
@@ -136,7 +137,7 @@ class Inspection:
         page_size = admin_codec.size_of_page("page_size", request.page_size, default=DEFAULT_DIGESTS, most=MAX_DIGESTS)
         if request.page_token:
             codec.refuse_if_any(name_violations("page_token", request.page_token))
-        answer = wire.ListRouteDigestsResponse(node=self._node.name, state=codec.node_state(self._node.state()))
+        answer = wire.ListRouteDigestsResponse(node=self._node.name, state=codec.node_state(self._node.lifecycle.state))
         names = self._core.topic_names()
         begin = bisect.bisect_right(names, request.page_token) if request.page_token else 0
         work = 0
@@ -160,7 +161,7 @@ class Inspection:
         return wire.GetNodeInfoResponse(
             node=node.name,
             version=node.version,
-            state=codec.node_state(node.state()),
+            state=codec.node_state(node.lifecycle.state),
             boot=node.boot,
             uptime=codec.duration(now - node.started_at),
             sizes={**self._core_sizes(clusters), **node.sizes()},

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from namesrv.core.errors import InvalidRequest, TopicNotFound
+from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.model import NodeState
 from namesrv.core.name_server import NameServer
 from namesrv.core.validation import duplicate_topic, name_violations, text_violations
@@ -30,7 +31,7 @@ SLICE_SECONDS = 0.003
 
 
 class RouteServicer:
-    """Answers from the core's tables; ``state`` says what this node may be asked."""
+    """Answers from the core's tables, as far as the state of the node permits."""
 
     def __init__(
         self,
@@ -38,14 +39,14 @@ class RouteServicer:
         answers: RouteAnswers,
         hub: WatchHub,
         *,
-        state: Callable[[], NodeState],
+        lifecycle: NodeLifecycle,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
         self.hub = hub
         self._core = core
         self._answers = answers
-        self._state = state
+        self._lifecycle = lifecycle
         self._clock = clock
         self._ok, self._unchanged, self._not_found, self._not_ready = (
             metrics.route_queries.labels(result).inc for result in ("ok", "unchanged", "not_found", "not_ready")
@@ -124,14 +125,16 @@ class RouteServicer:
             )
         names = self._core.topic_names(request.cluster)
         topics, token = codec.page(names, size=request.page_size or DEFAULT_PAGE_SIZE, token=request.page_token)
-        return wire.ListTopicsResponse(topics=topics, next_page_token=token, node_state=codec.node_state(self._state()))
+        return wire.ListTopicsResponse(
+            topics=topics, next_page_token=token, node_state=codec.node_state(self._lifecycle.state)
+        )
 
     async def get_cluster_info(self, request: bytes) -> bytes:
         """Clusters and their groups. Raises DecodeError, InvalidRequest, ClusterNotFound."""
         query = wire.GetClusterInfoRequest.FromString(request)
         if query.cluster:
             codec.refuse_if_any(name_violations("cluster", query.cluster))
-        response = wire.GetClusterInfoResponse(node_state=codec.node_state(self._state()))
+        response = wire.GetClusterInfoResponse(node_state=codec.node_state(self._lifecycle.state))
         rested_at = self._clock.monotonic()
         for cluster, groups in self._core.clusters(query.cluster):
             data = response.clusters.add(cluster=cluster)
@@ -144,7 +147,7 @@ class RouteServicer:
 
     def _count_unknown(self) -> bool:
         """Count a topic without a route; return whether this node knows that there is none."""
-        is_missing = self._state() is not NodeState.WARMING
+        is_missing = self._lifecycle.state is not NodeState.WARMING
         (self._not_found if is_missing else self._not_ready)()
         return is_missing
 

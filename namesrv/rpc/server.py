@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.liveness import LATE_AFTER_INTERVALS
 from namesrv.core.model import NodeState
 from namesrv.rpc.admin import AdminServicer
 from namesrv.rpc.calls import Calls
 from namesrv.rpc.registration import RegistrationServicer
 from namesrv.rpc.routes import RAW_METHODS, RouteServicer
+from namesrv.rpc.watch_hub import WatchHub
 from pointsman.service.monitoring import CannotListen
 from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from pointsman.wire.channel import SERVER_OPTIONS
@@ -40,27 +41,20 @@ def server_options(longest_interval: float) -> list[tuple[str, int]]:
     return [*SERVER_OPTIONS, ("grpc.http2.ping_timeout_ms", int(LATE_AFTER_INTERVALS * longest_interval * 1000))]
 
 
-@dataclass(frozen=True, slots=True)
-class Servicers:
-    """The three services."""
-
-    registration: RegistrationServicer
-    route: RouteServicer
-    admin: AdminServicer
-
-
 class Server:
-    """Listens from :meth:`bind`, serves from :meth:`start`, until :meth:`stop`.
+    """Listens from :meth:`bind`, serves from :meth:`start`, until :meth:`stop`; health shows the state of the node.
 
     ``longest_interval``: of heartbeats, seconds. An agent that stands still is judged by its silence alone, so the
     transport must not hang up on it before the end of its stream says no more than that.
     """
 
-    def __init__(self, *, longest_interval: float) -> None:
+    def __init__(self, lifecycle: NodeLifecycle, *, longest_interval: float) -> None:
+        self._lifecycle = lifecycle
         self._server = grpc.aio.server(options=server_options(longest_interval))
         self._health = health.aio.HealthServicer()
-        self._serving: tuple[Servicers, Calls] | None = None
-        self._showing: set[asyncio.Task[None]] = set()
+        self._serving: tuple[Calls, RegistrationServicer, WatchHub] | None = None
+        self._changed = asyncio.Event()
+        lifecycle.on_change(self._changed.set)
 
     def bind(self, listen: str) -> int:
         """Take host:port (port 0: a free one) and return the port. Raises CannotListen."""
@@ -69,60 +63,55 @@ class Server:
         except RuntimeError as error:
             raise CannotListen(f"cannot listen on {listen}: is it this machine's address, and free?") from error
 
-    async def start(self, servicers: Servicers, calls: Calls) -> None:
-        """Serve, in the state that ``calls`` is in."""
-        self._serving = (servicers, calls)
+    async def start(
+        self, calls: Calls, registration: RegistrationServicer, route: RouteServicer, admin: AdminServicer
+    ) -> None:
+        """Serve the three services; :meth:`follow` must run from now on."""
+        self._serving = (calls, registration, route.hub)
         self._server.add_generic_rpc_handlers(
             (
                 # In this order: gRPC asks one after the other whether a call is its own.
-                calls.service(ROUTE, servicers.route, raw=RAW_METHODS, drains=True),
-                calls.service(REGISTRATION, servicers.registration),
-                calls.service(ADMIN, servicers.admin),
+                calls.service(ROUTE, route, raw=RAW_METHODS, drains=True),
+                calls.service(REGISTRATION, registration),
+                calls.service(ADMIN, admin),
             )
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         await self._server.start()
-        await self._show_health(calls)
+        await self._show_health()
 
-    def show(self, state: NodeState) -> None:
-        """Be in this state from now on, after :meth:`start`; DRAINING ends the watches, health follows at once."""
-        if self._serving is None:
-            raise RuntimeError("show() before start()")
-        servicers, calls = self._serving
-        calls.state = state
-        showing = asyncio.create_task(self._show(servicers, calls))
-        self._showing.add(showing)
-        showing.add_done_callback(self._showing.discard)
-
-    async def _show(self, servicers: Servicers, calls: Calls) -> None:
-        await self._show_health(calls)
-        if calls.state is NodeState.DRAINING:
-            await servicers.route.hub.drain()
+    async def follow(self, hub: WatchHub) -> None:
+        """Show each change of the state in health, and end the watches of a DRAINING node, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._show_health()
+            if self._lifecycle.state is NodeState.DRAINING:
+                await hub.drain()
 
     async def stop(self, grace: float) -> None:
         """Refuse new work, end the streams ourselves, let running calls finish within ``grace`` seconds."""
         if self._serving is None:
             return
-        servicers, calls = self._serving
-        calls.stop()
-        await self._show_health(calls)
-        servicers.registration.drain()
-        await servicers.route.hub.drain()
+        calls, registration, hub = self._serving
+        self._lifecycle.stop()
+        await self._show_health()
+        registration.drain()
+        await hub.drain()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await calls.until_quiet()
         # What is open now is a client that does not read, or one that watches health or reflection. Once only: of two
         # stops at a time the second may end calls of a server that the first has destroyed, which is a crash.
         await self._server.stop(min(grace, LAST_WORDS_SECONDS))
-        await asyncio.gather(*self._showing)
 
-    async def _show_health(self, calls: Calls) -> None:
-        whole = calls.state is NodeState.READY and not calls.stopping
+    async def _show_health(self) -> None:
+        ready, stopping = self._lifecycle.state is NodeState.READY, self._lifecycle.is_stopping
         for name in ("", ROUTE.full_name):
-            await self._health.set(name, _serving(whole))
+            await self._health.set(name, _serving(ready))
         for name in (REGISTRATION.full_name, ADMIN.full_name, LIVE):
-            await self._health.set(name, _serving(not calls.stopping))
+            await self._health.set(name, _serving(not stopping))
 
 
 def _serving(serves: bool) -> health_pb2.HealthCheckResponse.ServingStatus:

@@ -39,10 +39,11 @@ def unreadable(message: str) -> status_pb2.Status:
     return build_status(grpc.StatusCode.INVALID_ARGUMENT, message, code="UNREADABLE_REQUEST")
 
 
-def not_serving(node_state: str, *, stopping: bool) -> status_pb2.Status:
-    """The status of a call that this server does not serve in its state."""
-    message = f"this name server is {'stopping' if stopping else node_state}; ask another"
-    return build_status(grpc.StatusCode.UNAVAILABLE, message, code=NOT_READY, facts={"node_state": node_state})
+def draining(*, stopping: bool) -> status_pb2.Status:
+    """The status of a call that a DRAINING server does not serve; ``stopping``: of any call, because it stops."""
+    state = NodeState.DRAINING
+    message = f"this name server is {'stopping' if stopping else state}; ask another"
+    return build_status(grpc.StatusCode.UNAVAILABLE, message, code=NOT_READY, facts={"node_state": state})
 
 
 def not_known_yet(error: errors.NameServerError) -> status_pb2.Status:

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from namesrv.core.errors import LimitExceeded, TopicNotFound
+from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.model import NodeState
 from namesrv.core.route_table import RouteTable
 from namesrv.metrics import Metrics
@@ -119,7 +120,7 @@ class WatchHub:
         routes: RouteTable,
         answers: RouteAnswers,
         *,
-        state: Callable[[], NodeState],
+        lifecycle: NodeLifecycle,
         clock: Clock,
         metrics: Metrics,
         node: str,
@@ -129,7 +130,7 @@ class WatchHub:
     ) -> None:
         self._routes = routes
         self._answers = answers
-        self._state = state
+        self._lifecycle = lifecycle
         self._clock = clock
         self._node = node
         self._step = max(coalesce_seconds, SHORTEST_STEP_SECONDS)
@@ -262,7 +263,7 @@ class WatchHub:
                 await self._somebody.wait()
             await self._clock.sleep(pause)
             started = self._clock.monotonic()
-            now = (self._routes.change, self._state())
+            now = (self._routes.change, self._lifecycle.state)
             if now != self._walked_at:
                 self._walked_at = now
                 await self._walk()
@@ -289,7 +290,7 @@ class WatchHub:
         try:
             answer = self._answers.current(watched.topic, watched.cluster, watched.zone)
         except TopicNotFound:
-            if self._state() is NodeState.WARMING:
+            if self._lifecycle.state is NodeState.WARMING:
                 # It may only not have been heard of yet: nothing is said until this node knows.
                 watched.news, watched.digest, watched.looked_at, watched.is_fresh = b"", None, NEVER, False
             elif watched.digest != route_codec.GONE_DIGEST:

@@ -30,9 +30,16 @@ class Peer:
 
 
 @pytest.fixture
-async def server(clock: ManualClock, tmp_path: Path) -> AsyncIterator[NameServerApp]:
+def warm_up_seconds() -> float:
+    """How long the server is WARMING; a test that needs that sets it."""
+    return 0.0
+
+
+@pytest.fixture
+async def server(clock: ManualClock, tmp_path: Path, warm_up_seconds: float) -> AsyncIterator[NameServerApp]:
     """A name server on a free port whose time stands still until the test moves it."""
-    async with running_name_server(clock=clock, history=tmp_path / "history") as app:
+    history = tmp_path / "history"
+    async with running_name_server(clock=clock, history=history, warm_up_seconds=warm_up_seconds) as app:
         yield app
 
 

@@ -7,7 +7,6 @@ import pytest
 from grpc_status import rpc_status
 
 from namesrv.app import NameServerApp
-from namesrv.core.model import NodeState
 from namesrv.rpc import routes
 from pointsman.v1.broker_pb2 import NODE_STATE_READY, NODE_STATE_WARMING
 from pointsman.v1.route_service_pb2 import (
@@ -27,6 +26,7 @@ from tests.fakes.name_server import running_name_server
 from tests.integration.namesrv.conftest import Peer
 
 SLAVE = wire.identity(broker_id=1, addr="10.0.0.2:10911")
+WARM_UP = 2.0
 
 
 async def route(peer: Peer, topic: str = "orders", *, cluster: str = "", zone: str = "") -> TopicRoute:
@@ -180,10 +180,10 @@ async def test_a_bad_query_for_many_is_answered_with_field_and_value(
     assert [(violation.field, violation.description) for violation in violations] == [(field, said)]
 
 
+@pytest.mark.parametrize("warm_up_seconds", [WARM_UP])
 async def test_a_warming_node_answers_what_it_knows_and_says_not_yet_of_the_rest(
-    server: NameServerApp, peer: Peer
+    server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
-    server.server.show(NodeState.WARMING)
     await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
     assert (await route(peer)).topic == "orders"
     answer = await many(peer, "orders", "nowhere")
@@ -203,7 +203,7 @@ async def test_a_warming_node_answers_what_it_knows_and_says_not_yet_of_the_rest
 
     assert (await peer.route.ListTopics(ListTopicsRequest())).node_state == NODE_STATE_WARMING
     assert (await peer.route.GetClusterInfo(GetClusterInfoRequest())).node_state == NODE_STATE_WARMING
-    server.server.show(NodeState.READY)
+    await clock.advance(WARM_UP)
     assert (await peer.route.ListTopics(ListTopicsRequest())).node_state == NODE_STATE_READY
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await route(peer, "nowhere")

@@ -13,7 +13,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from namesrv.app import NameServerApp
-from namesrv.core.model import NodeState
 from namesrv.rpc import server as rpc_server
 from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT, TopicConfig
 from pointsman.v1.registration_service_pb2 import UpdateTopicsRequest
@@ -33,6 +32,7 @@ from tests.integration.namesrv.conftest import Peer
 
 STEP = 0.05
 """The default ``watch_coalesce_seconds``."""
+WARM_UP = 2.0
 OTHER = wire.identity(name="b", addr="10.0.0.9:10911")
 BIG = 300
 """Brokers of a route of some 25 kB."""
@@ -329,10 +329,10 @@ async def test_a_reader_that_does_not_read_holds_up_nobody_and_gets_the_latest_a
 # --- what may not be known yet --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("warm_up_seconds", [WARM_UP])
 async def test_a_warming_node_says_nothing_of_a_topic_it_does_not_know_until_it_is_ready(
-    server: NameServerApp, peer: Peer, clock: ManualClock
+    peer: Peer, clock: ManualClock
 ) -> None:
-    server.server.show(NodeState.WARMING)
     await register(peer, wire.topic("orders"))
     async with watching(peer.channel, "late", "orders", "never") as watch:
         assert (await watch.route()).topic == "orders"
@@ -340,15 +340,14 @@ async def test_a_warming_node_says_nothing_of_a_topic_it_does_not_know_until_it_
         await register(peer, wire.topic("late"), who=OTHER)
         await clock.advance(STEP)
         assert (await watch.route()).topic == "late"
-        server.server.show(NodeState.READY)
-        await clock.advance(STEP)
+        await clock.advance(WARM_UP)
         assert (await watch.gone()).topic == "never"
 
 
+@pytest.mark.parametrize("warm_up_seconds", [WARM_UP])
 async def test_a_route_that_ends_while_warming_is_said_gone_when_the_node_is_ready(
-    server: NameServerApp, peer: Peer, clock: ManualClock
+    peer: Peer, clock: ManualClock
 ) -> None:
-    server.server.show(NodeState.WARMING)
     await register(peer, wire.topic("orders"), wire.topic("pay"))
     async with watching(peer.channel, "orders", "pay") as watch:
         orders, pay = await watch.route(), await watch.route()
@@ -363,8 +362,7 @@ async def test_a_route_that_ends_while_warming_is_said_gone_when_the_node_is_rea
                 again = await each.route()
                 assert again.revision.digest == orders.revision.digest
                 assert again.revision.counter > orders.revision.counter
-        server.server.show(NodeState.READY)
-        await clock.advance(STEP)
+        await clock.advance(WARM_UP)
         ended = await watch.gone()
         assert (ended.topic, ended.revision.counter > pay.revision.counter) == ("pay", True)
 
@@ -373,13 +371,13 @@ async def test_a_route_that_ends_while_warming_is_said_gone_when_the_node_is_rea
 
 
 async def test_a_draining_node_ends_its_watches_and_refuses_route_queries_alone(
-    server: NameServerApp, peer: Peer
+    server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
     await register(peer, wire.topic("orders"))
     async with watching(peer.channel, "orders") as watch:
         await watch.route()
         await watch.synced()
-        server.server.show(NodeState.DRAINING)
+        server.lifecycle.drain(by="ann")
         assert await watch.ending() == (grpc.StatusCode.UNAVAILABLE, "NOT_READY")
     assert server.hub.count == 0
     code, details, said = await refused(peer, WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
@@ -387,7 +385,7 @@ async def test_a_draining_node_ends_its_watches_and_refuses_route_queries_alone(
     assert (details.facts["node_state"], said) == ("DRAINING", "this name server is DRAINING; ask another")
     await register(peer, wire.topic("pay"), who=OTHER)
 
-    server.server.show(NodeState.READY)
+    server.lifecycle.undrain(by="ann", now=clock.now, still_provisional=0)
     async with watching(peer.channel, "pay") as watch:
         assert (await watch.route()).topic == "pay"
 
@@ -517,7 +515,8 @@ async def test_the_watchers_of_a_topic_are_shown_the_oldest_first(
             assert (len(server.hub.watchers("pay")[0]), server.hub.watchers("nowhere")) == (1, ([], 0))
 
 
-async def test_health_follows_the_state(server: NameServerApp, peer: Peer) -> None:
+@pytest.mark.parametrize("warm_up_seconds", [WARM_UP])
+async def test_health_follows_the_state(server: NameServerApp, peer: Peer, clock: ManualClock) -> None:
     stub = health_pb2_grpc.HealthStub(peer.channel)
     names = {
         "whole": "",
@@ -535,9 +534,10 @@ async def test_health_follows_the_state(server: NameServerApp, peer: Peer) -> No
             == health_pb2.HealthCheckResponse.SERVING
         }
 
-    assert await serving() == set(names)
-    for state in (NodeState.WARMING, NodeState.DRAINING):
-        server.server.show(state)
-        assert await serving() == {"registration", "admin", "live"}
-    server.server.show(NodeState.READY)
-    assert await serving() == set(names)
+    assert (await serving(), value(server, "namesrv_ready")) == ({"registration", "admin", "live"}, 0)
+    await clock.advance(WARM_UP)
+    assert (await serving(), value(server, "namesrv_ready")) == (set(names), 1)
+    server.lifecycle.drain(by="ann")
+    assert (await serving(), value(server, "namesrv_ready")) == ({"registration", "admin", "live"}, 0)
+    server.lifecycle.undrain(by="ann", now=clock.now, still_provisional=0)
+    assert (await serving(), value(server, "namesrv_ready")) == (set(names), 1)

@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from namesrv.core.events import Event
+from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import NodeState
 from namesrv.core.name_server import NameServer
-from namesrv.core.warm_up import WarmUp
 from namesrv.history.recorder import Recorder
 from namesrv.metrics import Metrics
 from namesrv.upkeep import CREDITED_SECONDS, STEP_SECONDS, Upkeep
@@ -55,9 +54,7 @@ async def test_a_pause_in_the_middle_of_a_sweep_is_credited_once(beats: bool) ->
         core,
         Recorder(None, node="n:1", boot_id="b", clock=clock, metrics=metrics, queue_rows=9),
         record=lambda _: None,
-        warm_up=WarmUp(started_at=clock.monotonic(), warm_up_seconds=0.0),
-        state=lambda: NodeState.READY,
-        ready=lambda: None,
+        lifecycle=NodeLifecycle(started_at=clock.monotonic(), warm_up_seconds=0.0),
         clock=clock,
         metrics=metrics,
     )

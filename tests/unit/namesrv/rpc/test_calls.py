@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from namesrv.core.errors import InvalidRequest
+from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.metrics import Metrics
 from namesrv.rpc.calls import Calls
 from namesrv.rpc.server import REGISTRATION
@@ -61,7 +62,8 @@ async def no_requests() -> AsyncIterator[bytes]:
 
 async def test_a_refused_call_lets_go_of_what_it_held_at_once() -> None:
     servicer = Servicer()
-    calls = Calls(clock=ManualClock(), metrics=Metrics(), record=lambda _: None)
+    lifecycle = NodeLifecycle(started_at=0.0, warm_up_seconds=0.0)
+    calls = Calls(lifecycle, clock=ManualClock(), metrics=Metrics(), record=lambda _: None)
     behaviour: Any = calls._collecting(REGISTRATION.methods_by_name["RegisterBroker"], servicer.register_broker)
     gc.collect()
     gc.disable()
