@@ -225,9 +225,6 @@ class WatchHub:
         watcher.told[watched] = UNSAID
         # Its client may know of later changes than the last walk found.
         self._look(watched)
-        if watched.looked_at == NEVER:
-            # This node warms, and may be ready again before the next step.
-            self._walked_at = None
         if watched.digest == route_codec.GONE_DIGEST:
             self._renew_gone(watched)
         watcher.told[watched] = watched.counter
