@@ -72,6 +72,7 @@ class NameServerApp:
             guard_rules=config.guard.rules(),
             first_generation=secrets.randbits(64),
             started_at=self._started_at,
+            lifecycle=self.lifecycle,
             max_brokers=config.routes.max_brokers,
             every_heartbeat=config.history.every_heartbeat,
         )

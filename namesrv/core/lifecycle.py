@@ -47,6 +47,11 @@ class NodeLifecycle:
         """Whether :meth:`stop` was called, after which nothing changes."""
         return self._is_stopping
 
+    @property
+    def is_warmed_up(self) -> bool:
+        """Whether the warm-up is over. It stays over."""
+        return self._was_ready
+
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after each change."""
         self._listeners.append(listener)

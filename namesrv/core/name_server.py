@@ -34,6 +34,7 @@ from namesrv.core.flapping import Penalties
 from namesrv.core.group import Group, MemberView, Replica
 from namesrv.core.guard import Guard, GuardRules
 from namesrv.core.kv import KvConfig
+from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.liveness import LivenessRules, Pulse, sweep_interval
 from namesrv.core.maintenance import MaintenanceWindows
 from namesrv.core.model import (
@@ -141,7 +142,7 @@ class NameServer:
     """All registered brokers and the routes they make.
 
     ``first_generation`` is random each boot, so that no fence of an earlier boot fits by chance;
-    ``started_at`` is the monotonic time of the start.
+    ``started_at`` is the monotonic time of the start; without a ``lifecycle`` there is no warm-up.
     """
 
     def __init__(
@@ -151,6 +152,7 @@ class NameServer:
         first_generation: int,
         started_at: float,
         guard_rules: GuardRules | None = None,
+        lifecycle: NodeLifecycle | None = None,
         max_brokers: int = 20_000,
         every_heartbeat: bool = False,
     ) -> None:
@@ -160,9 +162,8 @@ class NameServer:
         self.maintenance = MaintenanceWindows()
         self.kv = KvConfig()
         self.penalties = Penalties()
-        self.is_warming = False
-        """Whether the node is WARMING: a broker that registers first now was alive before."""
         self._rules = rules
+        self._lifecycle = lifecycle
         self._next_generation = first_generation % GENERATIONS
         self._lenient_since = started_at
         self._has_more_overdue = False
@@ -638,8 +639,9 @@ class NameServer:
         else:
             alive_since, punctuality = self.guard.note_back(identity.cluster, identity.position), Punctuality(now)
         if alive_since is None and not (registration.health.failing and registration.health.ever_passed is False):
-            is_first_in_warm_up = holder is None and self.is_warming
-            alive_since = now - registration.expiry if is_first_in_warm_up else now
+            # What registers for the first time while the node warms up was alive before.
+            is_known_of_old = holder is None and self._lifecycle is not None and not self._lifecycle.is_warmed_up
+            alive_since = now - registration.expiry if is_known_of_old else now
         expiry = registration.expiry
         self._shortest_expiry = expiry if self._shortest_expiry is None else min(expiry, self._shortest_expiry)
         replica = Replica(

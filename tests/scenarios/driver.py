@@ -20,6 +20,7 @@ from namesrv.core.administration import Administration
 from namesrv.core.errors import NameServerError
 from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.guard import GuardMode
+from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.liveness import LivenessRules
 from namesrv.core.model import (
     BrokerIdentity,
@@ -299,13 +300,14 @@ class Player:
 
     def do_start(self) -> Iterator[str]:
         """The server starts without a snapshot: WARMING until ``ready``."""
-        self.core = NameServer(rules=LivenessRules(), first_generation=1_000, started_at=self.now)
-        self.core.is_warming = True
+        self._lifecycle = NodeLifecycle(started_at=self.now, warm_up_seconds=60.0)
+        self.core = NameServer(
+            rules=LivenessRules(), first_generation=1_000, started_at=self.now, lifecycle=self._lifecycle
+        )
         yield from ()
 
     def do_ready(self) -> Iterator[str]:
-        self.core.is_warming = False
-        yield from ()
+        yield from _shown(self._lifecycle.end_warm_up(now=self.now + 60.0, still_provisional=0))
 
     def do_route(self, topic: str, cluster: str = "", zone: str = "") -> Iterator[str]:
         route = self.core.routes.route(topic, cluster=cluster, zone=zone)
