@@ -6,10 +6,12 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from broker_agent.core.probe_verdict import ProbeResult
+from broker_agent.core.probe_verdict import ProbeFailure, ProbeResult
+from broker_agent.probe.failed_connection import classify_failed_connection
 from pointsman.wire.channel import CHANNEL_OPTIONS
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _SAID = {
     grpc.StatusCode.UNAVAILABLE: "cannot be reached",
     grpc.StatusCode.UNIMPLEMENTED: "has no health service",
@@ -34,13 +36,16 @@ class GrpcProbe:
         try:
             answer = await health_pb2_grpc.HealthStub(channel).Check(request)
         except grpc.aio.AioRpcError as error:
-            return ProbeResult(passed=False, detail=f"{self._what}: {self._said(error)}")
+            is_unavailable = error.code() is grpc.StatusCode.UNAVAILABLE
+            failure = await classify_failed_connection(self._target) if is_unavailable else ProbeFailure.OTHER
+            return ProbeResult(passed=False, detail=f"{self._what}: {self._said(error)}", failure=failure)
         finally:
             await channel.close()
         statuses = health_pb2.HealthCheckResponse.ServingStatus
         known = answer.status in statuses.values()
         said = statuses.Name(answer.status) if known else f"status {answer.status}"
-        return ProbeResult(passed=answer.status == SERVING, detail=f"{self._what}: {said}")
+        failure = ProbeFailure.REFUSED_TO_SERVE if answer.status == NOT_SERVING else ProbeFailure.OTHER
+        return ProbeResult(passed=answer.status == SERVING, detail=f"{self._what}: {said}", failure=failure)
 
     def _said(self, error: grpc.aio.AioRpcError) -> str:
         # gRPC's own words are left out: they carry what differs from one try to the next.

@@ -6,10 +6,13 @@ import asyncio
 import re
 from urllib.parse import quote
 
-from broker_agent.core.probe_verdict import ProbeResult
+from broker_agent.core.probe_verdict import ProbeFailure, ProbeResult
+from broker_agent.probe.failed_connection import classify_failed_connection
 from pointsman.wire.names import split_addr
 
 PASSES_BELOW = 400
+REFUSES_FROM = 500
+"""Such a status is the server's own failure (RFC 9110, 15.6); one below may be the fault of the request."""
 MAX_STATUS_LINE_BYTES = 8_192
 """Nothing after the status line is read."""
 NEVER_QUOTED = "/?&=%:;,+~@!$'()*[]-._"
@@ -25,6 +28,7 @@ class HttpProbe:
     """
 
     def __init__(self, target: str, *, path: str = "/") -> None:
+        self._target = target
         self._host, self._port = split_addr(target)
         self._what = f"http {target}{path}"
         # Quoted, so that no path can end the request line early.
@@ -39,13 +43,15 @@ class HttpProbe:
             line = await self._status_line()
         except (OSError, ValueError) as error:  # ValueError: a name that cannot be asked for, a line without an end
             said = getattr(error, "strerror", None) or error
-            return ProbeResult(passed=False, detail=f"{self._what}: {said}")
+            failure = await classify_failed_connection(self._target)
+            return ProbeResult(passed=False, detail=f"{self._what}: {said}", failure=failure)
         match = _STATUS_LINE.fullmatch(line)
         if match is None:
             said = "hung up without an answer" if not line else "what answers does not speak HTTP/1"
             return ProbeResult(passed=False, detail=f"{self._what}: {said}")
         status = int(match[1])
-        return ProbeResult(passed=status < PASSES_BELOW, detail=f"{self._what}: status {status}")
+        failure = ProbeFailure.REFUSED_TO_SERVE if status >= REFUSES_FROM else ProbeFailure.OTHER
+        return ProbeResult(passed=status < PASSES_BELOW, detail=f"{self._what}: status {status}", failure=failure)
 
     async def _status_line(self) -> bytes:
         reader, writer = await asyncio.open_connection(self._host, self._port, limit=MAX_STATUS_LINE_BYTES)

@@ -18,9 +18,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from broker_agent.core.mastership import Mastership, MastershipKeeper, NoMastership
-from broker_agent.core.probe_verdict import ProbeResult, Role
+from broker_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role
 from broker_agent.deadline import within
 from broker_agent.probe import ProbeNotInstalledError
+from broker_agent.probe.failed_connection import classify_failed_connection
 from broker_agent.probe.redis_facts import RedisFacts, read_facts
 from pointsman.service.clock import Clock, SystemClock
 from pointsman.wire.names import split_addr
@@ -29,7 +30,7 @@ try:
     from redis.asyncio import Redis
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
-    from redis.exceptions import RedisError, ResponseError
+    from redis.exceptions import BusyLoadingError, MasterDownError, RedisError, ResponseError
 except ModuleNotFoundError as error:
     raise ProbeNotInstalledError(
         "a probe of kind redis needs the redis package: pip install 'pointsman[redis]'"
@@ -47,6 +48,8 @@ MAX_KEYS_LOOKED_THROUGH = 20_000
 """A server with more is not empty, whatever they are."""
 SCAN_COUNT = 1_000
 
+_REFUSALS = (BusyLoadingError, MasterDownError)
+"""LOADING, and MASTERDOWN of a replica that does not serve stale data: the server refuses its clients as well."""
 _FAULTS = (RedisError, OSError, ValueError, EOFError)
 """ValueError: what answers does not speak RESP."""
 
@@ -97,8 +100,13 @@ class RedisProbe:
                 except RedisError as error:
                     return ProbeResult(passed=True, detail=f"redis {self._target}: answers, but not INFO: {error}")
                 return await self._judge(redis, facts)
+        except _REFUSALS as error:
+            return self._failed(error, ProbeFailure.REFUSED_TO_SERVE)
         except _FAULTS as error:
-            return ProbeResult(passed=False, detail=f"redis {self._target}: {error}")
+            return self._failed(error, await classify_failed_connection(self._target))
+
+    def _failed(self, error: Exception, failure: ProbeFailure) -> ProbeResult:
+        return ProbeResult(passed=False, detail=f"redis {self._target}: {error}", failure=failure)
 
     async def _judge(self, redis: Redis, facts: RedisFacts) -> ProbeResult:
         if self._on_facts is not None:
@@ -113,7 +121,13 @@ class RedisProbe:
                 "bring the data back, before it copies the emptiness"
             )
             self._warn([*warnings, detail])
-            return ProbeResult(passed=False, detail=detail, warnings=tuple(warnings), is_certain=True)
+            return ProbeResult(
+                passed=False,
+                detail=detail,
+                warnings=tuple(warnings),
+                is_certain=True,
+                failure=ProbeFailure.REFUSED_TO_SERVE,
+            )
         epoch = 0
         if self._mastership is not None:
             epoch, problem = await self._follow(redis, facts, self._mastership)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from broker_agent.core.probe_verdict import ProbeResult
+from broker_agent.probe.failed_connection import classify_failed_connection
 from pointsman.wire.names import split_addr
 
 
@@ -32,7 +33,8 @@ class TcpProbe:
             transport, connection = await loop.create_connection(_Connection, self._host, self._port)
         except (OSError, ValueError) as error:  # ValueError: a name that no resolver can be asked for
             said = getattr(error, "strerror", None) or error
-            return ProbeResult(passed=False, detail=f"tcp {self._target}: {said}")
+            failure = await classify_failed_connection(self._target)
+            return ProbeResult(passed=False, detail=f"tcp {self._target}: {said}", failure=failure)
         transport.close()
         await connection.is_closed.wait()
         return ProbeResult(passed=True, detail=f"tcp {self._target}: connected")

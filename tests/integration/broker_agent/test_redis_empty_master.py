@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.core.probe_verdict import ProbeStatus, VerdictKeeper
+from broker_agent.core.probe_verdict import Evidence, ProbeStatus, VerdictKeeper
 from broker_agent.probe.redis import PEER_SECONDS, RedisProbe
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
 
@@ -44,7 +44,7 @@ async def test_a_master_restarted_empty_fails_at_once_while_its_replica_holds_st
         await master.restart()
         verdict = keeper.record(await probe.look())
 
-    assert verdict.status is ProbeStatus.FAILING
+    assert (verdict.status, verdict.evidence) == (ProbeStatus.FAILING, Evidence.STRONG)
     assert f"is an empty master while {replica.addr} still holds streams" in verdict.detail
 
 

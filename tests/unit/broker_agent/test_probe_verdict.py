@@ -1,4 +1,4 @@
-"""Rise and fall: when a row of probe results turns the verdict."""
+"""Rise and fall: when a row of probe results turns the verdict, and how much a failing one proves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.core.probe_verdict import ProbeResult, ProbeStatus, Role, VerdictKeeper, role_conflict
+from broker_agent.core.probe_verdict import (
+    Evidence,
+    ProbeFailure,
+    ProbeResult,
+    ProbeStatus,
+    Role,
+    Verdict,
+    VerdictKeeper,
+    role_conflict,
+)
 
 
 def verdicts(results: str, *, rise: int = 1, fall: int = 2) -> str:
@@ -105,6 +114,90 @@ def test_a_detail_is_made_fit_for_the_wire() -> None:
 
     assert verdict.detail.startswith("no way xxx")
     assert len(verdict.detail) == 1_024
+
+
+RESULTS = {
+    "+": ProbeResult(True, "answers"),
+    "x": ProbeResult(False, "loading", failure=ProbeFailure.REFUSED_TO_SERVE),
+    "r": ProbeResult(False, "connection refused", failure=ProbeFailure.CONNECTION_REFUSED_LOCALLY),
+    "t": ProbeResult(False, "no answer in 2 s"),
+}
+EVIDENCE = {Evidence.UNSPECIFIED: "-", Evidence.WEAK: "w", Evidence.STRONG: "S"}
+
+
+def evidence(results: str, *, rise: int = 1, fall: int = 2) -> str:
+    """Feed a row of results, named as in RESULTS, and return the row of their evidence."""
+    keeper = VerdictKeeper(rise=rise, fall=fall)
+    verdicts = [keeper.record(RESULTS[each]) for each in results]
+    for verdict in verdicts:
+        assert (verdict.evidence is Evidence.UNSPECIFIED) is (verdict.status is not ProbeStatus.FAILING)
+    return "".join(EVIDENCE[verdict.evidence] for verdict in verdicts)
+
+
+@pytest.mark.parametrize(
+    ("rise", "fall", "results", "expected"),
+    [
+        pytest.param(1, 2, "++", "--", id="a-passing-probe-has-none"),
+        pytest.param(1, 2, "+tt", "--w", id="a-timeout-is-weak"),
+        pytest.param(1, 2, "x", "S", id="a-broker-that-refuses-to-serve-is-strong-without-any-pass"),
+        pytest.param(1, 2, "+xx", "--S", id="a-broker-that-refuses-to-serve-is-strong-after-a-pass"),
+        pytest.param(1, 2, "rrr", "www", id="refused-before-any-pass-is-weak-however-often"),
+        pytest.param(1, 2, "+rr", "--S", id="refused-fall-times-after-a-pass-is-strong"),
+        pytest.param(1, 1, "+r", "-S", id="refused-once-where-fall-is-1"),
+        pytest.param(1, 3, "+ttrrr", "---wwS", id="refused-fewer-times-than-fall-is-weak"),
+        pytest.param(1, 2, "+rtrtrr", "--wwwwS", id="refused-only-counts-in-a-row"),
+        pytest.param(1, 2, "rt+rr", "ww--S", id="a-pass-after-the-first-failures-counts"),
+        pytest.param(3, 2, "rr+rr", "wwwwS", id="a-pass-counts-though-the-verdict-does-not-turn"),
+        pytest.param(3, 2, "+ttr+r", "--wwww", id="a-pass-ends-the-row-of-refusals"),
+        pytest.param(1, 2, "+ttx", "--wS", id="weak-becomes-strong-while-it-fails"),
+        pytest.param(1, 2, "+xxtt", "--SSS", id="strong-stays-strong-whatever-follows"),
+        pytest.param(3, 2, "+xx++tt", "--SSSSS", id="strong-stays-strong-over-a-pass-that-does-not-turn-the-verdict"),
+        pytest.param(1, 2, "+xt", "--S", id="a-refusal-before-the-verdict-turned-counts"),
+        pytest.param(1, 2, "+x+tt", "----w", id="a-refusal-before-a-pass-does-not-count"),
+        pytest.param(1, 2, "+xx+tt", "--S--w", id="strong-ends-when-the-verdict-passes"),
+    ],
+)
+def test_evidence_is_strong_where_the_broker_refuses_or_its_machine_does_after_a_pass(
+    rise: int, fall: int, results: str, expected: str
+) -> None:
+    assert evidence(results, rise=rise, fall=fall) == expected
+
+
+@given(results=st.text("rt", min_size=1, max_size=40), rise=st.integers(1, 4), fall=st.integers(1, 4))
+def test_a_probe_that_never_passed_proves_nothing_by_refused_connections(results: str, rise: int, fall: int) -> None:
+    assert "S" not in evidence(results, rise=rise, fall=fall)
+
+
+@given(results=st.text("+xrt", min_size=1, max_size=40), rise=st.integers(1, 4), fall=st.integers(1, 4))
+def test_strong_evidence_becomes_weak_only_through_a_passing_verdict(results: str, rise: int, fall: int) -> None:
+    assert "Sw" not in evidence(results, rise=rise, fall=fall)
+
+
+@pytest.mark.parametrize(
+    ("rise", "results", "expected"),
+    [
+        (1, "t", [False]),
+        (1, "tr+", [False, False, True]),
+        (1, "+tttt", [True] * 5),
+        (3, "t+", [False, True]),
+    ],
+)
+def test_a_probe_has_ever_passed_from_its_first_pass_on(rise: int, results: str, expected: list[bool]) -> None:
+    keeper = VerdictKeeper(rise=rise, fall=2)
+
+    assert [keeper.record(RESULTS[each]).ever_passed for each in results] == expected
+
+
+def test_without_a_result_neither_evidence_nor_a_pass_is_known() -> None:
+    assert (Verdict().evidence, Verdict().ever_passed) == (Evidence.UNSPECIFIED, None)
+
+
+@pytest.mark.parametrize("results", ["+", "+rr", "t", "+tt", "+xx"])
+def test_a_result_that_repeats_changes_nothing_of_a_settled_verdict(results: str) -> None:
+    keeper = VerdictKeeper(rise=1, fall=2)
+    settled = [keeper.record(RESULTS[each]) for each in results][-1]
+
+    assert [keeper.record(RESULTS[results[-1]]) for _ in range(3)] == [settled] * 3
 
 
 @pytest.mark.parametrize(
