@@ -285,13 +285,14 @@ class Agent:
         new = self._own.value
         facts: dict[str, object] = {
             "probe": new.status.value,
+            "evidence": verdict.evidence.value,
             "detail": new.health_detail,
             "incarnation": verdict.incarnation,
             "role": verdict.role.value,
             "broker_id": new.broker_id,
         }
-        if new.status is not old.status or new.registration_key != old.registration_key:
-            log.info("broker", extra={"facts": facts})
+        if new.probe_outcome != old.probe_outcome or new.registration_key != old.registration_key:
+            log.info("the broker's state changed", extra={"facts": facts})
         if new.role_conflict is not None and new.role_conflict != old.role_conflict:
             log.warning("the broker's role contradicts the configured broker id", extra={"facts": facts})
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from broker_agent.core.probe_verdict import MAX_DETAIL_LENGTH, ProbeStatus, Role, Verdict, role_conflict
+from broker_agent.core.probe_verdict import MAX_DETAIL_LENGTH, Evidence, ProbeStatus, Role, Verdict, role_conflict
 from broker_agent.core.topic_set import DataVersion, TopicSet
 
 MASTER_ID = 0
@@ -85,8 +85,13 @@ class OwnState:
 
     @property
     def status(self) -> ProbeStatus:
-        """What a server must have been told by a beat."""
+        """The probe's verdict."""
         return self.verdict.status
+
+    @property
+    def probe_outcome(self) -> tuple[ProbeStatus, Evidence]:
+        """The part of the health whose change is sent immediately; the rest follows with the next heartbeat."""
+        return self.verdict.status, self.verdict.evidence
 
     @property
     def role_conflict(self) -> str | None:

@@ -10,7 +10,7 @@ no list of things to do. The rules, in the order in which they are tried:
    server that hears and is not heard gets one whole registration, and beats.
 4. Register when the server asked for it, when it never heard of us, or when it was told other content. Where only
    topics differ, and what it holds is known, tell it the difference.
-5. Beat when the probe's verdict is news or an interval has passed.
+5. Beat when the probe's verdict or the strength of its evidence changed, or an interval has passed.
 
 ``now`` is monotonic seconds of the caller's clock. Nothing here reads a clock or draws a number by itself.
 """
@@ -24,7 +24,7 @@ from typing import Protocol
 
 from broker_agent.core.deltas import KnownTopicSets, TopicDelta, small_delta
 from broker_agent.core.own_state import Leave, OwnState, RegistrationKey
-from broker_agent.core.probe_verdict import ProbeStatus
+from broker_agent.core.probe_verdict import Evidence, ProbeStatus
 from broker_agent.core.topic_set import DataVersion, TopicSet
 
 EARLIEST_BEAT = 0.9
@@ -162,7 +162,7 @@ class Session:
         self._known = KnownTopicSets()
         self._distrusts_deltas = False
         self._told_key: RegistrationKey | None = None
-        self._told_status: ProbeStatus | None = None
+        self._sent_outcome: tuple[ProbeStatus, Evidence] | None = None
         self._register_not_before: float | None = None
         self._not_before: float | None = None
         self._next_beat: float | None = None
@@ -182,7 +182,7 @@ class Session:
             return self._telling_step(own)
         if self._must_register and register_at is not None:
             return Wait(register_at - now)
-        if self._next_beat is None or now >= self._next_beat or self._told_status is not own.status:
+        if self._next_beat is None or now >= self._next_beat or self._sent_outcome != own.probe_outcome:
             return Beat()
         return Wait(min(self._next_beat, register_at or self._next_beat) - now)
 
@@ -195,7 +195,7 @@ class Session:
         self._is_answer_lost = False
         self._distrusts_deltas = False
         self._told_key = own.registration_key
-        self._told_status = own.status
+        self._sent_outcome = own.probe_outcome
         self._register_not_before = None
         # A beat at once opens the stream, whose end tells the server of a crash long before silence does.
         self._next_beat = None
@@ -218,7 +218,7 @@ class Session:
         held_version: DataVersion | None = None,
     ) -> None:
         """Take in the answer to the beat of ``own`` sent at ``sent_at``. ``held_version``: of topics, where it says."""
-        self._told_status = own.status
+        self._sent_outcome = own.probe_outcome
         self._next_beat = sent_at + self.interval * self._draw(EARLIEST_BEAT, 1.0)
         if answer is BeatStatus.STALE_GENERATION and not self._may_take_back(holder_addr, now=sent_at):
             self._yield_to(holder_addr, now=sent_at)

@@ -11,8 +11,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from broker_agent.core.drain import Answer, DrainOptions, DrainStep, Progress, StepState
 from broker_agent.core.own_state import OwnState
-from broker_agent.core.probe_verdict import ProbeStatus
 from broker_agent.drain.drainer import Drainer, DrainRun, DrainRuns
+from broker_agent.registration.message import to_health
 from broker_agent.rpc.calls import Context, answers, readable_peer
 from broker_agent.rpc.fields import by_violations, refuse_if_any
 from broker_agent.rpc.refusals import HeldByOther, Unavailable
@@ -29,7 +29,6 @@ MAX_PRODUCERS_SECONDS = 3_600.0
 
 _STEPS = {each: wire.DrainStep.Value(f"DRAIN_STEP_{each.name}") for each in DrainStep}
 _STATES = {each: wire.DrainStepState.Value(f"DRAIN_STEP_STATE_{each.name}") for each in StepState}
-_PROBE = {each: broker_pb2.ProbeStatus.Value(f"PROBE_STATUS_{each.name}") for each in ProbeStatus}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +88,7 @@ class AgentService(AgentServiceServicer):
             identity=identity if own.may_claim else None,
             incarnation=own.verdict.incarnation,
             role=own.verdict.role.value,
-            health=broker_pb2.BrokerHealth(status=_PROBE[own.status], detail=own.health_detail),
+            health=to_health(own),
             warnings=own.verdict.warnings,
             data_version=broker_pb2.DataVersion(
                 state_version=version.state_version, timestamp_millis=version.timestamp_millis, counter=version.counter

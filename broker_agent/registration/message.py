@@ -10,7 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from broker_agent.core.deltas import TopicDelta
 from broker_agent.core.own_state import OwnState
-from broker_agent.core.probe_verdict import ProbeStatus
+from broker_agent.core.probe_verdict import Evidence, ProbeStatus
 from broker_agent.core.session import BeatStatus
 from broker_agent.core.topic_set import DataVersion, TopicConfig
 from pointsman.v1 import broker_pb2
@@ -21,6 +21,12 @@ _PROBE_STATUS = {
     ProbeStatus.UNSPECIFIED: broker_pb2.PROBE_STATUS_UNSPECIFIED,
     ProbeStatus.PASSING: broker_pb2.PROBE_STATUS_PASSING,
     ProbeStatus.FAILING: broker_pb2.PROBE_STATUS_FAILING,
+}
+
+_PROBE_EVIDENCE = {
+    Evidence.UNSPECIFIED: broker_pb2.PROBE_EVIDENCE_UNSPECIFIED,
+    Evidence.WEAK: broker_pb2.PROBE_EVIDENCE_WEAK,
+    Evidence.STRONG: broker_pb2.PROBE_EVIDENCE_STRONG,
 }
 
 _BEAT_STATUS = {
@@ -98,7 +104,7 @@ def to_beat(
         identity=profile.to_identity(broker_id),
         generation=generation,
         data_version=_to_data_version(own.data_version),
-        health=_to_health(own),
+        health=to_health(own),
         hand_over=hand_over,
         sent_at_millis=0 if sent_at is None else round(sent_at.timestamp() * 1_000),
     )
@@ -112,6 +118,16 @@ def to_unregister(
         identity=profile.to_identity(broker_id),
         generation=generation,
         reason=wire.UNREGISTER_REASON_DRAIN if is_drained else wire.UNREGISTER_REASON_SHUTDOWN,
+    )
+
+
+def to_health(own: OwnState) -> broker_pb2.BrokerHealth:
+    """Build the health; without a probe it states neither evidence nor whether the probe ever passed."""
+    return broker_pb2.BrokerHealth(
+        status=_PROBE_STATUS[own.status],
+        detail=own.health_detail,
+        evidence=_PROBE_EVIDENCE[own.verdict.evidence],
+        ever_passed=own.verdict.ever_passed,
     )
 
 
@@ -156,7 +172,7 @@ def _to_broker(profile: BrokerProfile, own: OwnState) -> wire.BrokerRegistration
         acting_master=profile.acting_master,
         filter_servers=profile.filter_servers,
         data_version=_to_data_version(own.data_version),
-        health=_to_health(own),
+        health=to_health(own),
     )
 
 
@@ -169,10 +185,6 @@ def _to_data_version(version: DataVersion) -> broker_pb2.DataVersion:
     return broker_pb2.DataVersion(
         state_version=version.state_version, timestamp_millis=version.timestamp_millis, counter=version.counter
     )
-
-
-def _to_health(own: OwnState) -> broker_pb2.BrokerHealth:
-    return broker_pb2.BrokerHealth(status=_PROBE_STATUS[own.status], detail=own.health_detail)
 
 
 def _to_topic(topic: TopicConfig) -> broker_pb2.TopicConfig:

@@ -15,7 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from broker_agent.core.drain import Answer
 from broker_agent.core.own_state import Leave, OwnState
-from broker_agent.core.probe_verdict import ProbeStatus, Role, Verdict
+from broker_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
 from broker_agent.core.queue import QueueKey
 from broker_agent.core.queue_stats import QueueEnd
 from broker_agent.core.session import Standing
@@ -32,6 +32,7 @@ from broker_agent.watched import Watched
 from namesrv.app import NameServerApp
 from pointsman.service.clock import SystemClock
 from pointsman.v1 import agent_service_pb2 as wire
+from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as registration_wire
 from pointsman.v1.admin_service_pb2 import SetWritePermRequest
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
@@ -409,7 +410,16 @@ async def test_bounds_that_cannot_be_are_refused_by_name(
 async def test_the_agent_tells_what_it_is_and_how_it_stands(clock: ManualClock) -> None:
     async with served(clock) as agent:
         agent.rig.own = replace(
-            OWN, replica_id=2, verdict=replace(OWN.verdict, master_epoch=4, warnings=("does not persist",))
+            OWN,
+            replica_id=2,
+            verdict=replace(
+                OWN.verdict,
+                status=ProbeStatus.FAILING,
+                master_epoch=4,
+                warnings=("does not persist",),
+                evidence=Evidence.STRONG,
+                ever_passed=True,
+            ),
         )
         await clock.advance(61.0)
 
@@ -419,6 +429,12 @@ async def test_the_agent_tells_what_it_is_and_how_it_stands(clock: ManualClock) 
     assert (info.identity.broker_id, info.identity.addr) == (0, ADDR)
     assert info.data_version.state_version == 7
     assert list(info.warnings) == ["does not persist"]
+    assert info.health == broker_pb2.BrokerHealth(
+        status=broker_pb2.PROBE_STATUS_FAILING,
+        detail="answers; does not persist",
+        evidence=broker_pb2.PROBE_EVIDENCE_STRONG,
+        ever_passed=True,
+    )
     assert [(each.addr, each.standing) for each in info.name_servers] == [(agent.rig.addrs()[0], "registered")]
     assert info.uptime.seconds == 61
     assert info.drain == ""

@@ -151,7 +151,9 @@ async def test_an_agent_beside_a_redis_reports_its_death_its_return_and_its_new_
             alive = await server.next_beat()
 
     assert first.broker.health.status == broker_pb2.PROBE_STATUS_PASSING
+    assert first.broker.health.ever_passed
     assert dead.health.status == broker_pb2.PROBE_STATUS_FAILING
+    assert dead.health.evidence == broker_pb2.PROBE_EVIDENCE_STRONG
     assert again.broker.incarnation not in {"", first.broker.incarnation}
     assert alive.health.status == broker_pb2.PROBE_STATUS_PASSING
 

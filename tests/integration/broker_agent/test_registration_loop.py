@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from broker_agent.config import HeartbeatSection
-from broker_agent.core.probe_verdict import ProbeResult, Role
+from broker_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role
 from broker_agent.core.session import Standing
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
@@ -44,6 +44,8 @@ from tests.fakes.silent_proxy import silent_proxy
 OTHER = "10.0.0.2:10911"
 ANSWERS = ProbeResult(True, "answers", incarnation="run-1", role=Role.MASTER)
 REFUSES = ProbeResult(False, "connection refused")
+TIMED_OUT = ProbeResult(False, "no answer in 2 s")
+REFUSED_LOCALLY = ProbeResult(False, "connection refused", failure=ProbeFailure.CONNECTION_REFUSED_LOCALLY)
 INVALID = build_status(
     grpc.StatusCode.INVALID_ARGUMENT,
     "bad registration",
@@ -87,7 +89,7 @@ async def test_the_first_registration_says_what_the_probe_met(clock: ManualClock
 
     assert registration.broker.incarnation == "run-1"
     assert registration.broker.health == broker_pb2.BrokerHealth(
-        status=broker_pb2.PROBE_STATUS_PASSING, detail="answers"
+        status=broker_pb2.PROBE_STATUS_PASSING, detail="answers", ever_passed=True
     )
 
 
@@ -103,15 +105,19 @@ async def test_a_probe_that_hangs_holds_the_first_registration_only_until_its_de
             await clock.advance(0.1)
             registration = await server.next_registration()
 
-    assert registration.broker.health.status == broker_pb2.PROBE_STATUS_FAILING
-    assert registration.broker.health.detail == "no answer in 2 s"
+    assert registration.broker.health == broker_pb2.BrokerHealth(
+        status=broker_pb2.PROBE_STATUS_FAILING,
+        detail="no answer in 2 s",
+        evidence=broker_pb2.PROBE_EVIDENCE_WEAK,
+        ever_passed=False,
+    )
 
 
 async def test_an_unprobed_broker_is_registered_with_its_health_left_open() -> None:
     async with scripted_registration_server() as server, running_agent(agent_config([server.addr])):
         registration = await server.next_registration()
 
-    assert registration.broker.health.status == broker_pb2.PROBE_STATUS_UNSPECIFIED
+    assert registration.broker.health == broker_pb2.BrokerHealth()
 
 
 async def test_the_agent_beats_each_interval_on_one_stream(clock: ManualClock) -> None:
@@ -403,8 +409,53 @@ async def test_a_failed_probe_is_beaten_at_once_and_changes_no_registration(cloc
             await clock.advance(5)
             well = await server.next_beat()
 
-    assert ill.health == broker_pb2.BrokerHealth(status=broker_pb2.PROBE_STATUS_FAILING, detail="connection refused")
+    assert ill.health == broker_pb2.BrokerHealth(
+        status=broker_pb2.PROBE_STATUS_FAILING,
+        detail="connection refused",
+        evidence=broker_pb2.PROBE_EVIDENCE_WEAK,
+        ever_passed=True,
+    )
     assert well.health.status == broker_pb2.PROBE_STATUS_PASSING
+
+
+async def test_evidence_that_becomes_strong_is_sent_immediately_and_stays_the_same_bytes(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "broker_agent.app")
+    async with scripted_registration_server() as server:
+        probe = ScriptedProbe(ANSWERS)
+        config = with_probe(agent_config([server.addr]), kind="tcp", interval_seconds=5.0, fall=2)
+        async with running_agent(config, clock=clock, probe=probe) as agent:
+            await server.next_registration()
+            beats = [await server.next_beat()]
+            await agent.counts_beats(server.addr, 1)
+
+            for result, beat_number in ((TIMED_OUT, 2), (REFUSED_LOCALLY, 3)):
+                probe.result = result
+                await clock.advance(5)
+                assert server.said_nothing_more()
+                await clock.advance(5)
+                beats.append(await server.next_beat())
+                await agent.counts_beats(server.addr, beat_number)
+
+            for beat_number in (4, 5):  # at their time, six looks later each
+                probe.result = TIMED_OUT
+                await clock.advance(29.9)
+                assert server.said_nothing_more()
+                await clock.advance(0.1)
+                beats.append(await server.next_beat())
+                await agent.counts_beats(server.addr, beat_number)
+
+    assert [beat.health.evidence for beat in beats[:3]] == [
+        broker_pb2.PROBE_EVIDENCE_UNSPECIFIED,
+        broker_pb2.PROBE_EVIDENCE_WEAK,
+        broker_pb2.PROBE_EVIDENCE_STRONG,
+    ]
+    assert all(beat.health.ever_passed for beat in beats)
+    assert beats[3].health.evidence == broker_pb2.PROBE_EVIDENCE_STRONG
+    assert beats[3].SerializeToString() == beats[4].SerializeToString()
+    changes = [record.__dict__["facts"] for record in caplog.records if record.msg == "the broker's state changed"]
+    assert [(facts["probe"], facts["evidence"]) for facts in changes] == [("failing", "weak"), ("failing", "strong")]
 
 
 async def test_a_probe_that_hangs_delays_no_beat(clock: ManualClock) -> None:
@@ -451,7 +502,9 @@ async def test_another_process_or_role_of_the_broker_is_registered_again(
             again = await server.next_registration()
 
     assert again.broker.incarnation == incarnation
-    assert again.broker.health == broker_pb2.BrokerHealth(status=broker_pb2.PROBE_STATUS_PASSING, detail=detail)
+    assert again.broker.health == broker_pb2.BrokerHealth(
+        status=broker_pb2.PROBE_STATUS_PASSING, detail=detail, ever_passed=True
+    )
     assert again.broker.identity.broker_id == 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker_agent.core.deltas import TopicDelta
 from broker_agent.core.own_state import OwnState
-from broker_agent.core.probe_verdict import ProbeStatus, Role, Verdict
+from broker_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
 from broker_agent.core.session import BeatStatus
 from broker_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
 from broker_agent.registration.message import (
@@ -19,6 +21,7 @@ from broker_agent.registration.message import (
     from_held_version,
     from_unregister_status,
     to_beat,
+    to_health,
     to_registration,
     to_unregister,
     to_update,
@@ -42,7 +45,13 @@ PROFILE = BrokerProfile(
     interval_seconds=1.5,
     expiry_seconds=4.5,
 )
-VERDICT = Verdict(ProbeStatus.FAILING, "refused", incarnation="run-1")
+VERDICT = Verdict(ProbeStatus.FAILING, "refused", incarnation="run-1", evidence=Evidence.STRONG, ever_passed=True)
+HEALTH = broker_pb2.BrokerHealth(
+    status=broker_pb2.PROBE_STATUS_FAILING,
+    detail="refused",
+    evidence=broker_pb2.PROBE_EVIDENCE_STRONG,
+    ever_passed=True,
+)
 
 
 def own(topic_count: int, *, state_version: int = 3) -> OwnState:
@@ -69,7 +78,7 @@ def test_a_registration_says_all_that_the_design_names() -> None:
         acting_master=False,
         filter_servers=["10.0.0.1:1"],
         data_version=broker_pb2.DataVersion(state_version=3, counter=state.topics.data_version.counter),
-        health=broker_pb2.BrokerHealth(status=broker_pb2.PROBE_STATUS_FAILING, detail="refused"),
+        health=HEALTH,
     )
     assert request.broker.HasField("acting_master")
 
@@ -95,8 +104,22 @@ def test_a_beat_carries_fence_version_and_health() -> None:
     assert beat.identity == PROFILE.to_identity(3)
     assert beat.generation == 2**64 - 1
     assert beat.data_version.counter == state.topics.data_version.counter
-    assert beat.health.status == broker_pb2.PROBE_STATUS_FAILING
+    assert beat.health == HEALTH
     assert beat.hand_over
+
+
+@pytest.mark.parametrize("evidence", list(Evidence))
+@pytest.mark.parametrize("ever_passed", [False, True])
+def test_health_states_the_evidence_and_whether_the_probe_ever_passed(evidence: Evidence, *, ever_passed: bool) -> None:
+    health = to_health(replace(own(0), verdict=replace(VERDICT, evidence=evidence, ever_passed=ever_passed)))
+
+    assert broker_pb2.ProbeEvidence.Name(health.evidence) == f"PROBE_EVIDENCE_{evidence.name}"
+    assert health.HasField("ever_passed")
+    assert health.ever_passed is ever_passed
+
+
+def test_health_without_a_probe_states_neither() -> None:
+    assert to_health(replace(own(0), verdict=Verdict())) == broker_pb2.BrokerHealth()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_agent.core.own_state import Leave, OwnState
-from broker_agent.core.probe_verdict import ProbeStatus, Role, Verdict
+from broker_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
 from broker_agent.core.session import (
     Beat,
     BeatStatus,
@@ -145,6 +145,25 @@ def test_a_verdict_that_turned_is_beaten_at_once(session: Session) -> None:
 
     answer(session, BeatStatus.OK, now=1_001, own=failing)
     assert session.next_step(failing, now=1_001) == Wait(30)
+
+
+def test_evidence_that_became_strong_is_sent_immediately_and_once(session: Session) -> None:
+    weak = replace(OWN, verdict=replace(PASSING, status=ProbeStatus.FAILING, evidence=Evidence.WEAK))
+    strong = replace(weak, verdict=replace(weak.verdict, evidence=Evidence.STRONG))
+    answer(session, BeatStatus.OK, now=1_001, own=weak)
+
+    assert session.next_step(strong, now=1_002) == Beat()
+
+    answer(session, BeatStatus.OK, now=1_002, own=strong)
+    assert session.next_step(strong, now=1_002) == Wait(30)
+
+
+def test_a_first_pass_of_a_failing_probe_waits_for_the_next_beat(session: Session) -> None:
+    failing = replace(OWN, verdict=replace(PASSING, status=ProbeStatus.FAILING, ever_passed=False))
+    answer(session, BeatStatus.OK, now=1_001, own=failing)
+    passed_once = replace(failing, verdict=replace(failing.verdict, ever_passed=True))
+
+    assert session.next_step(passed_once, now=1_002) == Wait(29)
 
 
 def test_another_detail_of_the_same_verdict_waits_for_the_next_beat(session: Session) -> None:
