@@ -39,7 +39,7 @@ versions = st.builds(DataVersion, uint64s, st.integers(-(2**63), 2**63 - 1), uin
 queues = st.builds(QueueConfig, st.integers(0, 65_535), st.integers(0, 65_535), st.integers(0, 15), st.integers(0, 3))
 ever_passed = st.sampled_from([None, False, True])
 # Evidence belongs to a probe that fails.
-healths = st.builds(Health, st.sampled_from(ProbeVerdict), texts, ever_passed=ever_passed) | st.builds(
+healths = st.builds(Health, st.sampled_from(ProbeVerdict), texts, st.just(Evidence.WEAK), ever_passed) | st.builds(
     Health, st.just(ProbeVerdict.FAILING), texts, st.just(Evidence.STRONG), ever_passed
 )
 
