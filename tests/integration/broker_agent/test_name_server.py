@@ -9,7 +9,7 @@ from broker_agent.config import StopSection
 from broker_agent.core.probe_verdict import ProbeResult, Role
 from broker_agent.core.session import Standing
 from namesrv.app import NameServerApp
-from namesrv.core.model import BrokerState
+from namesrv.core.replica_state import Phase
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.running_agent import ScriptedProbe, agent_config, running_agent, until, with_probe
@@ -17,8 +17,8 @@ from tests.fakes.running_agent import ScriptedProbe, agent_config, running_agent
 ANSWERS = ProbeResult(True, "answers", incarnation="run-1", role=Role.MASTER)
 
 
-def states(server: NameServerApp) -> list[BrokerState]:
-    return [replica.state for _, replica in server.core.replicas()]
+def states(server: NameServerApp) -> list[Phase]:
+    return [replica.state.phase for _, replica in server.core.replicas()]
 
 
 async def test_the_registration_is_held_as_it_was_said() -> None:
@@ -28,13 +28,13 @@ async def test_the_registration_is_held_as_it_was_said() -> None:
         async with running_agent(config, probe=ScriptedProbe(ANSWERS)) as agent:
             await agent.counts_beats(server.addr, 1)
             ((_, replica),) = server.core.replicas()
-            state = replica.state
+            phase = replica.state.phase
 
     assert sorted(replica.registration.topics) == topics
     assert replica.registration.incarnation == "run-1"
     assert replica.registration.host == "host-1"
     assert (replica.registration.heartbeat_interval, replica.registration.expiry) == (30.0, 120.0)
-    assert state is BrokerState.UP
+    assert phase is Phase.UP
 
 
 async def test_a_broker_that_stops_answering_leaves_the_routes_and_comes_back() -> None:
@@ -44,9 +44,9 @@ async def test_a_broker_that_stops_answering_leaves_the_routes_and_comes_back() 
         async with running_agent(config, probe=probe) as agent:
             await agent.counts_beats(server.addr, 1)
             probe.result = ProbeResult(False, "connection refused")
-            await until(lambda: states(server) == [BrokerState.PROBE_FAILED])
+            await until(lambda: states(server) == [Phase.OUT])
             probe.result = ANSWERS
-            await until(lambda: states(server) == [BrokerState.UP])
+            await until(lambda: states(server) == [Phase.UP])
 
 
 async def test_an_upgrade_of_the_agent_leaves_the_broker_in_the_routes_all_the_time() -> None:
@@ -55,11 +55,11 @@ async def test_an_upgrade_of_the_agent_leaves_the_broker_in_the_routes_all_the_t
         async with running_agent(config, probe=ScriptedProbe(ANSWERS)) as old:
             await old.counts_beats(server.addr, 1)
             await old.stopped()
-        assert states(server) == [BrokerState.UP]
+        assert states(server) == [Phase.UP]
 
         async with running_agent(config, probe=ScriptedProbe(ANSWERS)) as new:
             await new.counts_beats(server.addr, 1)
-            assert states(server) == [BrokerState.UP]
+            assert states(server) == [Phase.UP]
 
 
 async def test_a_broker_that_is_gone_is_out_of_the_routes_when_its_agent_has_stopped() -> None:
@@ -82,7 +82,7 @@ async def test_a_name_server_that_lost_everything_is_told_everything_again() -> 
 
         async with running_name_server(listen=addr) as restarted:
             await until(lambda: agent.registrations(addr) == 2)
-            assert states(restarted) == [BrokerState.UP]
+            assert states(restarted) == [Phase.UP]
             assert agent.beats(addr, "unknown_broker") == 1
 
 

@@ -144,7 +144,7 @@ async def test_a_guard_told_to_hold_keeps_a_silent_broker_and_lets_go_after_its_
     assert broker.reason == "SILENCE"
     (shown,) = (await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest())).guards
     assert (shown.active_for.seconds, shown.mode_remaining.seconds, shown.lost) == (200, 100, 1)
-    assert shown.reason.startswith("told to hold")
+    assert shown.reason.startswith("set to HOLD")
     await clock.advance(300)
     assert not (await peer.admin.ListBrokers(admin.ListBrokersRequest())).brokers
     assert ("GUARD_ON", "ADMIN", "ann") in await told(peer)
@@ -156,7 +156,7 @@ async def test_the_guard_of_an_unknown_cluster_is_not_found(peer: Peer) -> None:
     assert (refused.status, refused.details.code) == (StatusCode.NOT_FOUND, "CLUSTER_NOT_FOUND")
 
 
-async def test_a_broker_that_leaves_in_its_window_is_no_outage(peer: Peer, clock: ManualClock) -> None:
+async def test_a_broker_that_expires_in_its_window_is_planned(peer: Peer, clock: ManualClock) -> None:
     await register(peer)
     window = admin.SetMaintenanceRequest(
         cluster="c1", broker_name="a", duration=Duration(seconds=600), note="new disk", by="ann"
@@ -170,7 +170,8 @@ async def test_a_broker_that_leaves_in_its_window_is_no_outage(peer: Peer, clock
     assert broker.in_maintenance
     await clock.advance(100)
     kept = await peer.admin.ListBrokerEvents(admin.ListBrokerEventsRequest(broker_name="a"))
-    assert [(e.event, e.reason) for e in kept.events][-1] == ("UNREGISTERED", "MAINTENANCE")
+    last = kept.events[-1]
+    assert (last.event, last.reason, last.state, last.planned) == ("EXPIRED", "SILENCE", "GONE", True)
     assert not (await peer.admin.ListFlapping(admin.ListFlappingRequest())).scores
     await clock.advance(600)
     assert not (await peer.admin.ListMaintenance(admin.ListMaintenanceRequest())).windows

@@ -1,4 +1,4 @@
-"""What ten minutes of beats leave in the history: their times, and how far the agent's clock is off."""
+"""Rows of heartbeats in the history: when they end, the intervals, and how far the agent's clock is off."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ from tests.integration.namesrv.conftest import Peer
 EVERY = 25.0
 
 
-async def heartbeats(clock: ManualClock, history: Path, *, ahead: tuple[timedelta | None, ...]) -> list[dict[str, Any]]:
-    """Beat over a stream every 25 s, each telling a clock that is ahead by so much, or none; return the rows."""
+async def heartbeats(
+    clock: ManualClock, history: Path, *, ahead: tuple[timedelta | None, ...], pause: float = 0.0
+) -> list[dict[str, Any]]:
+    """Send heartbeats every 25 s on a stream, with a clock ahead by that much or none; stop and return the rows.
+
+    ``pause``: seconds of silence before the last one.
+    """
     async with (
         running_name_server(clock=clock, history=history) as server,
         grpc.aio.insecure_channel(server.addr) as channel,
@@ -29,8 +34,8 @@ async def heartbeats(clock: ManualClock, history: Path, *, ahead: tuple[timedelt
         stub = RegistrationServiceStub(channel)
         generation = (await stub.RegisterBroker(wire.registration())).generation
         stream = stub.KeepAlive()
-        for each in ahead:
-            await clock.advance(EVERY)
+        for number, each in enumerate(ahead, 1):
+            await clock.advance(EVERY + (pause if number == len(ahead) else 0.0))
             sent_at = 0 if each is None else round((clock.utc_now() + each).timestamp() * 1_000)
             await stream.write(messages.KeepAliveRequest(beat=wire.beat(generation, sent_at_millis=sent_at)))
             assert isinstance(await stream.read(), messages.KeepAliveResponse)
@@ -38,17 +43,30 @@ async def heartbeats(clock: ManualClock, history: Path, *, ahead: tuple[timedelt
     return [row for row in rows_in(history) if row["event"] == "HEARTBEATS"]
 
 
-async def test_ten_minutes_are_one_row_that_says_how_far_the_agents_clock_is_ahead(
-    clock: ManualClock, tmp_path: Path
-) -> None:
+async def test_an_hour_is_one_row_and_the_stop_of_the_server_ends_the_next(clock: ManualClock, tmp_path: Path) -> None:
+    hour, rest = await heartbeats(clock, tmp_path, ahead=(None,) * 150)
+
+    assert (hour["detail"]["count"], rest["detail"]["count"]) == (143, 7)
+    assert 3_600 <= hour["detail"]["seconds"] <= 3_605
+    assert (hour["state"], hour["since_ms"], hour["planned"]) == ("UP", hour["detail"]["seconds"] * 1_000, False)
+
+
+async def test_with_a_late_heartbeat_ten_minutes_are_one_row(clock: ManualClock, tmp_path: Path) -> None:
+    (row,) = await heartbeats(clock, tmp_path, ahead=(None,) * 30, pause=50.0)
+
+    assert (row["detail"]["count"], row["detail"]["max_ms"]) == (30, 75_000)
+
+
+async def test_the_row_says_how_far_the_agents_clock_is_ahead(clock: ManualClock, tmp_path: Path) -> None:
     seconds = timedelta(seconds=1)
     told = (59 * seconds, None, None, 60 * seconds, None, -90 * seconds)
-    (row,) = await heartbeats(clock, tmp_path, ahead=told + (None,) * 20)
+    (row,) = await heartbeats(clock, tmp_path, ahead=told + (None,) * 17)
 
     # A beat that was 150 s on its way says least of the clock.
     assert row["detail"] == {
         "clock_ahead_ms": 60_000,
         "count": 23,
+        "seconds": 575.0,
         "min_ms": 25_000,
         "max_ms": 25_000,
         "buckets": {"32000": 23},
@@ -67,7 +85,7 @@ async def test_an_agent_that_does_not_tell_its_clock_has_none_in_the_history(
 ) -> None:
     (row,) = await heartbeats(clock, tmp_path, ahead=(None,) * 30)
 
-    assert sorted(row["detail"]) == ["buckets", "count", "max_ms", "min_ms"]
+    assert sorted(row["detail"]) == ["buckets", "count", "max_ms", "min_ms", "seconds"]
 
 
 async def test_a_clock_before_1970_is_refused_by_name(peer: Peer) -> None:
