@@ -18,12 +18,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from namesrv.app import NameServerApp
+from namesrv.core.events import Event, EventKind
 from namesrv.rpc import inspection
 from namesrv.rpc.server import Server
 from pointsman.service.monitoring import CannotListen
 from pointsman.v1.admin_service_pb2 import ListBrokerEventsRequest, ListBrokersRequest
 from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT
 from tests.fakes import wire
+from tests.fakes.history_rows import rows_in
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.integration.namesrv.conftest import Peer
@@ -178,6 +180,25 @@ async def test_a_disk_that_refuses_holds_up_nobody_and_is_counted(tmp_path: Path
                     await asyncio.sleep(0.05)
     lost = server.metrics.registry.get_sample_value("namesrv_history_rows_dropped_total", {"cause": "disk"})
     assert lost == server.recorder.dropped > 0
+
+
+async def test_after_lost_rows_the_states_are_written_again(tmp_path: Path, clock: ManualClock) -> None:
+    async with (
+        running_name_server(clock=clock, history=tmp_path) as server,
+        grpc.aio.insecure_channel(server.addr) as channel,
+    ):
+        for name in ("a", "b"):
+            await Peer(channel).registration.RegisterBroker(
+                wire.registration(wire.topic("orders"), who=wire.identity(name=name, addr=f"{name}:1"))
+            )
+        server.recorder.record([Event(kind=EventKind.NAMESRV_ALIVE, detail={"no JSON": object()})])
+        async with asyncio.timeout(60):
+            while not server.recorder.dropped:  # noqa: ASYNC110  # the writer's thread has no event to wait for
+                await asyncio.sleep(0.05)
+        await clock.advance(20)
+    rows = rows_in(tmp_path)
+    written = [(row["broker_name"], row["state"], row["detail"]) for row in rows if row["reason"] == "DROPPED"]
+    assert written == [("a", "UP", {"i": 1, "n": 2}), ("b", "UP", {"i": 2, "n": 2})]
 
 
 def _replace_by_a_file(folder: Path) -> None:
