@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from google.protobuf.json_format import MessageToDict
-
 from pointsman.v1 import admin_service_pb2, broker_pb2
 from pointsman_client.ctl.condition import missing_masters
 from pointsman_client.ctl.failure import to_complaint
@@ -48,13 +46,6 @@ def to_brokers_document(nodes: Iterable[NodeAnswer[NodeBrokers]]) -> Document:
     return {"nodes": [to_node_document(node, _to_node_brokers) for node in nodes]}
 
 
-def to_events_document(
-    broker_name: str, nodes: Iterable[NodeAnswer[admin_service_pb2.ListBrokerEventsResponse]]
-) -> Document:
-    """Render each node's events of one broker name, oldest first."""
-    return {"brokerName": broker_name, "nodes": [to_node_document(node, _to_node_events) for node in nodes]}
-
-
 def to_node_document(node: NodeAnswer[AnswerT], to_answer: Callable[[AnswerT], Document]) -> Document:
     """Render what one node answered, or how it failed."""
     if node.answer is not None:
@@ -66,7 +57,7 @@ def _to_node_brokers(answer: NodeBrokers) -> Document:
     return {
         "node": answer.node,
         "nodeState": node_state_words(answer.info.state) if answer.info else None,
-        "brokers": [_to_status_document(status) for status in answer.brokers],
+        "brokers": [to_status_document(status) for status in answer.brokers],
         "conditions": [
             {"cluster": cluster, "brokerName": broker_name, "condition": NO_MASTER}
             for cluster, broker_name in missing_masters(answer.brokers)
@@ -100,8 +91,9 @@ def to_guard_document(guard: admin_service_pb2.GuardStatus) -> Document:
     }
 
 
-def _to_status_document(status: broker_pb2.BrokerStatus) -> Document:
-    version = status.data_version
+def to_status_document(status: broker_pb2.BrokerStatus) -> Document:
+    """Render a replica."""
+    health, version = status.health, status.data_version
     return {
         "cluster": status.identity.cluster,
         "brokerName": status.identity.broker_name,
@@ -129,8 +121,10 @@ def _to_status_document(status: broker_pb2.BrokerStatus) -> Document:
         "registeredAt": utc_text(status.registered_at),
         "silenceSeconds": seconds_of(status.silence),
         "streamOpen": status.stream_open,
-        "probe": broker_pb2.ProbeStatus.Name(status.health.status).removeprefix("PROBE_STATUS_"),
-        "probeDetail": status.health.detail,
+        "probe": broker_pb2.ProbeStatus.Name(health.status).removeprefix("PROBE_STATUS_"),
+        "probeDetail": health.detail,
+        "probeEvidence": broker_pb2.ProbeEvidence.Name(health.evidence).removeprefix("PROBE_EVIDENCE_"),
+        "probeEverPassed": health.ever_passed if health.HasField("ever_passed") else None,
         "enableActingMaster": status.acting_master,
         "reason": status.reason,
         "planned": status.planned,
@@ -140,35 +134,3 @@ def _to_status_document(status: broker_pb2.BrokerStatus) -> Document:
         "inMaintenance": status.in_maintenance,
         "penalty": status.penalty,
     }
-
-
-def _to_node_events(answer: admin_service_pb2.ListBrokerEventsResponse) -> Document:
-    return {
-        "node": answer.node,
-        "events": [
-            {
-                "eventAt": utc_text(event.event_at),
-                "event": event.event,
-                "reason": event.reason,
-                "cluster": event.identity.cluster,
-                "brokerName": event.identity.broker_name,
-                "brokerId": event.identity.broker_id,
-                "brokerAddr": event.identity.addr,
-                "generation": str(event.generation),
-                "incarnation": event.incarnation,
-                "silenceSeconds": seconds_of(event.interval) if event.HasField("interval") else None,
-                "seq": event.seq,
-                "detail": _whole_numbers(MessageToDict(event.detail)),
-            }
-            for event in answer.events
-        ],
-    }
-
-
-def _whole_numbers(value: object) -> object:
-    # A protobuf Struct knows only doubles; the history has 4 where it would show 4.0.
-    if isinstance(value, dict):
-        return {key: _whole_numbers(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_whole_numbers(inner) for inner in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value

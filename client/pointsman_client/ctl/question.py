@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -11,7 +11,8 @@ import grpc
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2, route_service_pb2
-from pointsman_client.errors import ClusterNotFoundError, NameServerFailedError
+from pointsman_client.ctl.timeline import Position, Timeline, timeline_of
+from pointsman_client.errors import ClusterNotFoundError, NameServerFailedError, RequestRejectedError
 from pointsman_client.route import ClusterData
 from pointsman_client.routes.codec import to_cluster_data
 from pointsman_client.rpc.name_server_link import NameServerLink
@@ -19,8 +20,6 @@ from pointsman_client.rpc.wire_time import seconds_of
 
 TOPICS_PER_PAGE = 10_000
 DIGESTS_PER_PAGE = 10_000
-OUTAGES = frozenset({"EXPIRED", "PROBE_FAILED"})
-"""Events with which a broker leaves the routes unasked."""
 
 NodeState: TypeAlias = "broker_pb2.NodeState.ValueType"
 
@@ -34,7 +33,18 @@ class NodeBrokers:
     info: admin.GetNodeInfoResponse | None
     """None from a server that is too old to say."""
     gone: Sequence[admin.FlapScore] = ()
-    """Brokers of its memory that left the routes and are not registered, where they were asked for."""
+    """Brokers that departed unplanned and are not registered, the last first, where they were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHistory:
+    """The replicas of a broker name at a node, and what the node remembers of the name."""
+
+    node: str
+    brokers: Sequence[broker_pb2.BrokerStatus]
+    guards: Mapping[str, admin.GuardStatus]
+    """By cluster."""
+    timeline: Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +129,57 @@ async def brokers_of(
             request.page_token = page.next_page_token
 
     (node, listed), about, remembered = await asyncio.gather(brokers(), info(), scores())
-    return NodeBrokers(node, listed, about, gone_of(remembered, listed))
+    here = {(who.cluster, who.broker_name, who.broker_id) for who in (status.identity for status in listed)}
+    absent = [score for score in remembered if score.outages and _position(score) not in here]
+    return NodeBrokers(node, listed, about, await _gone(link, left, absent))
 
 
-def gone_of(scores: Sequence[admin.FlapScore], brokers: Sequence[broker_pb2.BrokerStatus]) -> list[admin.FlapScore]:
-    """Return those whose last charge was an outage and that are not registered, the last to leave first."""
-    here = {(who.cluster, who.broker_name, who.broker_id) for who in (status.identity for status in brokers)}
+async def _gone(
+    link: NameServerLink, left: Callable[[], float], absent: Sequence[admin.FlapScore]
+) -> Sequence[admin.FlapScore]:
+    """Return those that are gone in an unplanned outage, the last first."""
+
+    async def timeline(group: tuple[str, str]) -> tuple[tuple[str, str], Timeline]:
+        _, events = await _events_of(link, left(), cluster=group[0], broker_name=group[1])
+        return group, timeline_of(events)
+
+    groups = sorted({(score.cluster, score.broker_name) for score in absent})
+    timelines = dict(await asyncio.gather(*map(timeline, groups)))
     gone = [
-        score
-        for score in scores
-        if score.last_event in OUTAGES and (score.cluster, score.broker_name, score.broker_id) not in here
+        score for score in absent if timelines[score.cluster, score.broker_name].is_gone_unplanned(_position(score))
     ]
     return sorted(gone, key=lambda score: seconds_of(score.last_event_ago))
+
+
+def _position(score: admin.FlapScore) -> Position:
+    return score.cluster, score.broker_name, score.broker_id
+
+
+async def history_of(link: NameServerLink, seconds: float, *, cluster: str, broker_name: str) -> BrokerHistory:
+    """Ask for the replicas of a broker name and for all remembered events of it."""
+
+    async def here() -> NodeBrokers:
+        try:
+            return await brokers_of(link, seconds, cluster=cluster, broker_name=broker_name)
+        except RequestRejectedError as failure:
+            # All brokers of the cluster have departed.
+            if failure.status is grpc.StatusCode.NOT_FOUND:
+                return NodeBrokers("", [], None)
+            raise
+
+    found, (node, events) = await asyncio.gather(
+        here(), _events_of(link, seconds, cluster=cluster, broker_name=broker_name)
+    )
+    guards = {guard.cluster: guard for guard in (found.info.guards if found.info else ())}
+    return BrokerHistory(node, found.brokers, guards, timeline_of(events))
+
+
+async def _events_of(
+    link: NameServerLink, seconds: float, *, cluster: str, broker_name: str
+) -> tuple[str, Sequence[admin.BrokerEvent]]:
+    request = admin.ListBrokerEventsRequest(cluster=cluster, broker_name=broker_name)
+    answer = await link.call(link.admin.ListBrokerEvents, request, timeout_seconds=seconds)
+    return answer.node, answer.events
 
 
 async def digests_of(link: NameServerLink, seconds: float) -> NodeDigests:

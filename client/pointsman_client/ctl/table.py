@@ -1,13 +1,11 @@
-"""Answers as tables for people: fit 80 columns, plain text when piped, conditions spelled out."""
+"""Answers as tables for operators: plain text when piped, conditions spelled out."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from google.protobuf.json_format import MessageToDict
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -17,23 +15,20 @@ from pointsman_client.ctl.layout import ALARM, WARNING, failure_line, new_table,
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.question import NodeBrokers
 from pointsman_client.ctl.wording import (
-    detail_words,
     duration_words,
-    explanation,
+    evidence_words,
     guard_words,
     node_state_words,
     perm_words,
     printable,
-    time_words,
+    reason_words,
 )
 from pointsman_client.route import BrokerData, BrokerState, ClusterData, TopicRoute
 from pointsman_client.routes.codec import to_broker_state
-from pointsman_client.rpc.wire_time import seconds_of, utc_of
+from pointsman_client.rpc.wire_time import seconds_of
 
 MOST_GONE = 5
 """Brokers that left which a node's list names; the rest is a number."""
-
-_EVENT_STYLES = {"EXPIRED": "bold red", "PROBE_FAILED": "bold red", "REJECTED": "red", "SUSPECTED": "yellow"}
 
 
 def route_parts(route: TopicRoute) -> Iterable[RenderableType]:
@@ -95,12 +90,9 @@ def _remarks(brokers: Sequence[broker_pb2.BrokerStatus]) -> Iterable[RenderableT
     for cluster, broker_name in missing_masters(brokers):
         yield Text(f"NO MASTER in {cluster}/{broker_name}: it cannot be written", style=ALARM)
     for status in brokers:
-        if status.state == broker_pb2.BROKER_STATE_OUT:
-            yield Text(f"PROBE FAILED of {_who(status)}: {printable(status.health.detail) or 'no detail'}", style=ALARM)
-    protected = [status for status in brokers if status.state == broker_pb2.BROKER_STATE_PROTECTED]
-    for reason in sorted({status.reason for status in protected}):
-        kept = [_who(status) for status in protected if status.reason == reason]
-        yield Text(f"PROTECTED from {printable(reason)}: {', '.join(kept)}", style="magenta")
+        if status.health.status == broker_pb2.PROBE_STATUS_FAILING:
+            detail = printable(status.health.detail) or "no detail"
+            yield Text(f"PROBE FAILED of {_who(status)}: {detail} ({evidence_words(status.health)})", style=ALARM)
     yield from _remark("WRITE WIPED", brokers, lambda status: status.write_wiped, _group_name)
     yield from _remark("IN MAINTENANCE", brokers, lambda status: status.in_maintenance, _who)
     flappers = sorted(filter(is_flapping, brokers), key=lambda status: -status.penalty)
@@ -149,49 +141,13 @@ def _summary(brokers: Sequence[broker_pb2.BrokerStatus]) -> str:
     )
 
 
-def events_parts(nodes: Sequence[NodeAnswer[admin_service_pb2.ListBrokerEventsResponse]]) -> Iterable[RenderableType]:
-    """Show each node's last events of a broker, each with a line that says what it means."""
-    for position, node in enumerate(nodes):
-        yield from node_heading(position, node.addr, node.answer.node if node.answer else "")
-        if node.answer is None:
-            yield failure_line(node)
-        elif not node.answer.events:
-            yield Text("no event of it is remembered here")
-        else:
-            yield from _event_lines(node.answer.events)
-
-
-def _event_lines(events: Sequence[admin_service_pb2.BrokerEvent]) -> Iterable[RenderableType]:
-    rows = [("TIME (UTC)", "EVENT", "REASON", "ID", "SILENCE")]
-    rows += [
-        (
-            time_words(utc_of(event.event_at)),
-            printable(event.event),
-            printable(event.reason) or "-",
-            str(event.identity.broker_id) if event.identity.addr else "-",
-            duration_words(seconds_of(event.interval)) if event.HasField("interval") else "-",
-        )
-        for event in events
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    yield _line(rows[0], widths, style="bold")
-    for row, event in zip(rows[1:], events, strict=True):
-        yield _line(row, widths, style=_EVENT_STYLES.get(event.event, ""))
-        detail = MessageToDict(event.detail)
-        words = [explanation(event.event, event.reason, detail), detail_words(detail)]
-        sentence = "; ".join(word for word in words if word)
-        # An event of a whole group has no address.
-        where = ", ".join(filter(None, (event.identity.cluster, printable(event.identity.addr))))
-        yield Padding(Text(f"{where}: {sentence}" if sentence else where, style="dim"), (0, 0, 0, 4), expand=False)
-
-
-def _line(row: Sequence[str], widths: Sequence[int], *, style: str) -> Text:
-    cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-    return Text("  ".join(cells), style=style)
-
-
-def _status_table(brokers: Iterable[broker_pb2.BrokerStatus]) -> Table:
-    table = new_table("CLUSTER", "BROKER", "ID", "ADDR", "STATE", "SILENT", "TOPICS", right=("ID", "SILENT", "TOPICS"))
+def _status_table(brokers: Sequence[broker_pb2.BrokerStatus]) -> Table:
+    has_reasons = any(status.reason for status in brokers)
+    reason = ("REASON",) if has_reasons else ()
+    table = new_table(
+        *("CLUSTER", "BROKER", "ID", "ADDR", "STATE", *reason, "HEARTBEAT", "TOPICS"),
+        right=("ID", "HEARTBEAT", "TOPICS"),
+    )
     for status in brokers:
         table.add_row(
             status.identity.cluster,
@@ -199,6 +155,7 @@ def _status_table(brokers: Iterable[broker_pb2.BrokerStatus]) -> Table:
             str(status.identity.broker_id),
             status.identity.addr,
             state_cell(to_broker_state(status.state)),
+            *((reason_words(status),) if has_reasons else ()),
             duration_words(seconds_of(status.silence)),
             str(status.topic_count),
         )

@@ -1,4 +1,4 @@
-"""Words for people: permissions, times, failures, events. Pure."""
+"""Texts for operators: permissions, times, failures, events. Pure."""
 
 from __future__ import annotations
 
@@ -9,71 +9,60 @@ import grpc
 
 from pointsman.v1 import admin_service_pb2, broker_pb2
 from pointsman.wire.names import PERM_READ, PERM_WRITE
+from pointsman_client.ctl.timeline import Outage, TimelineEvent
 from pointsman_client.errors import NameServerFailedError
 from pointsman_client.rpc.wire_time import seconds_of
 
 NO_GRPC = "no gRPC there: is it the port of the metrics, or of something else?"
 OLDER_SERVER = "this name server does not know that call: it is older than this pointsmanctl"
 
-_EXPLANATIONS: Mapping[tuple[str, ...], str] = {
-    ("REGISTERED", ""): "entered the routes",
-    ("REREGISTERED", ""): "registered again while known",
-    ("REREGISTERED", "SNAPSHOT"): "known from before this name server's restart, and now heard again",
-    ("ROLE_CHANGED", ""): "took another place in its group",
-    ("ADDRESS_CHANGED", ""): "is at another address",
-    ("RESTARTED", ""): "its process is a new one, without an outage",
-    ("REJECTED", ""): "a registration was refused: another broker holds the identity",
-    ("EXPIRED", ""): "left the routes",
-    ("EXPIRED", "SILENCE"): "left the routes: silent for longer than its expiry",
-    ("EXPIRED", "STREAM_BROKEN"): "left the routes: its connection broke and it was not back within the grace",
-    ("PROBE_FAILED", ""): "left the routes: its agent lives, the broker does not answer the probe",
-    ("PROBE_FAILED", "PROBE", "registration"): "registered, and not in the routes: "
-    "its agent lives, the broker does not answer the probe",
-    ("UNREGISTERED", ""): "left",
-    ("UNREGISTERED", "SHUTDOWN"): "left politely: it shut down",
-    ("UNREGISTERED", "DRAIN"): "left politely: it is drained",
-    ("UNREGISTERED", "REMOVED_FROM_CONFIG"): "left politely: its agent's configuration names it no more",
-    ("UNREGISTERED", "SUPERSEDED"): "was replaced by a newer claim on its identity",
-    ("UNREGISTERED", "ADMIN"): "was removed by an operator",
-    ("UNREGISTERED", "MAINTENANCE"): "left within an announced maintenance window: no outage",
-    ("UNREGISTERED", "MAINTENANCE", "registration"): "registered within an announced maintenance window, "
-    "and not in the routes: the broker does not answer the probe",
-    ("SUSPECTED", ""): "still routed, marked suspect",
-    ("SUSPECTED", "SILENCE"): "still routed, marked suspect: two beats are missing",
-    ("SUSPECTED", "STREAM_BROKEN"): "still routed, marked suspect: its connection broke",
-    ("SUSPECTED", "PROBE"): "still routed: it fails its probe, and the guard keeps it",
-    ("RECOVERED", ""): "is well again",
-    ("RECOVERED", "HEARTBEAT"): "is well again: it was heard",
-    ("RECOVERED", "PROBE"): "is well again: it answers the probe",
-    ("LATE_HEARTBEAT", ""): "a beat came later than one and a half intervals",
-    ("HEARTBEAT", ""): "a beat",
-    ("HEARTBEATS", ""): "its beats of the last minutes, counted",
-    ("TOPICS", ""): "brought another set of topics",
-    ("CHECKPOINT", ""): "as it stood",
-    ("CHECKPOINT", "DAY"): "as it stood when the day began",
-    ("CHECKPOINT", "START"): "as it stood when this name server started",
-    ("PERM_CHANGED", ""): "the write permission of its topics changed",
-    ("PERM_CHANGED", "ADMIN"): "an operator changed the write permission of its topics",
-    ("PERM_CHANGED", "INCARNATION"): "may be written again: its process is a new one",
-    ("TOPIC_DELETED", ""): "an operator deleted a topic of it",
-    ("GUARD_ON", ""): "the guard of its cluster keeps brokers in the routes",
-    ("GUARD_ON", "SHARE"): "the guard of its cluster keeps brokers: too many are lost at once",
-    ("GUARD_ON", "LIMIT"): "the guard of its cluster is on for longer than its limit: somebody must look",
-    ("GUARD_ON", "ADMIN"): "an operator told the guard of its cluster to hold: it keeps brokers",
-    ("GUARD_ON", "ADMIN", "AUTO"): "an operator let the guard of its cluster work by itself again: it keeps brokers",
-    ("GUARD_OFF", ""): "the guard of its cluster keeps nobody any more",
-    ("GUARD_OFF", "SHARE"): "the guard of its cluster is off: enough brokers are well again",
-    ("GUARD_OFF", "TIME_OVER"): "the time of what the guard of its cluster was told is over: it works by itself again",
-    ("GUARD_OFF", "ADMIN"): "an operator told the guard of its cluster something: it keeps nobody now",
-    ("GUARD_OFF", "ADMIN", "AUTO"): "an operator let the guard of its cluster work by itself again",
-    ("GUARD_OFF", "ADMIN", "OFF"): "an operator told the guard of its cluster to keep nobody",
-    ("GUARD_OFF", "ADMIN", "HOLD"): "an operator told the guard of its cluster to hold: there was nobody to keep",
-    ("MAINTENANCE_ON", ""): "a maintenance window opened: whoever leaves in it is no outage",
-    ("MAINTENANCE_OFF", ""): "a maintenance window ended",
-    ("MAINTENANCE_OFF", "ADMIN"): "an operator ended a maintenance window",
-    ("MAINTENANCE_OFF", "TIME_OVER"): "a maintenance window is over",
-    ("KV_CHANGED", ""): "the KV configuration changed",
+_EVENTS: Mapping[str, str] = {
+    "REGISTERED": "registered",
+    "REREGISTERED": "re-registered",
+    "ROLE_CHANGED": "registered at another position of its group",
+    "ADDRESS_CHANGED": "registered at another address",
+    "RESTARTED": "registered by a new process",
+    "REJECTED": "the registration of another broker for its identity was rejected",
+    "EXPIRED": "expired",
+    "PROBE_FAILED": "its probe failed",
+    "UNREGISTERED": "unregistered",
+    "PROTECTED": "the guard keeps it",
+    "SUSPECTED": "suspect",
+    "RECOVERED": "recovered",
+    "LATE_HEARTBEAT": "a heartbeat was more than half an interval late",
+    "CHECKPOINT": "its state in the snapshot when this name server started",
+    "PERM_CHANGED": "the write permission of its topics changed",
+    "TOPIC_DELETED": "a topic of its group was deleted",
+    "GUARD_ON": "the guard of its cluster is on",
+    "GUARD_OFF": "the guard of its cluster is off",
+    "MAINTENANCE_ON": "a maintenance window opened: departures are planned",
+    "MAINTENANCE_OFF": "a maintenance window closed",
 }
+_REASONS: Mapping[str, str] = {
+    "SILENCE": "heartbeats are missing",
+    "STREAM_BROKEN": "its stream broke",
+    "PROBE": "its probe fails on weak evidence",
+    "REFUSED": "its probe fails on strong evidence",
+    "HEARTBEAT": "heartbeat received",
+    "SNAPSHOT": "first heartbeat since this name server started",
+    "SHUTDOWN": "planned shutdown",
+    "DRAIN": "drained",
+    "REMOVED_FROM_CONFIG": "removed from the configuration of its agent",
+    "SUPERSEDED": "its address registered elsewhere",
+    "STATE_VERSION": "its state version is lower",
+    "ADMIN": "by an operator",
+    "INCARNATION": "by a new process of the broker",
+    "TIME_OVER": "the time that an operator set is over",
+    "LIMIT": "on beyond guard.limit_seconds; check the cluster",
+}
+_OTHER_REASONS: Mapping[tuple[str, str], str] = {
+    ("PROBE_FAILED", "PROBE"): "weak evidence, the fault may lie with the probe or the network",
+    ("PROBE_FAILED", "REFUSED"): "strong evidence, the broker refuses to serve",
+    ("RECOVERED", "PROBE"): "its probe passes again",
+    ("GUARD_ON", "SHARE"): "too many brokers are lost at the same time",
+    ("GUARD_OFF", "SHARE"): "enough brokers are up again",
+}
+"""By event and reason, where a reason means something else."""
 
 
 def perm_words(perm: int) -> str:
@@ -138,25 +127,62 @@ def guard_mode_words(mode: admin_service_pb2.GuardMode.ValueType) -> str:
 
 
 def guard_words(guard: admin_service_pb2.GuardStatus) -> str:
-    """Say how the guard of a cluster stands, as one line."""
+    """Describe the guard of a cluster in one line."""
     words = f"GUARD of {guard.cluster} is {guard_mode_words(guard.mode)}"
     if guard.active:
-        words += f" and keeps brokers, for {duration_words(seconds_of(guard.active_for))}"
+        words += f", active for {duration_words(seconds_of(guard.active_for))}"
     if guard.HasField("mode_remaining"):
-        words += f", AUTO again in {duration_words(seconds_of(guard.mode_remaining))}"
+        words += f", AUTO resumes in {duration_words(seconds_of(guard.mode_remaining))}"
     return words + (f": {printable(guard.reason)}" if guard.reason else "")
 
 
-def explanation(event: str, reason: str, detail: Mapping[str, object] | None = None) -> str:
-    """Say what an event means; empty for one that this version does not know.
+def reason_words(status: broker_pb2.BrokerStatus) -> str:
+    """Name why a replica is not UP, and whether it is planned."""
+    return (printable(status.reason) or "-") + (", planned" if status.planned else "")
 
-    A third word tells apart what an event can mean with one reason: what a guard was told, or that the broker was not
-    in the routes before either.
-    """
-    detail = detail or {}
-    word = "registration" if "registration" in detail else str(detail.get("mode", ""))
-    keys = ((event, reason, word), (event, reason), (event, ""))
-    return next((_EXPLANATIONS[key] for key in keys if key in _EXPLANATIONS), "")
+
+def evidence_words(health: broker_pb2.BrokerHealth) -> str:
+    """Describe how much a failing probe proves; evidence that is not stated is weak."""
+    return f"{'strong' if health.evidence == broker_pb2.PROBE_EVIDENCE_STRONG else 'weak'} evidence"
+
+
+def explanation(event: str, reason: str) -> str:
+    """Explain an event and its reason; empty for an event that this version does not know."""
+    text = _EVENTS.get(event, "")
+    why = _OTHER_REASONS.get((event, reason)) or _REASONS.get(reason, "")
+    return f"{text}: {why}" if text and why else text
+
+
+def change_words(step: TimelineEvent) -> str:
+    """Describe what an event changed in the routes; empty where it changed nothing and the replica is UP."""
+    if step.ended is not None:
+        entered = "entered" if step.ended.is_first else "back in"
+        return f"{entered} the routes after {outage_words(step.ended)}"
+    planned = ", planned" if step.event.planned else ""
+    match (step.was_routed, step.is_routed):
+        case (True, False):
+            return f"left the routes{planned}"
+        case (False, False):
+            return f"still not in the routes{planned}"
+        case (None, False):
+            return f"not in the routes{planned}"
+        case (None, True) if step.event.event == "REGISTERED":
+            return "entered the routes"
+        case (_, True) if step.event.state != "UP":
+            return "still in the routes"
+    return ""
+
+
+def outage_words(outage: Outage) -> str:
+    """Describe an outage that is over: its length, whether the process is another one, what of it was planned."""
+    words = duration_words(outage.seconds or 0.0)
+    if not outage.is_begin_known:
+        words = f"at least {words}"
+    if outage.has_new_process is not None:
+        words += " (new process)" if outage.has_new_process else " (same process)"
+    if outage.is_planned:
+        return f"{words}, planned"
+    return words + (f", {duration_words(outage.planned_seconds)} of it planned" if outage.planned_seconds else "")
 
 
 def detail_words(detail: Mapping[str, object]) -> str:

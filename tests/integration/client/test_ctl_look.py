@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -18,14 +19,15 @@ from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from tests.fakes import wire
 from tests.fakes.ctl_command import Ended, ctl, running_ctl
 from tests.fakes.ctl_keys import undocumented_keys
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.scripted_admin_server import Refusal, ScriptedAdminServer, scripted_admin_server
 from tests.fakes.scripted_route_server import broker_data, refused_addr, silent_listener, topic_route
 
 
-async def register(app: NameServerApp, *topics: str, name: str) -> None:
+async def register(app: NameServerApp, *topics: str, name: str, **more: Any) -> None:
     async with grpc.aio.insecure_channel(app.addr) as channel:
-        request = wire.registration(*map(wire.topic, topics), who=wire.identity(name, addr=f"{name}:10911"))
+        request = wire.registration(*map(wire.topic, topics), who=wire.identity(name, addr=f"{name}:10911"), **more)
         await RegistrationServiceStub(channel).RegisterBroker(request)
 
 
@@ -36,7 +38,15 @@ async def server() -> AsyncIterator[ScriptedAdminServer]:
         server.brokers = [
             broker_pb2.BrokerStatus(identity=identity, state=broker_pb2.BROKER_STATE_SUSPECT, penalty=1000.0)
         ]
-        server.events = [admin.BrokerEvent(event="REREGISTERED", reason="SNAPSHOT", identity=identity)]
+        departed = broker_pb2.BrokerIdentity(cluster="c1", broker_name="broker-b", addr="10.0.0.2:10911")
+        stopped = broker_pb2.BrokerIdentity(cluster="c1", broker_name="broker-c", addr="10.0.0.3:10911")
+        server.events = [
+            admin.BrokerEvent(event="CHECKPOINT", reason="START", identity=identity, state="OUT"),
+            admin.BrokerEvent(event="REREGISTERED", reason="SNAPSHOT", identity=identity, state="UP"),
+            admin.BrokerEvent(event="EXPIRED", reason="SILENCE", identity=departed, state="GONE"),
+            admin.BrokerEvent(event="GUARD_OFF", identity=broker_pb2.BrokerIdentity(broker_name="broker-b")),
+            admin.BrokerEvent(event="UNREGISTERED", identity=stopped, state="GONE", planned=True),
+        ]
         server.scores = [
             admin.FlapScore(
                 cluster="c1",
@@ -47,7 +57,8 @@ async def server() -> AsyncIterator[ScriptedAdminServer]:
                 last_event="EXPIRED",
                 last_event_ago=Duration(seconds=61),
             ),
-            admin.FlapScore(cluster="c1", broker_name="broker-b", penalty=12.0, last_event="EXPIRED"),
+            admin.FlapScore(cluster="c1", broker_name="broker-b", penalty=12.0, outages=1, last_event="EXPIRED"),
+            admin.FlapScore(cluster="c1", broker_name="broker-c", penalty=2.0, outages=1, last_event="EXPIRED"),
         ]
         server.watchers = [
             admin.Watcher(peer="10.9.9.9:5", age=Duration(seconds=300), topics=2, pending=1, lag=Duration(seconds=3))
@@ -77,7 +88,8 @@ async def test_flapping_brokers_are_listed_the_worst_first_and_marked(server: Sc
     assert table.out.splitlines()[1:] == [
         "CLUSTER  BROKER    ID  PENALTY  OUTAGES  LAST EVENT    AGO",
         "c1       broker-a   0     3400        4  EXPIRED     61.0s  FLAPPING",
-        "c1       broker-b   0       12        0  EXPIRED       0ms",
+        "c1       broker-b   0       12        1  EXPIRED       0ms",
+        "c1       broker-c   0        2        1  EXPIRED       0ms",
     ]
     assert [score["penalty"] for score in printed.document["nodes"][0]["scores"]] == [3400.0]
 
@@ -233,11 +245,45 @@ async def test_a_cluster_that_no_server_knows_is_not_found(server: ScriptedAdmin
     assert f"1 of 2 name servers failed: {server.addr} (cluster nope is not known)" in partly.err
 
 
-async def test_brokers_that_left_after_an_outage_are_named_below_those_that_are_there(
+async def test_brokers_that_departed_unplanned_are_named_below_those_that_are_there(
     server: ScriptedAdminServer,
 ) -> None:
     made = await asked(server, "brokers")
     assert "GONE: c1/broker-b 0 (EXPIRED 0ms ago)\n" in made.out
+
+
+async def test_why_shows_the_state_its_rule_and_the_length_of_an_outage() -> None:
+    clock = ManualClock()
+    refused = broker_pb2.BrokerHealth(
+        status=broker_pb2.PROBE_STATUS_FAILING, evidence=broker_pb2.PROBE_EVIDENCE_STRONG, detail="connect: refused"
+    )
+    async with running_name_server(clock=clock) as app:
+        await register(app, "orders", name="broker-a", incarnation="p1")
+        await clock.advance(5.0)
+        await register(app, "orders", name="broker-a", incarnation="p1", health=refused)
+        during = await ctl("--namesrv", app.addr, "why", "broker-a")
+        await clock.advance(12.0)
+        await register(app, "orders", name="broker-a", incarnation="p2")
+        after = await ctl("--namesrv", app.addr, "why", "broker-a", "--cluster", "c1")
+        await ctl("--namesrv", app.addr, "evict", "c1/broker-a/0")
+        gone = await ctl("--namesrv", app.addr, "why", "broker-a", "--cluster", "c1")
+
+    assert "c1/broker-a 0 at broker-a:10911: OUT for 0ms\n" in during.out
+    assert "    rule       the probe fails on strong evidence\n" in during.out
+    assert "    probe      failing, strong evidence: connect: refused\n" in during.out
+    assert "left the routes; last heartbeat 5.0s before; evidence STRONG" in during.out
+    assert "c1/broker-a 0 at broker-a:10911: UP for 0ms\n" in after.out
+    assert "    outage     12.0s (new process); back at 2026-01-01 00:00:17.000 (UTC)\n" in after.out
+    assert "re-registered; back in the routes after 12.0s (new process)" in after.out
+    assert gone.code == 0
+    assert "c1/broker-a 0 at broker-a:10911: GONE since " in gone.out
+    assert "unregistered: by an operator; left the routes, planned" in gone.out
+
+
+async def test_events_of_a_cluster_of_which_a_server_knows_no_broker_are_shown(server: ScriptedAdminServer) -> None:
+    server.refusals["ListBrokers"] = Refusal(grpc.StatusCode.NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster c1 is not known")
+    made = await asked(server, "why", "broker-b", "--cluster", "c1")
+    assert (made.code, "expired: heartbeats are missing; not in the routes" in made.out) == (0, True)
 
 
 async def test_the_timeout_bounds_all_pages_of_an_answer_together(server: ScriptedAdminServer) -> None:
@@ -272,7 +318,7 @@ async def test_top_as_json_is_one_object_a_refresh_with_rates_until_ctrl_c(
         (["topics"], []),
         (["clusters"], ["route"]),
         (["brokers"], ["guard"]),
-        (["why", "broker-a"], []),
+        (["why", "broker-a"], ["brokers", "guard"]),
         (["flapping"], []),
         (["watchers", "orders"], []),
         (["watch", "orders"], ["route"]),

@@ -12,8 +12,10 @@ from pointsman_client.ctl import document, node_document, node_table, table
 from pointsman_client.ctl.argument import in_cluster, read_name
 from pointsman_client.ctl.failure import BrokerNotFoundError
 from pointsman_client.ctl.node import NodeAnswer
-from pointsman_client.ctl.question import brokers_of, clusters_of, topics_of
+from pointsman_client.ctl.question import brokers_of, clusters_of, history_of, topics_of
 from pointsman_client.ctl.settings import Settings, pass_settings
+from pointsman_client.ctl.why_document import to_why_document
+from pointsman_client.ctl.why_view import why_parts
 from pointsman_client.errors import ClusterNotFoundError, RequestRejectedError, TopicNotFoundError
 from pointsman_client.route import TopicRoute
 from pointsman_client.routes.codec import to_topic_route
@@ -108,15 +110,16 @@ def clusters(settings: Settings) -> None:
 def brokers(settings: Settings, cluster: str) -> int:
     """Show every broker as each name server sees it.
 
-    SILENT is the time since its last sign of life. Below stand what is wrong, what operators set, who flaps, and who
-    is GONE after an outage that the server remembers. Asks all servers listed; exits 1 if one did not answer.
+    REASON is why a broker is not UP, HEARTBEAT the time since its last heartbeat. Below: failing probes, what
+    operators set, flapping brokers, and brokers that are GONE unplanned. Queries all servers listed; exits 1 if one
+    failed.
 
     \b
     States:
-      UP            heard in time
-      SUSPECT       beats are missing or its connection broke; still routed
-      PROVISIONAL   not heard since the name server's restart; still routed
-      PROTECTED     overdue, but kept by the guard; still routed
+      UP            heartbeats arrive in time
+      SUSPECT       heartbeats are missing or its stream broke; still routed
+      PROVISIONAL   from the snapshot, no heartbeat since; still routed
+      PROTECTED     expired or failing, but the guard keeps it; still routed
       OUT           registered but not routed: its probe fails
 
     \b
@@ -130,8 +133,8 @@ def brokers(settings: Settings, cluster: str) -> int:
             dataVersion.{stateVersion, timestampMillis, counter}, topicCount,
             bringsTopics, heartbeatIntervalSeconds, expirySeconds,
             registeredAt, silenceSeconds, streamOpen, probe, probeDetail,
-            enableActingMaster, reason, planned, stateForSeconds, rule,
-            writeWiped, inMaintenance, penalty}
+            probeEvidence, probeEverPassed, enableActingMaster, reason,
+            planned, stateForSeconds, rule, writeWiped, inMaintenance, penalty}
 
     \b
     Examples:
@@ -149,28 +152,31 @@ def brokers(settings: Settings, cluster: str) -> int:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Events from each server.")
 @pass_settings
 def why(settings: Settings, broker: str, cluster: str, limit: int) -> int:
-    """Show the last events of BROKER on each server.
+    """Show BROKER's state on each server, why, its outages.
 
-    Oldest first. Works for brokers that are gone, too. SILENCE is the time since the sign of life before the event.
-    Asks all servers listed; exits 1 if one did not answer, or if none remembers the broker.
+    For each replica: its state, the RULE that gave it, and the evidence. Then the timeline, oldest first: what each
+    event changed in the routes, and how long each outage lasted. Works for brokers that are GONE, too. Queries all
+    servers listed; exits 1 if one failed, or if none remembers the broker.
 
     \b
-    JSON: brokerName, nodes[].{addr, node, events[].{eventAt, event, reason,
-            cluster, brokerName, brokerId, brokerAddr, generation, incarnation,
-            silenceSeconds, seq, detail}} or {addr, error}
+    JSON: brokerName, nodes[].{addr, node, brokers[].{as in brokers},
+            guards[].{as in guard}, outages[], events[]} or {addr, error};
+          outages[].{cluster, brokerName, brokerId, beganAt, beginKnown,
+            endedAt, seconds, planned, plannedSeconds, newProcess};
+          events[].{eventAt, event, reason, cluster, brokerName, brokerId,
+            brokerAddr, generation, incarnation, silenceSeconds, state,
+            planned, seq, detail}
 
     \b
     Examples:
       pointsmanctl why broker-a
       pointsmanctl --namesrv ns1:9876,ns2:9876 why broker-a --limit 5
+      pointsmanctl -o json why broker-a | jq '.nodes[].outages'
     """
-    request = admin.ListBrokerEventsRequest(broker_name=broker, cluster=cluster, limit=limit)
-    nodes = settings.ask_every(
-        lambda link, seconds: link.call(link.admin.ListBrokerEvents, request, timeout_seconds=seconds)
-    )
-    if all(node.answer is not None and not node.answer.events for node in nodes):
+    nodes = settings.ask_every(lambda link, seconds: history_of(link, seconds, cluster=cluster, broker_name=broker))
+    if all(node.answer is not None and not (node.answer.brokers or node.answer.timeline.events) for node in nodes):
         raise BrokerNotFoundError(broker, cluster)
-    return settings.finish(nodes, document.to_events_document(broker, nodes), table.events_parts(nodes))
+    return settings.finish(nodes, to_why_document(broker, nodes, limit=limit), why_parts(nodes, limit=limit))
 
 
 @click.command()

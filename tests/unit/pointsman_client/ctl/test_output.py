@@ -9,8 +9,6 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.struct_pb2 import Struct
-from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import RenderableType
 
 from namesrv.core.flapping import FlapRules
@@ -20,7 +18,7 @@ from pointsman_client.ctl import document, layout, node_table, table
 from pointsman_client.ctl.condition import FLAPPING_ABOVE, is_flapping
 from pointsman_client.ctl.digest_difference import digest_difference
 from pointsman_client.ctl.node import NodeAnswer
-from pointsman_client.ctl.question import NodeBrokers, NodeDigests, gone_of
+from pointsman_client.ctl.question import NodeBrokers, NodeDigests
 from pointsman_client.route import TopicRoute
 from pointsman_client.routes.codec import to_cluster_data, to_topic_route
 from pointsman_client.routes.route_document import to_route_document
@@ -50,19 +48,6 @@ def status(
         silence=Duration(seconds=31, nanos=200_000_000),
         topic_count=100_000,
         health=broker_pb2.BrokerHealth(detail="connect: refused"),
-    )
-
-
-def event(name: str, reason: str = "", *, silent: int | None = None, **detail: float) -> admin_service_pb2.BrokerEvent:
-    facts = Struct()
-    facts.update(detail)
-    return admin_service_pb2.BrokerEvent(
-        event_at=Timestamp(seconds=1_767_225_600, nanos=123_000_000),
-        event=name,
-        reason=reason,
-        identity=status().identity,
-        interval=None if silent is None else Duration(seconds=silent),
-        detail=facts,
     )
 
 
@@ -147,23 +132,23 @@ def test_an_empty_fleet_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 def test_each_node_shows_its_brokers_and_a_node_that_failed_says_why(
     capsys: pytest.CaptureFixture[str], columns: str
 ) -> None:
-    brokers = [
-        status(0, broker_pb2.BROKER_STATE_PROBE_FAILED),
-        status(1, broker_pb2.BROKER_STATE_SUSPECT),
-        status(0, name="broker-b"),
-    ]
+    out, suspect = status(0, broker_pb2.BROKER_STATE_OUT), status(1, broker_pb2.BROKER_STATE_SUSPECT)
+    out.reason, out.planned, out.health.status = "REFUSED", True, broker_pb2.PROBE_STATUS_FAILING
+    out.health.evidence, out.health.ever_passed = broker_pb2.PROBE_EVIDENCE_STRONG, True
+    suspect.reason = "SILENCE"
+    brokers = [out, suspect, status(0, name="broker-b")]
     answer = NodeBrokers("ns-1", brokers, None)
     nodes = [NodeAnswer("10.0.0.1:9876", answer, None), NodeAnswer("10.0.0.2:9876", None, FAILED)]
 
     assert shown(capsys, table.brokers_parts(nodes)) == [
         "node 10.0.0.1:9876 (ns-1)",
-        "CLUSTER         BROKER    ID  ADDR                 STATE         SILENT  TOPICS",
-        "DefaultCluster  broker-a   0  192.168.100.0:10911  PROBE_FAILED   31.2s  100000",
-        "DefaultCluster  broker-a   1  192.168.100.1:10911  SUSPECT        31.2s  100000",
-        "DefaultCluster  broker-b   0  192.168.100.0:10911  UP             31.2s  100000",
+        "CLUSTER         BROKER    ID  ADDR                 STATE    REASON            HEARTBEAT  TOPICS",
+        "DefaultCluster  broker-a   0  192.168.100.0:10911  OUT      REFUSED, planned      31.2s  100000",
+        "DefaultCluster  broker-a   1  192.168.100.1:10911  SUSPECT  SILENCE               31.2s  100000",
+        "DefaultCluster  broker-b   0  192.168.100.0:10911  UP       -                     31.2s  100000",
         "NO MASTER in DefaultCluster/broker-a: it cannot be written",
-        "PROBE FAILED of DefaultCluster/broker-a 0: connect: refused",
-        "3 brokers in 1 cluster: 1 UP, 1 SUSPECT, 1 PROBE_FAILED",
+        "PROBE FAILED of DefaultCluster/broker-a 0: connect: refused (strong evidence)",
+        "3 brokers in 1 cluster: 1 UP, 1 SUSPECT, 1 OUT",
         "",
         "node 10.0.0.2:9876",
         "10.0.0.2:9876 did not answer (connection refused)",
@@ -171,6 +156,8 @@ def test_each_node_shows_its_brokers_and_a_node_that_failed_says_why(
     printed = json.loads(json.dumps(document.to_brokers_document(nodes)))["nodes"]
     assert printed[0]["brokers"][0]["generation"] == "18446744073709551615"
     assert printed[0]["brokers"][0]["silenceSeconds"] == 31.2
+    probes = [(broker["probeEvidence"], broker["probeEverPassed"]) for broker in printed[0]["brokers"]]
+    assert probes == [("STRONG", True), ("UNSPECIFIED", None), ("UNSPECIFIED", None)]
     assert printed[0]["conditions"] == [
         {"cluster": "DefaultCluster", "brokerName": "broker-a", "condition": "NO_MASTER"}
     ]
@@ -189,19 +176,14 @@ def score(name: str, ago: int, last_event: str = "EXPIRED") -> admin_service_pb2
     )
 
 
-def test_who_left_after_an_outage_is_gone_and_the_last_five_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    scores = [score("broker-a", 1), score("calm", 5, "RESTARTED"), score("probed", 30, "PROBE_FAILED")]
-    scores += [score(f"lost-{number}", 600 - number) for number in range(6)]
-    here = [status(0)]
-    gone = gone_of(scores, here)
-    nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", here, None, gone), None)]
+def test_who_is_gone_unplanned_is_named_the_last_five_and_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    gone = [score("probed", 30, "PROBE_FAILED"), *(score(f"lost-{number}", 590 + number) for number in range(6))]
+    nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", [status(0)], None, gone), None)]
 
-    assert [found.broker_name for found in gone][:2] == ["probed", "lost-5"]
     line = next(line for line in shown(capsys, table.brokers_parts(nodes)) if line.startswith("GONE"))
-    assert line.startswith("GONE: DefaultCluster/probed 0 (PROBE_FAILED 30.0s ago), DefaultCluster/lost-5 0 (EXPIRED")
-    assert line.endswith("DefaultCluster/lost-2 0 (EXPIRED 9m 58s ago) and 2 more: see `pointsmanctl flapping`")
+    assert line.startswith("GONE: DefaultCluster/probed 0 (PROBE_FAILED 30.0s ago), DefaultCluster/lost-0 0 (EXPIRED")
+    assert line.endswith("DefaultCluster/lost-3 0 (EXPIRED 9m 53s ago) and 2 more: see `pointsmanctl flapping`")
     printed = json.loads(json.dumps(document.to_brokers_document(nodes)))["nodes"][0]["gone"]
-    assert len(printed) == 7
     assert printed[0] == {
         "cluster": "DefaultCluster",
         "brokerName": "probed",
@@ -230,7 +212,7 @@ def test_no_row_is_folded_however_narrow_the_terminal_while_words_are(
     monkeypatch.setenv("COLUMNS", "80")
     long = status(0, broker_pb2.BROKER_STATE_PROVISIONAL, name="broker-of-the-second-hall-payments-eu-central-1")
     long.identity.addr = "broker-17.payments.eu-central-1.example.internal:10911"
-    long.protected_from = "SILENCE " * 20
+    long.health.status, long.health.detail = broker_pb2.PROBE_STATUS_FAILING, "timeout " * 20
     lines = shown(capsys, table.brokers_parts([NodeAnswer("ns1:9876", NodeBrokers("", [long], None), None)]))
 
     assert lines[2].split()[:5] == [
@@ -265,7 +247,7 @@ def test_one_topic_is_one_topic(capsys: pytest.CaptureFixture[str], topics: int,
 
 def test_what_operators_and_the_guard_did_to_brokers_stands_below_them(capsys: pytest.CaptureFixture[str]) -> None:
     kept, wiped, away = status(0, broker_pb2.BROKER_STATE_PROTECTED), status(1), status(0, name="broker-b")
-    kept.protected_from, kept.penalty = "SILENCE", 3500.4
+    kept.reason, kept.penalty = "SILENCE", 3500.4
     wiped.write_wiped, wiped.penalty = True, 3900.0
     # Two outages of late are a penalty, and no flapping.
     away.in_maintenance, away.penalty = True, 2000.0
@@ -283,63 +265,20 @@ def test_what_operators_and_the_guard_did_to_brokers_stands_below_them(capsys: p
     lines = shown(capsys, table.brokers_parts(nodes))
     assert lines[0] == "node ns1:9876 (ns-1) WARMING"
     assert lines[5:] == [
-        "PROTECTED from SILENCE: DefaultCluster/broker-a 0",
         "WRITE WIPED: DefaultCluster/broker-a",
         "IN MAINTENANCE: DefaultCluster/broker-b 0",
         "FLAP PENALTY: DefaultCluster/broker-a 1 (3900), DefaultCluster/broker-a 0 (3500)",
-        "GUARD of DefaultCluster is AUTO and keeps brokers, for 0ms: 3 of 4 lost",
+        "GUARD of DefaultCluster is AUTO, active for 0ms: 3 of 4 lost",
         "3 brokers in 1 cluster: 2 UP, 1 PROTECTED",
     ]
     printed = json.loads(json.dumps(document.to_brokers_document(nodes)))["nodes"][0]
     assert printed["nodeState"] == "WARMING"
     assert [guard["active"] for guard in printed["guards"]] == [True, False]
     marks = [
-        (broker["protectedFrom"], broker["writeWiped"], broker["inMaintenance"], broker["penalty"])
+        (broker["reason"], broker["writeWiped"], broker["inMaintenance"], broker["penalty"])
         for broker in printed["brokers"]
     ]
     assert marks == [("SILENCE", False, False, 3500.4), ("", True, False, 3900.0), ("", False, True, 2000.0)]
-
-
-def test_an_event_of_a_whole_group_has_no_address_and_no_id(capsys: pytest.CaptureFixture[str]) -> None:
-    group = event("PERM_CHANGED", "ADMIN", topics=4)
-    group.identity.addr = ""
-    answer = admin_service_pb2.ListBrokerEventsResponse(events=[group])
-
-    lines = shown(capsys, table.events_parts([NodeAnswer("ns1:9876", answer, None)]))
-    assert lines[2].endswith("PERM_CHANGED  ADMIN   -   -")
-    assert lines[3] == "    DefaultCluster: an operator changed the write permission of its topics; topics 4"
-
-
-def test_events_say_when_in_utc_why_after_which_silence_and_what_it_means(
-    capsys: pytest.CaptureFixture[str], columns: str
-) -> None:
-    answer = admin_service_pb2.ListBrokerEventsResponse(
-        node="10.0.0.1:9876",
-        events=[event("REGISTERED", topics=4), event("UNREGISTERED", "REMOVED_FROM_CONFIG", silent=121)],
-    )
-    nodes = [
-        NodeAnswer("10.0.0.1:9876", answer, None),
-        NodeAnswer("10.0.0.3:9876", admin_service_pb2.ListBrokerEventsResponse(), None),
-    ]
-
-    lines = shown(capsys, table.events_parts(nodes))
-    assert all(len(line) <= 80 for line in lines) or not columns
-    # At 80 columns a long sentence goes on in the next line, still indented.
-    joined = [" ".join(line.split()) for line in "\n".join(lines).replace("\n     ", " ").splitlines()]
-    assert lines[1:3] == [
-        "TIME (UTC)               EVENT         REASON               ID  SILENCE",
-        "2026-01-01 00:00:00.123  REGISTERED    -                    0   -",
-    ]
-    assert "    DefaultCluster, 192.168.100.0:10911: entered the routes; topics 4" in lines
-    assert "2026-01-01 00:00:00.123  UNREGISTERED  REMOVED_FROM_CONFIG  0   2m 01s" in lines
-    assert "its agent's configuration names it no more" in " ".join(" ".join(joined).split())
-    assert lines[-2:] == ["node 10.0.0.3:9876", "no event of it is remembered here"]
-
-    printed = json.loads(json.dumps(document.to_events_document("broker-a", nodes)))["nodes"][0]["events"]
-    assert json.dumps(printed[0]["detail"]) == '{"topics": 4}'
-    assert printed[0]["silenceSeconds"] is None
-    assert printed[1]["eventAt"] == "2026-01-01T00:00:00.123Z"
-    assert printed[1]["silenceSeconds"] == 121.0
 
 
 def test_a_row_of_long_names_stays_one_line_when_piped(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Words for people."""
+"""Texts for operators."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from namesrv.core.events import EventKind, Reason
 from pointsman.v1 import admin_service_pb2, broker_pb2
 from pointsman_client import NameServerFailedError
 from pointsman_client.ctl import wording
@@ -63,46 +64,39 @@ def test_a_failure_is_said_in_few_words(status: grpc.StatusCode, message: str, w
     assert wording.failure_words(NameServerFailedError("a:1", status, message)) == words
 
 
-def test_an_event_is_explained_by_its_reason_or_else_by_its_name_or_not_at_all() -> None:
-    assert "silent for longer than its expiry" in wording.explanation("EXPIRED", "SILENCE")
-    assert wording.explanation("EXPIRED", "NEW_REASON") == "left the routes"
-    assert wording.explanation("NEW_EVENT", "") == ""
+def test_an_event_is_explained_with_its_reason_or_alone_or_not_at_all() -> None:
+    assert wording.explanation("EXPIRED", "SILENCE") == "expired: heartbeats are missing"
+    assert wording.explanation("EXPIRED", "NEW_REASON") == "expired"
+    assert wording.explanation("NEW_EVENT", "SILENCE") == ""
 
 
 @pytest.mark.parametrize(
     ("event", "reason", "words"),
     [
-        ("REREGISTERED", "SNAPSHOT", "now heard again"),
-        ("UNREGISTERED", "MAINTENANCE", "no outage"),
-        ("PERM_CHANGED", "INCARNATION", "its process is a new one"),
-        ("GUARD_ON", "LIMIT", "somebody must look"),
-        ("GUARD_OFF", "TIME_OVER", "works by itself again"),
-        ("MAINTENANCE_ON", "ADMIN", "no outage"),
-        ("TOPIC_DELETED", "ADMIN", "an operator deleted a topic of it"),
+        ("PROTECTED", "PROBE", "the guard keeps it: its probe fails on weak evidence"),
+        ("PROBE_FAILED", "REFUSED", "its probe failed: strong evidence, the broker refuses to serve"),
+        ("RECOVERED", "PROBE", "recovered: its probe passes again"),
+        ("GUARD_ON", "SHARE", "the guard of its cluster is on: too many brokers are lost at the same time"),
+        ("GUARD_OFF", "SHARE", "the guard of its cluster is off: enough brokers are up again"),
     ],
 )
-def test_what_operators_and_guards_do_is_explained(event: str, reason: str, words: str) -> None:
-    assert words in wording.explanation(event, reason)
+def test_a_reason_is_explained_for_its_event(event: str, reason: str, words: str) -> None:
+    assert wording.explanation(event, reason) == words
 
 
-@pytest.mark.parametrize(
-    ("event", "reason", "detail", "words"),
-    [
-        ("GUARD_OFF", "ADMIN", {"mode": "AUTO"}, "work by itself again"),
-        ("GUARD_OFF", "ADMIN", {"mode": "OFF"}, "to keep nobody"),
-        ("GUARD_OFF", "ADMIN", {"mode": "HOLD"}, "to hold"),
-        ("GUARD_OFF", "ADMIN", {"mode": "NEWER"}, "keeps nobody now"),
-        ("GUARD_ON", "ADMIN", {"mode": "AUTO"}, "work by itself again: it keeps brokers"),
-        ("GUARD_ON", "ADMIN", {"mode": "HOLD"}, "to hold"),
-        ("PROBE_FAILED", "PROBE", {"probe": "refused"}, "left the routes"),
-        ("PROBE_FAILED", "PROBE", {"registration": "REGISTERED"}, "registered, and not in the routes"),
-        ("UNREGISTERED", "MAINTENANCE", {"registration": "REGISTERED", "cause": "PROBE"}, "registered within"),
-    ],
-)
-def test_the_details_tell_apart_what_an_event_can_mean(
-    event: str, reason: str, detail: dict[str, object], words: str
-) -> None:
-    assert words in wording.explanation(event, reason, detail)
+def test_every_event_and_reason_of_a_name_server_about_a_broker_is_explained() -> None:
+    elsewhere = {"KV_CHANGED", "HEARTBEAT", "HEARTBEATS", "TOPICS", "QUEUE_STATS"}
+    kinds = {kind for kind in EventKind if not kind.startswith("NAMESRV_")} - elsewhere
+    reasons = set(Reason) - {Reason.DAY, Reason.START, Reason.DROPPED, Reason.SHARE}
+
+    assert kinds == set(wording._EVENTS)
+    assert reasons == set(wording._REASONS)
+
+
+def test_evidence_that_is_not_stated_is_weak() -> None:
+    strong = broker_pb2.BrokerHealth(evidence=broker_pb2.PROBE_EVIDENCE_STRONG)
+    assert wording.evidence_words(strong) == "strong evidence"
+    assert wording.evidence_words(broker_pb2.BrokerHealth()) == "weak evidence"
 
 
 def test_a_guard_is_one_line_that_says_why_and_for_how_long() -> None:
@@ -112,10 +106,10 @@ def test_a_guard_is_one_line_that_says_why_and_for_how_long() -> None:
         active=True,
         active_for=Duration(seconds=90),
         mode_remaining=Duration(seconds=600),
-        reason="told to hold\x1b",
+        reason="set to HOLD\x1b",
     )
     assert wording.guard_words(guard) == (
-        "GUARD of c1 is HOLD and keeps brokers, for 90.0s, AUTO again in 10m 00s: told to hold\N{REPLACEMENT CHARACTER}"
+        "GUARD of c1 is HOLD, active for 90.0s, AUTO resumes in 10m 00s: set to HOLD\N{REPLACEMENT CHARACTER}"
     )
 
 
