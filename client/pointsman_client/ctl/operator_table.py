@@ -68,9 +68,8 @@ def guards_parts(nodes: Sequence[NodeAnswer[admin.GetNodeInfoResponse]], cluster
         shown = [guard for guard in answer.guards if cluster in {"", guard.cluster}]
         if not shown:
             return Text(f"cluster {cluster} is not known here" if cluster else "no cluster is known here")
-        table = new_table(
-            "CLUSTER", "MODE", "ACTIVE", "LOST", "BASELINE", "UP", "SINCE", "AUTO IN", right=("LOST", "BASELINE", "UP")
-        )
+        numbers = ("LOST", "BASELINE", "UP", "SINCE", "AUTO RESUMES IN")
+        table = new_table("CLUSTER", "MODE", "ACTIVE", *numbers, right=numbers)
         for guard in shown:
             table.add_row(
                 guard.cluster,

@@ -31,16 +31,16 @@ _MODES = {"auto": admin.GUARD_MODE_AUTO, "hold": admin.GUARD_MODE_HOLD, "off": a
 def guard(settings: Settings, mode: str, cluster: str, seconds: int | None, by: str) -> int:
     """Show or set how the guard of a cluster works.
 
-    When too many brokers of a cluster are lost at once, the fault may be the network's: the guard then keeps them in
-    the routes, marked PROTECTED.
+    When too many brokers of a cluster are LOST at the same time, the network may be the cause: the guard then keeps
+    them in the routes, PROTECTED. BASELINE is how many were alive when the window began.
 
     \b
-      show  how it stands, the default
-      auto  keep brokers while too many are lost at once
+      show  show the guards (default)
+      auto  keep brokers while too many are lost at the same time
       hold  keep every broker, however few are lost
-      off   keep none: whoever's time is over goes
+      off   expire brokers as usual, however many
 
-    Asks, or tells, all servers listed; exits 1 if one failed.
+    Queries or changes all servers listed; exits 1 if one failed.
 
     \b
     JSON of show: nodes[].{addr, node, guards[].{cluster, mode, active, lost,
