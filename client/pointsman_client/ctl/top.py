@@ -1,4 +1,4 @@
-"""One look at all name servers for ``pointsmanctl top``: how they are, and which brokers are not well."""
+"""One look at all name servers for ``pointsmanctl top``: how they are, and which brokers are unhealthy."""
 
 from __future__ import annotations
 
@@ -18,14 +18,21 @@ from pointsman_client.ctl.document import to_guard_document, to_node_document
 from pointsman_client.ctl.layout import ALARM, WARNING, failure_line, new_table, state_cell
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.question import NodeBrokers
-from pointsman_client.ctl.wording import duration_words, guard_words, node_state_words, printable, time_words
+from pointsman_client.ctl.wording import (
+    duration_words,
+    guard_words,
+    node_state_words,
+    printable,
+    reason_words,
+    time_words,
+)
 from pointsman_client.errors import RequestRejectedError
 from pointsman_client.route import BrokerState
 from pointsman_client.routes.codec import to_broker_state
 from pointsman_client.routes.route_document import Document
 from pointsman_client.rpc.wire_time import moment_text, seconds_of
 
-MOST_TROUBLED = 20
+MAX_UNHEALTHY = 20
 """Brokers that a frame names; the rest is a number."""
 COUNTER_SUFFIX = "_total"
 """Sizes with this ending only rise: their rise a second is shown."""
@@ -79,7 +86,7 @@ def to_frame_document(frame: Frame) -> Document:
             "sizes": dict(sorted(info.sizes.items())) if info else {},
             "ratesPerSecond": dict(frame.rates.get(addr, {})),
             "brokersByState": {str(state): count for state, count in _by_state(answer.brokers).items()},
-            "troubled": [_to_troubled(status) for status in _troubled(answer.brokers)],
+            "troubled": [_to_unhealthy(status) for status in _unhealthy(answer.brokers)],
             "guards": [to_guard_document(guard) for guard in info.guards] if info else [],
             "complaints": list(info.complaints) if info else [],
         }
@@ -88,13 +95,15 @@ def to_frame_document(frame: Frame) -> Document:
     return {"at": moment_text(frame.at), "nodes": nodes}
 
 
-def _to_troubled(status: broker_pb2.BrokerStatus) -> Document:
+def _to_unhealthy(status: broker_pb2.BrokerStatus) -> Document:
     return {
         "cluster": status.identity.cluster,
         "brokerName": status.identity.broker_name,
         "brokerId": status.identity.broker_id,
         "brokerAddr": status.identity.addr,
         "state": str(to_broker_state(status.state)),
+        "reason": status.reason,
+        "planned": status.planned,
         "silenceSeconds": seconds_of(status.silence),
         "penalty": status.penalty,
     }
@@ -106,7 +115,7 @@ def frame_parts(frame: Frame) -> Iterable[RenderableType]:
     yield from _nodes(frame)
     yield ""
     yield from _brokers_by_state(frame)
-    yield from _troubles(frame)
+    yield from _unhealthy_brokers(frame)
 
 
 def _nodes(frame: Frame) -> Iterable[RenderableType]:
@@ -157,25 +166,25 @@ def _brokers_by_state(frame: Frame) -> Iterable[RenderableType]:
     yield table if rows else Text("no broker is registered")
 
 
-def _troubles(frame: Frame) -> Iterable[RenderableType]:
+def _unhealthy_brokers(frame: Frame) -> Iterable[RenderableType]:
     found = [
         (status, node.addr)
         for node in frame.nodes
         if node.answer is not None
-        for status in _troubled(node.answer.brokers)
+        for status in _unhealthy(node.answer.brokers)
     ]
     if not found:
         return
     found.sort(key=lambda pair: (_who(pair[0]), pair[1]))
-    table = new_table("NOT WELL", "NODE", "STATE", "SILENT", "PENALTY", right=("SILENT", "PENALTY"))
-    for status, addr in found[:MOST_TROUBLED]:
+    table = new_table("UNHEALTHY", "NODE", "STATE", "REASON", "HEARTBEAT", "PENALTY", right=("HEARTBEAT", "PENALTY"))
+    for status, addr in found[:MAX_UNHEALTHY]:
         silence = duration_words(seconds_of(status.silence))
         state = state_cell(str(to_broker_state(status.state)))
-        table.add_row(_who(status), addr, state, silence, f"{status.penalty:.0f}")
+        table.add_row(_who(status), addr, state, reason_words(status), silence, f"{status.penalty:.0f}")
     yield ""
     yield table
-    if len(found) > MOST_TROUBLED:
-        yield Text(f"and {len(found) - MOST_TROUBLED} more: see `pointsmanctl brokers`", style=WARNING)
+    if len(found) > MAX_UNHEALTHY:
+        yield Text(f"and {len(found) - MAX_UNHEALTHY} more: see `pointsmanctl brokers`", style=WARNING)
 
 
 def _who(status: broker_pb2.BrokerStatus) -> str:
@@ -186,6 +195,6 @@ def _by_state(brokers: Iterable[broker_pb2.BrokerStatus]) -> Counter[BrokerState
     return Counter(to_broker_state(status.state) for status in brokers)
 
 
-def _troubled(brokers: Iterable[broker_pb2.BrokerStatus]) -> list[broker_pb2.BrokerStatus]:
-    well = broker_pb2.BROKER_STATE_UP
-    return [status for status in brokers if status.state != well or is_flapping(status)]
+def _unhealthy(brokers: Iterable[broker_pb2.BrokerStatus]) -> list[broker_pb2.BrokerStatus]:
+    up = broker_pb2.BROKER_STATE_UP
+    return [status for status in brokers if status.state != up or is_flapping(status)]

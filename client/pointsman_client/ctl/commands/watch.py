@@ -99,17 +99,18 @@ def watch(settings: Settings, topics: tuple[str, ...], cluster: str, zone: str, 
 @in_cluster
 @pass_settings
 def top(settings: Settings, once: bool, cluster: str) -> int:
-    """Look on at all name servers and brokers.
+    """Watch name servers and brokers live.
 
-    Refreshed every two seconds. What a node counts is shown as its rise a second, from the second look on. NOT WELL are
+    Refreshed every 2 s. Counters of a node are shown as rates per second, from the second refresh on. UNHEALTHY are
     brokers that are not UP, and those with a flap penalty above 3,000. Ctrl-C ends it. With --output json each refresh
-    is one object a line; without a terminal the looks follow one another. --once exits 1 if a server did not answer.
+    is one object per line; without a terminal the refreshes follow one another. --once exits 1 if a server failed.
 
     \b
     JSON: at, nodes[].{addr, node, nodeState, uptimeSeconds, sizes,
             ratesPerSecond, brokersByState, complaints[],
             guards[].{as in guard}, troubled[].{cluster, brokerName, brokerId,
-            brokerAddr, state, silenceSeconds, penalty}} or {addr, error}
+            brokerAddr, state, reason, planned, silenceSeconds, penalty}}
+          or {addr, error}
 
     \b
     Examples:

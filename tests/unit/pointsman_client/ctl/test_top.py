@@ -15,7 +15,7 @@ from pointsman_client import NameServerFailedError, RequestRejectedError
 from pointsman_client.ctl import layout
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.question import NodeBrokers
-from pointsman_client.ctl.top import MOST_TROUBLED, Frame, frame_parts, next_frame, to_frame_document
+from pointsman_client.ctl.top import MAX_UNHEALTHY, Frame, frame_parts, next_frame, to_frame_document
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 NodeT = NodeAnswer[NodeBrokers]
@@ -64,7 +64,9 @@ def test_a_node_that_restarted_or_did_not_answer_before_has_no_rate_yet() -> Non
 def test_a_frame_shows_nodes_brokers_by_state_and_who_is_not_well(capsys: pytest.CaptureFixture[str]) -> None:
     failed: NodeT = NodeAnswer("b:1", None, NameServerFailedError("b:1", grpc.StatusCode.DEADLINE_EXCEEDED, ""))
     older: NodeT = NodeAnswer("c:1", NodeBrokers("c:1", [status("broker-z")], None), None)
-    one = node("a:1", status("broker-a"), status("broker-b", "SUSPECT"), status("broker-c", penalty=3200), calls=20)
+    absent = status("broker-b", "OUT")
+    absent.reason, absent.planned = "PROBE", True
+    one = node("a:1", status("broker-a"), absent, status("broker-c", penalty=3200), calls=20)
     before = next_frame(None, [node("a:1")], at=AT, monotonic_seconds=0.0)
     frame = next_frame(before, [one, failed, older], at=AT, monotonic_seconds=2.0)
 
@@ -79,19 +81,19 @@ def test_a_frame_shows_nodes_brokers_by_state_and_who_is_not_well(capsys: pytest
         "a:1 COMPLAINT: history is not written",
         "b:1 did not answer (no answer in time)",
         "",
-        "CLUSTER  NODE  UP  SUSPECT  PROVISIONAL  PROTECTED  FAILED",
-        "c1       a:1    2        1            0          0       0",
-        "c1       c:1    1        0            0          0       0",
+        "CLUSTER  NODE  UP  SUSPECT  PROVISIONAL  PROTECTED  OUT",
+        "c1       a:1    2        0            0          0    1",
+        "c1       c:1    1        0            0          0    0",
         "",
-        "NOT WELL       NODE  STATE    SILENT  PENALTY",
-        "c1/broker-b/0  a:1   SUSPECT   31.0s        0",
-        "c1/broker-c/0  a:1   UP        31.0s     3200",
+        "UNHEALTHY      NODE  STATE  REASON          HEARTBEAT  PENALTY",
+        "c1/broker-b/0  a:1   OUT    PROBE, planned      31.0s        0",
+        "c1/broker-c/0  a:1   UP     -                   31.0s     3200",
     ]
     printed = json.loads(json.dumps(to_frame_document(frame)))
     assert printed["at"] == "2026-01-01T00:00:00.000Z"
     first, second, third = printed["nodes"]
     assert first["ratesPerSecond"] == {"calls": 10.0}
-    assert first["brokersByState"] == {"UP": 2, "SUSPECT": 1}
+    assert first["brokersByState"] == {"UP": 2, "OUT": 1}
     assert [broker["brokerName"] for broker in first["troubled"]] == ["broker-b", "broker-c"]
     assert second["error"]["message"] == "b:1 did not answer (no answer in time)"
     assert (third["nodeState"], third["sizes"]) == (None, {})
@@ -104,15 +106,15 @@ def test_one_restart_makes_nobody_unwell_and_a_refusal_is_an_answer(capsys: pyte
     layout.show(frame_parts(next_frame(None, [one, refused], at=AT, monotonic_seconds=0.0)))
 
     shown = capsys.readouterr().out
-    assert "NOT WELL" not in shown
+    assert "UNHEALTHY" not in shown
     assert "b:1   REFUSED" in shown
     assert "b:1 refused: cluster nope is not known" in shown
 
 
 def test_of_a_fleet_that_is_not_well_a_frame_names_some_and_counts_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
-    sick = [status(f"broker-{number:03}", "PROTECTED") for number in range(MOST_TROUBLED + 5)]
+    sick = [status(f"broker-{number:03}", "PROTECTED") for number in range(MAX_UNHEALTHY + 5)]
     layout.show(frame_parts(next_frame(None, [node("a:1", *sick)], at=AT, monotonic_seconds=0.0)))
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "and 5 more: see `pointsmanctl brokers`"
-    assert sum("PROTECTED   " in line and "broker-" in line for line in lines) == MOST_TROUBLED
+    assert sum("PROTECTED  -" in line and "broker-" in line for line in lines) == MAX_UNHEALTHY
