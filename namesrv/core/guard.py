@@ -194,15 +194,16 @@ class Guard:
     def _count(self, watch: _Watch, replica: Replica, *, is_covered: bool, now: float) -> None:
         """Count a replica as lost or up, and in the baseline; neither if its absence is no sign of a common fault."""
         window_begin = watch.edge(now) - replica.pulse.expiry
-        failing = replica.health.failing
-        if failing is not None and not _may_be_kept(replica, window_begin):
+        is_failing = replica.failing_since is not None
+        if is_failing and not _may_be_kept(replica, window_begin):
             return
-        is_lost = failing is not None or self._is_silent(replica, now=now)
-        if is_lost and is_covered:
-            return
+        if is_failing or self._is_silent(replica, now=now):
+            if is_covered:
+                return
+            watch.lost += 1
+        elif not replica.is_provisional:
+            watch.up += 1
         watch.present += 1
-        watch.lost += is_lost
-        watch.up += not is_lost and not replica.is_provisional
         watch.baseline += replica.alive_since is not None and replica.alive_since <= window_begin
 
     def _is_silent(self, replica: Replica, *, now: float) -> bool:

@@ -504,16 +504,14 @@ class NameServer:
         return [*heartbeats, transition_event(replica, now=now, detail=detail)]
 
     def _facts(self, replica: Replica, *, now: float) -> Facts:
-        pulse = replica.pulse
+        pulse, failing = replica.pulse, replica.health.failing
+        expired = pulse.why_expired(now=now, rules=self._rules, lenient_since=self._lenient_since)
+        suspect = pulse.why_suspect(now=now)
+        if expired is None and failing is None:  # then neither window nor guard has a say
+            return Facts(is_provisional=replica.is_provisional, suspect=suspect)
         in_window = self.maintenance.covers(replica.identity.group_key, now=now)
-        return Facts(
-            expired=pulse.why_expired(now=now, rules=self._rules, lenient_since=self._lenient_since),
-            failing=replica.health.failing,
-            is_provisional=replica.is_provisional,
-            suspect=pulse.why_suspect(now=now),
-            in_window=in_window,
-            is_kept=not in_window and self.guard.keeps(replica, now=now),
-        )
+        is_kept = not in_window and self.guard.keeps(replica, now=now)
+        return Facts(None, expired, failing, replica.is_provisional, suspect, in_window, is_kept)
 
     # --- rows of heartbeats -----------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ async def test_a_name_server_that_stood_still_for_longer_than_the_expiry_removes
 async def test_the_guard_keeps_a_cluster_that_lost_most_of_its_brokers_at_once_and_lets_go_when_they_are_back(
     tmp_path: Path,
 ) -> None:
-    # Every broker must be late before the first one expires: a busy machine spreads heartbeats over more than an interval.
+    # All must be late before the first expires, and a busy machine spreads heartbeats over more than an interval.
     pace = faults.Pace(interval=1.0, expiry=8.0)
     async with real_name_server(tmp_path, settings=WARM) as server:
         cuts = await faults.cut_clusters(server, brokers=10, cut={"few": 3, "most": 6, "all": 10}, pace=pace, stop=13.0)
