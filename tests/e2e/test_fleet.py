@@ -83,7 +83,7 @@ async def test_a_killed_broker_leaves_the_route_and_comes_back_with_its_restart(
     await small.until(routed=True)
 
     events = await small.events()
-    assert events[:2] == [("REGISTERED", ""), ("PROBE_FAILED", "PROBE")]
+    assert events[:2] == [("REGISTERED", ""), ("PROBE_FAILED", "REFUSED")]
     # Either the beat that passes comes first, or the registration with the new incarnation.
     assert events[2] in {("RECOVERED", "PROBE"), ("REREGISTERED", "")}
 
