@@ -283,7 +283,7 @@ Global___BrokerHealth: _TypeAlias = BrokerHealth  # noqa: Y015
 
 @_typing.final
 class GroupView(_message.Message):
-    """What a replica is told of its own group."""
+    """The group of a replica, as the name server reports it to that replica."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -292,9 +292,9 @@ class GroupView(_message.Message):
     MASTER_ADDR_FIELD_NUMBER: _builtins.int
     HA_ADDR_FIELD_NUMBER: _builtins.int
     min_broker_id: _builtins.int
-    """Lowest broker id that is now in the routes."""
+    """Lowest routed broker id."""
     min_broker_addr: _builtins.str
-    """Address of the lowest id; empty when nobody is in the routes."""
+    """Address of the lowest id; empty when none is routed."""
     master_addr: _builtins.str
     """Address of the master, for a slave; empty for the master itself and when there is none."""
     ha_addr: _builtins.str
@@ -517,7 +517,7 @@ class BrokerStatus(_message.Message):
 
     @_builtins.property
     def silence(self) -> _duration_pb2.Duration:
-        """Time since the last sign of life, by this server's monotonic clock."""
+        """Time since the last heartbeat, by this server's monotonic clock."""
 
     @_builtins.property
     def health(self) -> Global___BrokerHealth:

@@ -343,7 +343,7 @@ async def test_a_connection_that_died_without_a_word_is_replaced_and_not_waited_
             before = agent.beats(proxy.addr)
             await until(lambda: agent.beats(proxy.addr) > before)
 
-            assert proxy.connections == 2
+            assert proxy.connections >= 2  # a machine that is too busy for the timeout needs another
             assert agent.registrations(proxy.addr) == 1
 
 
