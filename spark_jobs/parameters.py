@@ -90,19 +90,24 @@ class FlapParameters(_Section):
 
 @dataclass(frozen=True, slots=True)
 class IncidentParameters(_Section):
-    """When outages of several brokers are one incident."""
+    """When outages of several brokers are one incident, and when they are a rolling restart."""
 
     brokers: int = 3
-    """So many brokers of one zone, host or cluster at least ..."""
+    """At least this number of brokers of one zone, host or cluster down at the same moment ..."""
     within_seconds: float = 60.0
-    """... whose outages begin within this time of the first ..."""
+    """... each for no longer than this: a broker that has been down for longer is not part of what happens now ..."""
     sigmas: float = 4.0
-    """... and so many standard deviations more than that zone's or cluster's rate of the day would bring by chance."""
+    """... and this number of standard deviations above what that scope's outages of the day bring by chance."""
+    tolerance_seconds: float = 5.0
+    """Sweeps notice the outages of one moment up to this much apart: a shorter outage counts for this long."""
+    rolling_gap_seconds: float = 120.0
+    """In a rolling restart the next broker goes down within this time of the return of the one before; 0: none."""
 
     def _rules(self) -> tuple[tuple[bool, str], ...]:
         return (
             (self.brokers >= 2, f"brokers = {self.brokers} is below 2"),
             (self.within_seconds >= 1, "within_seconds is below 1"),
+            (self.tolerance_seconds <= self.within_seconds, "tolerance_seconds is above within_seconds"),
         )
 
 

@@ -14,11 +14,22 @@ from spark_jobs.transforms import days
 from spark_jobs.transforms.flapping.causes import causes, moments
 from spark_jobs.transforms.flapping.charges import charges
 from spark_jobs.transforms.flapping.classes import flapped_days, flapping, seen_days
+from spark_jobs.transforms.flapping.guard_periods import guard_periods
 from spark_jobs.transforms.flapping.incidents import incidents, members, outages
+from spark_jobs.transforms.flapping.outage_causes import incident_causes, outage_causes, outages_with_facts
+from spark_jobs.transforms.flapping.outage_facts import (
+    downs,
+    early_rows,
+    fact_rows,
+    how_it_went,
+    near_rows,
+    what_came_back,
+)
 from spark_jobs.transforms.flapping.penalty import penalties, penalty_days, running_sums, scored_days
 from spark_jobs.transforms.flapping.percent import longest_stable, state_changes
 from spark_jobs.transforms.flapping.places import places
 from spark_jobs.transforms.flapping.ranking import broker_days, flap_ranking
+from spark_jobs.transforms.flapping.rolling import rolling_outages, rolling_restarts
 from spark_jobs.transforms.flapping.signs import heard_well, sign_rows, signs
 from spark_jobs.transforms.liveness.broker_state import broker_state
 from spark_jobs.transforms.liveness.intervals import state_at_day_end
@@ -29,21 +40,47 @@ _BROKER_DAY = ["dt", *INSTANCE]
 
 def run(work: Work) -> None:
     """Stage the tables of `schemas.flapping`, and ``broker_state``."""
-    in_incidents, at_end, states = together(
-        lambda: _incidents(work), lambda: _at_day_end(work), lambda: _state_changes(work)
+    in_incidents, at_end, states, _ = together(
+        lambda: _incidents(work), lambda: _at_day_end(work), lambda: _state_changes(work), lambda: _guard_periods(work)
     )
     days_known = _days_known(work, in_incidents, at_end, states)
     together(lambda: _classes(work, days_known), lambda: _state(work, days_known))
 
 
 def _incidents(work: Work) -> DataFrame:
-    """Stage ``incidents`` and return the outages that belong to one."""
+    """Stage ``incidents``, ``rolling_restarts`` and ``outage_causes``; return the outages that belong to incidents."""
     warehouse = work.warehouse
     intervals, available, facts = map(warehouse.staged, ("broker_intervals", "availability", "broker_facts"))
     where = places(available, facts)
     found = warehouse.aside("members", members(outages(intervals), where, parameters=work.parameters.incidents))
-    warehouse.stage("incidents", incidents(found, where))
+    causes = _outage_causes(work, found)
+    warehouse.stage("incidents", incidents(found, where, incident_causes(causes)))
     return found
+
+
+def _outage_causes(work: Work, in_incidents: DataFrame) -> DataFrame:
+    warehouse = work.warehouse
+    intervals = warehouse.staged("broker_intervals")
+    events = fact_rows(warehouse.set_aside("rare_events"))
+    before = fact_rows(early_rows(_day_before(work, "registration_events"), work.first_day))
+    near = warehouse.aside("near_outages", near_rows(events.unionByName(before), downs(intervals)))
+    yesterday = _day_before(work, "outage_causes")
+    rows = warehouse.aside(
+        "outages_with_facts",
+        outages_with_facts(
+            intervals, how_it_went(near), what_came_back(near), in_incidents, yesterday, first_day=work.first_day
+        ),
+    )
+    rolling = warehouse.aside("rolling", rolling_outages(rows, parameters=work.parameters.incidents))
+    warehouse.stage("rolling_restarts", rolling_restarts(rolling))
+    return warehouse.stage("outage_causes", outage_causes(rows, rolling))
+
+
+def _guard_periods(work: Work) -> DataFrame:
+    rare, windows = work.warehouse.set_aside("rare_events"), work.warehouse.staged("observer_windows")
+    yesterday = _day_before(work, "guard_periods")
+    span = {"first_day": work.first_day, "last_day": work.last_day}
+    return work.warehouse.stage("guard_periods", guard_periods(rare, windows, yesterday, **span))
 
 
 def _at_day_end(work: Work) -> DataFrame:
@@ -107,14 +144,14 @@ def _charged(work: Work, in_incidents: DataFrame) -> DataFrame:
 
 def _of_day(work: Work, in_incidents: DataFrame, states: DataFrame) -> DataFrame:
     """What else is known of each broker that was watched on a day."""
-    tables = ("availability", "broker_intervals", "flap_charges", "broker_changes", "partial_views")
-    available, intervals, charged, changes, views = map(work.warehouse.staged, tables)
+    tables = ("availability", "broker_intervals", "flap_charges", "broker_changes", "partial_views", "outage_causes")
+    available, intervals, charged, changes, views, known = map(work.warehouse.staged, tables)
     watched = F.col("up_seconds") + F.col("down_seconds") + F.col("planned_seconds")
-    happened = moments(outages(intervals), in_incidents, charged, intervals, changes)
+    happened = moments(outages(intervals), charged, intervals, changes)
     facts = (
         in_incidents.groupBy(*_BROKER_DAY).agg(F.count("*").alias("incident_downs")),
         states,
-        causes(happened, views),
+        causes(happened, views, known),
     )
     told = available.select(*_BROKER_DAY, "outages", "down_seconds", watched.alias("watched_seconds"))
     for fact in facts:

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from pyspark.sql import types as T
 
-from spark_jobs.schemas.base import BOOL, DAY, DOUBLE, INSTANCE, INT, LONG, TEXT, TIME, Table, broker_day, struct
+from spark_jobs.schemas.base import (
+    BOOL,
+    DAY,
+    DOUBLE,
+    INSTANCE,
+    INT,
+    LONG,
+    OBSERVER,
+    TEXT,
+    TIME,
+    Table,
+    broker_day,
+    struct,
+)
 
 FLAP_CHARGES = struct(
     dt=DAY,
@@ -47,8 +60,8 @@ FLAPPING = T.StructType(
 the day's end. ``flapped_days``: days with ``raised`` among the last seven. ``incident_downs``: outages of the day
 that were charged to an incident and not to the broker. ``percent_state_change``: Nagios' measure on a grid of five
 minutes, the day's highest. ``longest_stable_seconds``: the most that one interval took of the day. ``cause``: the
-likely one (restart_loop, deploy, network, overload, planned), null where none is likely; ``cause_says``: the evidence
-in a few words.
+likely one (restart_loop, overload, and those of `OUTAGE_CAUSES`), unknown where the evidence shows none, null for a day
+without outages, restarts and planned shutdowns; ``cause_says``: the evidence in a few words.
 """
 
 FLAP_RANKING = broker_day(
@@ -83,13 +96,87 @@ INCIDENTS = struct(
     known_brokers=LONG,
     members=T.ArrayType(struct(broker_name=TEXT, broker_id=LONG, start_at=TIME)),
     down_seconds=DOUBLE,
+    cause=TEXT,
+    evidence=TEXT,
 )
-"""Outages of several brokers of one host, zone or cluster (``scope``) that began within a minute: one event, not many.
+"""Several brokers of one host, zone or cluster (``scope``) that were down at the same moment: one event, not many.
 
 ``from_at``, ``to_at``: the first and the last outage's start; ``back_at``: the end of the last, null while one is open
 at the day's end or its end was not seen. ``known_brokers``: how many of the scope were watched that day. ``members``:
-each broker with its first outage. ``down_seconds``: of all its outages, on that day. An incident belongs to one UTC
-day.
+each broker with its first outage. ``down_seconds``: of all its outages, on that day. ``cause``: that of more than half
+of its outages, else unknown (`OUTAGE_CAUSES`). An incident belongs to one UTC day.
+"""
+
+ROLLING_RESTARTS = struct(
+    dt=DAY,
+    rolling_restart_id=TEXT,
+    cluster=TEXT,
+    from_at=TIME,
+    to_at=TIME,
+    back_at=TIME,
+    brokers=LONG,
+    unplanned=LONG,
+    version_before=TEXT,
+    version_after=TEXT,
+    down_seconds=DOUBLE,
+    members=T.ArrayType(struct(start_at=TIME, end_at=TIME, broker_name=TEXT, broker_id=LONG, planned=BOOL)),
+)
+"""Brokers of a cluster that were restarted one after another, each back before the next went: not an incident.
+
+``from_at``, ``to_at``: the start of the first and the last outage; ``back_at``: the end of the last. ``unplanned``:
+outages of it that count against their brokers. ``version_after``: the new version that most came back with, null where
+none did. ``down_seconds``: of the unplanned ones.
+"""
+
+OUTAGE_CAUSES = broker_day(
+    start_at=TIME,
+    open=BOOL,
+    planned=BOOL,
+    cause=TEXT,
+    evidence=TEXT,
+    signal=TEXT,
+    probe=TEXT,
+    process=TEXT,
+    incarnation_before=TEXT,
+    incarnation_after=TEXT,
+    version_before=TEXT,
+    version_after=TEXT,
+    host=TEXT,
+    incident_id=TEXT,
+    silent_together=LONG,
+    hosts_together=LONG,
+    rolling_restart_id=TEXT,
+)
+"""Why a broker was down: a row for each down interval of ``broker_intervals`` and each day on which it began, lasted
+(``open``) or ended, with what was known by the end of that day; the row of the day on which it ended knows most.
+
+``cause``: planned, deploy, rolling_restart, process_died, network, host_lost, agent_lost, unknown; ``evidence``: what
+is known of it in a few words. ``signal``: how it went: LEFT (planned), REFUSED (its own machine refused the probe),
+PROBE (the probe failed otherwise), STREAM_BROKEN, SILENCE; ``probe``: the probe's text. ``process``: NEW or SAME, what
+came back; null where no incarnation shows it. ``silent_together``: brokers of its incident that fell silent, on
+``hosts_together`` host labels.
+"""
+
+GUARD_PERIODS = struct(
+    dt=DAY,
+    node=TEXT,
+    boot_id=TEXT,
+    cluster=TEXT,
+    from_at=TIME,
+    to_at=TIME,
+    open=BOOL,
+    mode=TEXT,
+    lost=LONG,
+    baseline=LONG,
+    up=LONG,
+    kept=LONG,
+    over_limit=BOOL,
+)
+"""When a name server's expiry guard was on for a cluster: GUARD_ON to GUARD_OFF, or to the end of that run.
+
+``mode``, ``lost``, ``baseline``, ``up``: as it turned on. ``kept``: brokers that it kept in the
+routes on that day (PROTECTED). ``over_limit``: it was on for longer than its limit. A day's row begins where the period
+began, be it days before, and ends with the day at the latest (``open``).
 """
 
 TABLES = (
@@ -97,4 +184,7 @@ TABLES = (
     Table("flapping", FLAPPING, INSTANCE),
     Table("flap_ranking", FLAP_RANKING, INSTANCE),
     Table("incidents", INCIDENTS, ("incident_id",)),
+    Table("rolling_restarts", ROLLING_RESTARTS, ("rolling_restart_id",)),
+    Table("outage_causes", OUTAGE_CAUSES, (*INSTANCE, "start_at")),
+    Table("guard_periods", GUARD_PERIODS, (*OBSERVER, "cluster", "from_at")),
 )

@@ -1,8 +1,8 @@
 """The likely cause of a broker's bad day, and the evidence for it in a few words.
 
-The first that holds, of: restart_loop (new processes at a regular period), deploy (a new version just after most of
-its troubles), network (most outages together with others', or name servers that disagreed for long), overload (late
-beats before most outages), planned (most troubles were polite leaves). None of them is proof.
+The first that holds, of: restart_loop (new processes at a regular period); the cause of most of its outages
+(`outage_causes`); deploy (a new version just after most outages and restarts); network (name servers disagreed for
+long); overload (late heartbeats before most outages); planned (mostly planned shutdowns). Otherwise it is unknown.
 """
 
 from __future__ import annotations
@@ -12,51 +12,48 @@ from pyspark.sql import functions as F
 
 from spark_jobs.schemas import INSTANCE
 from spark_jobs.transforms import days
+from spark_jobs.transforms.flapping.outage_causes import PLANNED, UNKNOWN
 from spark_jobs.transforms.liveness.availability import began_on_its_day
 
 LOOP_RESTARTS = 4
-"""Fewer restarts have too few gaps to tell a period from chance."""
+"""Fewer restarts have too few gaps to distinguish a period from chance."""
 LOOP_GAPS_NEAR_MEDIAN = 0.75
-"""So many gaps lie within a quarter of the median gap; of gaps by chance about one in six does. Unlike their variance
-this bears the one long gap between two loops of a day."""
+"""This share of the gaps lies within a quarter of the median gap; of gaps by chance about one in six does. Unlike their
+variance this tolerates the one long gap between two loops of a day."""
 DEPLOY_WITHIN = 900 * days.SECOND
 """A new version shows when the broker registers again: within the time that a slow start takes."""
 LATE_WITHIN = 600 * days.SECOND
-"""Beats are late until the broker falls; it counts as fallen two minutes after the last of them."""
+"""Heartbeats are late until the broker goes down; it is removed two minutes after the last of them."""
 VIEWS_DIFFER = 60 * days.SECOND
 """Name servers see a silent broker expire within seconds of each other."""
 FEWEST_VIEWS = 2
 
 _BROKER = ("dt", *INSTANCE)
-_TROUBLES = ("outage", "shared", "restart", "leave")
+_TROUBLES = ("outage", "restart", "leave")
 
 
-def moments(
-    outages: DataFrame, members: DataFrame, charges: DataFrame, intervals: DataFrame, changes: DataFrame
-) -> DataFrame:
+def moments(outages: DataFrame, charges: DataFrame, intervals: DataFrame, changes: DataFrame) -> DataFrame:
     """What happened to each broker and when: ``at``, ``kind``, ``says``. ``charges`` are those of the table."""
-    shared = members.select(*_BROKER, "at").distinct().withColumn("kind", F.lit("shared"))
-    fell = outages.select(*_BROKER, "at").join(shared, on=[*_BROKER, "at"], how="left")
+    fell = outages.select(*_BROKER, "at", F.lit("outage").alias("kind"))
     signs = charges.select(*_BROKER, F.unix_micros("charged_at").alias("at"), _kind_of_sign().alias("kind"))
     leaves = intervals.filter(F.col("planned") & began_on_its_day())
-    gone = leaves.select(*_BROKER, F.unix_micros("start_at").alias("at"), F.lit("leave").alias("kind"))
-    told = changes.filter(F.col("what").isin("version", "incarnation"))
+    left = leaves.select(*_BROKER, F.unix_micros("start_at").alias("at"), F.lit("leave").alias("kind"))
+    changed = changes.filter(F.col("what").isin("version", "incarnation"))
     hour = F.date_format("changed_at", "HH:mm'Z'")
-    new = told.select(
+    new = changed.select(
         *_BROKER,
         F.unix_micros("changed_at").alias("at"),
         F.col("what").alias("kind"),
         F.concat_ws(" ", "before", F.lit("to"), "after", F.lit("at"), hour).alias("says"),
     )
-    silent = fell.fillna({"kind": "outage"}).unionByName(signs.filter("kind is not null")).unionByName(gone)
+    silent = fell.unionByName(signs.filter("kind is not null")).unionByName(left)
     return silent.withColumn("says", F.lit(None).cast("string")).unionByName(new)
 
 
-def causes(moments: DataFrame, partial_views: DataFrame) -> DataFrame:
-    """``cause`` and ``cause_says`` of each broker and day with an outage, a restart or a leave."""
+def causes(moments: DataFrame, partial_views: DataFrame, outage_causes: DataFrame) -> DataFrame:
+    """``cause`` and ``cause_says`` of each broker and day with an outage, a restart or a planned shutdown."""
     kind, at = F.col("kind"), F.col("at")
     trouble = kind.isin(*_TROUBLES)
-    # At one instant the trouble comes first: a restart and its new version are one row of history.
     story = Window.partitionBy(*_BROKER).orderBy("at", F.when(trouble, 0).otherwise(1), "kind")
     to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     looked_back = moments.withColumns(
@@ -65,12 +62,11 @@ def causes(moments: DataFrame, partial_views: DataFrame) -> DataFrame:
             "after_trouble": at - F.last(F.when(trouble, at), ignorenulls=True).over(to_here),
         }
     )
-    fell = kind.isin("outage", "shared")
+    fell = kind == "outage"
     deployed = (kind == "version") & (F.col("after_trouble") <= DEPLOY_WITHIN)
     summed = looked_back.groupBy(*_BROKER).agg(
         _count(trouble).alias("troubles"),
         _count(fell).alias("outages"),
-        _count(kind == "shared").alias("shared"),
         _count(kind == "leave").alias("leaves"),
         _count(fell & (F.col("after_late") <= LATE_WITHIN)).alias("late"),
         _count(deployed).alias("deployed"),
@@ -79,9 +75,20 @@ def causes(moments: DataFrame, partial_views: DataFrame) -> DataFrame:
     )
     differed = F.unix_micros("to_at") - F.unix_micros("from_at")
     views = partial_views.filter(differed >= VIEWS_DIFFER).groupBy(*_BROKER).agg(F.count("*").alias("views"))
-    told = summed.filter(F.col("troubles") > 0).join(views, on=list(_BROKER), how="left").fillna({"views": 0})
-    likely = told.withColumn("likely", _likely())
+    known = summed.filter(F.col("troubles") > 0).join(views, on=list(_BROKER), how="left")
+    with_most = known.join(_of_most_outages(outage_causes), on=list(_BROKER), how="left").fillna({"views": 0})
+    likely = with_most.withColumn("likely", _likely())
     return likely.select(*_BROKER, F.col("likely.cause").alias("cause"), F.col("likely.says").alias("cause_says"))
+
+
+def _of_most_outages(outage_causes: DataFrame) -> DataFrame:
+    """``most``: the cause that most of the day's unplanned outages have, how many have it, and one's evidence."""
+    began = outage_causes.filter((F.to_date("start_at") == F.col("dt")) & ~F.col("planned"))
+    counted = began.groupBy(*_BROKER, "cause").agg(
+        F.count("*").alias("count"), F.min_by("evidence", "start_at").alias("evidence")
+    )
+    known = F.struct("count", "cause", "evidence")
+    return counted.groupBy(*_BROKER).agg(F.max_by(known, F.struct("count", "cause")).alias("most"))
 
 
 def _kind_of_sign() -> Column:
@@ -100,20 +107,27 @@ def _likely() -> Column:
     loops = (F.size("starts") >= LOOP_RESTARTS) & (near >= F.size(gaps) * F.lit(LOOP_GAPS_NEAR_MEDIAN))
     restarts = F.concat(F.size("starts").cast("string"), F.lit(" restarts, every "), _duration(median))
     fell, views = F.col("outages"), F.col("views")
-    together, late = _most("shared", fell), _most("late", fell)
+    known = (F.col("most.count") * 2 > fell) & ~F.col("most.cause").isin(UNKNOWN, PLANNED)
+    late = _most("late", fell)
     at_odds = (fell > 0) & (views >= F.greatest(fell, F.lit(FEWEST_VIEWS)))
     return (
-        F.when(loops, _cause("restart_loop", restarts))
-        .when(_most("deployed", F.col("troubles")), _cause("deploy", F.col("version")))
-        .when(together, _cause("network", F.concat(_of("shared"), F.lit(" together with other brokers'"))))
-        .when(at_odds, _cause("network", F.concat(views.cast("string"), F.lit(" times only some name servers saw it"))))
-        .when(late, _cause("overload", F.concat(F.lit("late beats before "), _of("late"))))
-        .when(_most("leaves", F.col("troubles")), _cause("planned", _leaves()))
+        F.when(loops, _cause(F.lit("restart_loop"), restarts))
+        .when(known, _cause(F.col("most.cause"), F.concat(_of(F.col("most.count")), F.lit(": "), "most.evidence")))
+        .when(_most("deployed", F.col("troubles")), _cause(F.lit("deploy"), F.col("version")))
+        .when(
+            at_odds,
+            _cause(
+                F.lit("network"), F.concat(views.cast("string"), F.lit(" times only some name servers saw it down"))
+            ),
+        )
+        .when(late, _cause(F.lit("overload"), F.concat(F.lit("late heartbeats before "), _of(F.col("late")))))
+        .when(_most("leaves", F.col("troubles")), _cause(F.lit(PLANNED), _leaves()))
+        .otherwise(_cause(F.lit(UNKNOWN), F.col("most.evidence")))
     )
 
 
-def _cause(name: str, says: Column) -> Column:
-    return F.struct(F.lit(name).alias("cause"), says.alias("says"))
+def _cause(name: Column, says: Column) -> Column:
+    return F.struct(name.alias("cause"), says.alias("says"))
 
 
 def _most(counted: str, of: Column) -> Column:
@@ -124,15 +138,15 @@ def _count(condition: Column) -> Column:
     return F.count(F.when(condition, 1))
 
 
-def _of(counted: str) -> Column:
+def _of(count: Column) -> Column:
     """3 of 4 outages."""
     outages = F.when(F.col("outages") == 1, F.lit(" outage")).otherwise(F.lit(" outages"))
-    return F.concat(F.col(counted).cast("string"), F.lit(" of "), F.col("outages").cast("string"), outages)
+    return F.concat(count.cast("string"), F.lit(" of "), F.col("outages").cast("string"), outages)
 
 
 def _leaves() -> Column:
     once = F.col("leaves") == 1
-    return F.when(once, "took leave once").otherwise(F.format_string("took leave %d times", "leaves"))
+    return F.when(once, "one planned shutdown").otherwise(F.format_string("%d planned shutdowns", "leaves"))
 
 
 def _duration(microseconds: Column) -> Column:

@@ -1,8 +1,8 @@
-"""Outages of several brokers at once: one incident of the narrowest of host, zone and cluster that explains it.
+"""Several brokers down at the same moment: one incident of the narrowest of host, zone and cluster that explains it.
 
-A narrower scope explains a wider one's window when it holds an incident of its own and what is left of the window is
-what chance brings, or a few strays. An outage belongs to one incident at most, an incident to one UTC day: one over
-midnight is two.
+A narrower scope explains a wider one's episode when it holds an incident itself and what is left of the episode is what
+chance brings, or a few strays. An outage belongs to one incident at most, an incident to one UTC day: one over midnight
+is two. Outages one after another are not an incident (`rolling`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spark_jobs.parameters import IncidentParameters
 from spark_jobs.schemas import INSTANCE
 from spark_jobs.schemas.flapping import INCIDENTS
 from spark_jobs.transforms import days
-from spark_jobs.transforms.flapping.bursts import bursts, is_more_than_chance, width
+from spark_jobs.transforms.flapping.episodes import episodes, is_more_than_chance
 from spark_jobs.transforms.flapping.places import SCOPE, brokers_by_scope, by_scope
 from spark_jobs.transforms.liveness.availability import began_on_its_day, is_outage
 
@@ -40,12 +40,14 @@ def outages(intervals: DataFrame) -> DataFrame:
 def members(fallen: DataFrame, places: DataFrame, *, parameters: IncidentParameters) -> DataFrame:
     """The outages that belong to an incident: the columns of `outages`, the scope and ``incident_id``.
 
-    Of each broker the first within the incident: one that falls again in that minute flaps by itself.
+    Of each broker the first within the incident: one that falls again while it lasts flaps by itself.
     """
-    placed = fallen.select(*_OUTAGE).distinct().join(places, on=["dt", *INSTANCE], how="left")
+    placed = (
+        fallen.select(*_OUTAGE, "down_us").dropDuplicates([*_OUTAGE]).join(places, on=["dt", *INSTANCE], how="left")
+    )
     # All that follows goes by a cluster's day and more: without this each step would shuffle anew.
     placed = placed.repartition("dt", "cluster")
-    found = _narrowest(_in_bursts(placed, parameters), parameters)
+    found = _narrowest(_in_episodes(placed, parameters), parameters)
     whole = found.filter("is_first").filter(is_more_than_chance(F.col("brokers"), F.col("bound"), parameters))
     first_us = F.min("at").over(Window.partitionBy(*SCOPE, "from_us"))
     began_at = F.date_format(F.timestamp_micros(first_us), "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
@@ -53,8 +55,8 @@ def members(fallen: DataFrame, places: DataFrame, *, parameters: IncidentParamet
     return fallen.join(named.select(*_OUTAGE, "scope", "scope_name", "incident_id"), on=list(_OUTAGE), how="inner")
 
 
-def incidents(members: DataFrame, places: DataFrame) -> DataFrame:
-    """Sum up each incident of `members`."""
+def incidents(members: DataFrame, places: DataFrame, causes: DataFrame) -> DataFrame:
+    """Sum up each incident of `members`; ``causes`` are those of `outage_causes.incident_causes`."""
     member = F.struct("broker_name", "broker_id", F.timestamp_micros("at").alias("start_at"))
     summed = members.groupBy(*SCOPE, "incident_id").agg(
         F.timestamp_micros(F.min("at")).alias("from_at"),
@@ -65,20 +67,13 @@ def incidents(members: DataFrame, places: DataFrame) -> DataFrame:
         days.seconds(F.sum("down_us")).alias("down_seconds"),
     )
     known = summed.join(brokers_by_scope(places), on=list(SCOPE), how="left")
+    known = known.join(causes, on=["dt", "incident_id"], how="left")
     return known.select(*INCIDENTS.fieldNames())
 
 
-def _in_bursts(placed: DataFrame, parameters: IncidentParameters) -> DataFrame:
-    """Each outage that lies in a burst, with the one of its cluster, zone and host: ``<scope>_from``, ``_bound``."""
-    scoped = by_scope(placed)
-    found = bursts(scoped, parameters=parameters)
-    # A window touches at most two slots of its widest: that makes the search an equality.
-    slot = F.floor(F.col("from_us") / width(parameters))
-    windows = found.withColumn("slot", F.explode(F.array(slot, slot + 1)))
-    slotted = scoped.withColumn("slot", F.floor(F.col("at") / width(parameters)))
-    within = slotted.join(windows, on=[*SCOPE, "slot"], how="inner").filter(
-        F.col("at").between(F.col("from_us"), F.col("to_us"))
-    )
+def _in_episodes(placed: DataFrame, parameters: IncidentParameters) -> DataFrame:
+    """Each outage of an episode, with that of its cluster, zone and host: ``<scope>_from``, ``<scope>_bound``."""
+    within = episodes(by_scope(placed), parameters=parameters)
     each = {
         f"{scope}_{name}": F.max(F.when(F.col("scope") == scope, F.col(column)))
         for scope in ("cluster", "zone", "host")
@@ -117,7 +112,7 @@ def _narrowest(found: DataFrame, parameters: IncidentParameters) -> DataFrame:
 
 
 def _settle(rows: DataFrame, scope: str, window: tuple[str, ...], parameters: IncidentParameters) -> DataFrame:
-    """Add ``in_<scope>``: the outage is in a window of that scope that nothing narrower explains."""
+    """Add ``in_<scope>``: the outage is in an episode of that scope that nothing narrower explains."""
     first = rows.withColumn("is_first", _is_first_of_its_broker(window))
     fell = _count("is_first", Window.partitionBy(*window))
     fell_within = _count("is_first", Window.partitionBy(*window, "narrower"))
