@@ -36,9 +36,35 @@ def meanings(parameters: FlapParameters) -> dict[str, str]:
 
 CAUSES = {
     "restart_loop": "new processes at a regular period",
-    "deploy": "a new version within a quarter of an hour after most of its outages and restarts",
-    "network": "most outages began together with other brokers', or name servers disagreed for a minute and more",
-    "overload": "late beats in the ten minutes before most outages",
-    "planned": "most of it were polite leaves",
+    "deploy": "another version came back",
+    "rolling_restart": "one of several brokers of its cluster that were restarted one after another, each back before "
+    "the next went down",
+    "process_died": "broker process died: the probe was refused by its own machine, and a new process came back",
+    "agent_lost": "the agent's stream broke alone, its probe had not failed, and the same broker process came back",
+    "network": "several brokers fell silent at the same moment, and the same processes came back; or name servers "
+    "disagreed for at least a minute",
+    "host_lost": "all brokers that fell silent at the same moment share one host label, and new processes came back",
+    "overload": "late heartbeats in the ten minutes before most outages",
+    "planned": "mostly planned shutdowns, or in a maintenance window",
+    "unknown": "the evidence shows none of these",
 }
-"""What speaks for each likely cause, in the order in which they are tried; none of it is proof."""
+"""The evidence for each cause of an outage, and of a broker's bad day."""
+
+CAUSE_NAMES = {"process_died": "broker process died", "agent_lost": "agent lost", "host_lost": "host lost"}
+
+ADVICE = {
+    "restart_loop": "see the broker's log before each exit, and what restarts it",
+    "deploy": "drain brokers or announce a maintenance window before the next deploy",
+    "rolling_restart": "shut brokers down gracefully, or announce a maintenance window, before the next restart",
+    "process_died": "see the broker's log and the kernel's around its outages: crash, out of memory, or kill",
+    "agent_lost": "see the log of the agent: the broker ran on without it",
+    "network": "check the network between these brokers and the name servers: switch, link, firewall",
+    "host_lost": "check the host: power, kernel, hypervisor",
+    "overload": "check CPU, memory and pauses of the broker's host before its outages",
+}
+"""What to do where the cause is known; an unknown cause has no advice."""
+
+
+def cause_name(cause: str | None) -> str:
+    """Write a cause for a reader; empty for none."""
+    return CAUSE_NAMES.get(cause, cause.replace("_", " ")) if cause else ""

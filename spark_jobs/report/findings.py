@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from spark_jobs.report.classes import FINDINGS
+from spark_jobs.report.classes import ADVICE, FINDINGS, cause_name
 from spark_jobs.report.wording import LocalTime, ahead_or_behind, counted, duration, label, percent, printable, some
 
 Numbers = dict[str, Any]
@@ -34,6 +34,8 @@ def findings(numbers: Numbers) -> list[Finding]:
     parts = (
         _nobody_looked,
         _incidents,
+        _guards,
+        _rolling_restarts,
         _topics,
         _budgets,
         _classes,
@@ -114,12 +116,53 @@ def _incidents(numbers: Numbers) -> Iterator[Finding]:
     many = f"{counted(incidents['in_all'], 'incident')} took {counted(incidents['outages'], 'broker')} down"
     hit = worst["topics_unwritable"] or 0
     topics = f", {counted(hit, 'topic')} left without a writable queue" if hit else ""
+    largest = (
+        f"the largest {counted(worst['brokers'], 'broker')} of {scope(worst)} at the same moment from "
+        f"{time.clock(worst['from_at'])}"
+    )
+    evidence = f" ({printable(worst['evidence'])})" if worst["evidence"] else ""
     yield Finding(
         "incident",
-        f"{many}: the largest {counted(worst['brokers'], 'broker')} of {scope(worst)} from "
-        f"{time.clock(worst['from_at'])}{topics}",
-        f"look for what the brokers of {scope(worst)} share: power, switch, host, a deploy",
+        f"{many}: {largest}{topics}; cause: {cause_name(worst['cause'] or 'unknown')}{evidence}",
+        ADVICE.get(worst["cause"] or "", "see its outages and their evidence"),
         "incidents",
+    )
+
+
+def _guards(numbers: Numbers) -> Iterator[Finding]:
+    guards, time = numbers["guard_periods"], _time(numbers)
+    for cluster in dict.fromkeys(row["cluster"] for row in guards["rows"]):
+        own = [row for row in guards["rows"] if row["cluster"] == cluster]
+        longest = own[0]
+        many = "" if len(own) == 1 else f" {counted(len(own), 'time')}, the longest"
+        still = ", still on at the end" if longest["open"] else ""
+        lost = "" if longest["lost"] is None else f" ({longest['lost']:,} lost of {longest['baseline'] or 0:,})"
+        limit = ", beyond its limit" if any(row["over_limit"] for row in own) else ""
+        yield Finding(
+            "guard",
+            f"the expiry guard of cluster {printable(cluster)} was on{many} from {time.clock(longest['from_at'])} for "
+            f"{duration(longest['seconds'])}{still}{limit}: it kept {counted(longest['kept'], 'broker')} in the "
+            f"routes{lost} at {_nodes(longest['nodes'])}",
+            "see which brokers were lost then: routes named them although they may have been down",
+            "guards",
+        )
+
+
+def _rolling_restarts(numbers: Numbers) -> Iterator[Finding]:
+    found, time = numbers["rolling_restarts"], _time(numbers)
+    # Those whose brokers all left by a planned shutdown need nothing.
+    if not found["unplanned"]:
+        return
+    row = next((row for row in found["rows"] if row["unplanned"]), found["rows"][0])
+    upgrade = f", {row['version_before']} to {row['version_after']}" if row["version_after"] else ""
+    cause = "deploy" if row["version_after"] else "rolling_restart"
+    yield Finding(
+        "rolling_restart",
+        f"{counted(found['in_all'], 'rolling restart')}, not an incident: {counted(row['brokers'], 'broker')} of "
+        f"cluster {printable(row['cluster'])} one after another from {time.clock(row['from_at'])}{printable(upgrade)}; "
+        f"{counted(found['unplanned'], 'unplanned outage')} counted against the brokers",
+        ADVICE[cause],
+        "rolling",
     )
 
 
@@ -177,11 +220,19 @@ def _classes(numbers: Numbers) -> Iterator[Finding]:
         count = numbers["headline"]["by_class"].get(name, 0)
         if count:
             text = f"{count:,} {name}: {some([_with_cause(broker) for broker in named], of=count)}"
-            yield Finding(name, text, _ADVICE.get(name, "see the table of the worst"), "brokers")
+            yield Finding(name, text, _advice(name, named), "brokers")
+
+
+def _advice(name: str, brokers: list[dict[str, Any]]) -> str:
+    """What to do about a class of brokers; where they all have one known cause, about that."""
+    general = _ADVICE.get(name, "see the table of the worst")
+    causes = {broker["cause"] for broker in brokers}
+    advice = ADVICE.get(causes.pop() or "") if len(causes) == 1 else None
+    return f"{general}; {advice}" if advice else general
 
 
 def _with_cause(broker: dict[str, Any]) -> str:
-    cause = str(broker["cause"] or "").replace("_", " ")
+    cause = cause_name(broker["cause"])
     return f"{label(broker)} ({cause})" if cause else label(broker)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from spark_jobs.report.classes import cause_name
 from spark_jobs.report.numbers import Numbers
-from spark_jobs.report.wording import counted, days_of, duration, label, percent, printable
+from spark_jobs.report.wording import coarse_percent, counted, days_of, duration, label, percent, printable
 
 MOST_BROKERS = 10
 
@@ -28,10 +29,16 @@ def _seen(numbers: Numbers) -> list[str]:
     counts = f"{counted(headline['outages'], 'outage')}, {headline['flapping_count']} flapping"
     zone = numbers["interval"]["timezone"]
     lines = [f"Brokers on {days_of(numbers)} ({zone}): {headline['brokers_seen']} seen, {counts}"]
-    lines += [f"  {_cluster(cluster)}" for cluster in headline["clusters"]]
-    watched = percent(data["watched_seconds"] / data["span_seconds"], digits=1)
-    lives = counted(data["lives"], "name server life", "name server lives")
-    return [*lines, f"  {counted(data['rows'], 'row')} of {lives}; {watched} of the time watched"]
+    lines += [f"  {_cluster(numbers, cluster)}" for cluster in headline["clusters"]]
+    runs = counted(data["lives"], "name server run")
+    return [*lines, f"  {counted(data['rows'], 'row')} of {runs}; {_covers(numbers)}"]
+
+
+def _covers(numbers: Numbers) -> str:
+    covered = numbers["coverage"]
+    if covered["is_short"]:
+        return f"covers {duration(covered['seconds'])} of the day: no rates, no ranks"
+    return f"covers {percent(covered['seconds'] / covered['span_seconds'], digits=1)} of the time"
 
 
 def _worst(numbers: Numbers) -> list[str]:
@@ -44,7 +51,7 @@ def _worst(numbers: Numbers) -> list[str]:
     titles = f"{'broker':<{width}}  {head[0]:<9} {head[1]:>8} {head[2]:>6} {head[3]:>11} {head[4]:>11}  cause"
     rows = [
         f"{label(broker):<{width}}  {broker['class']:<9} {broker['penalty_max']:>8.0f} {broker['down_count']:>6} "
-        f"{duration(broker['longest_outage_seconds']):>11} {percent(broker['availability']):>11}  "
+        f"{duration(broker['longest_outage_seconds']):>11} {_share(numbers, broker['availability']):>11}  "
         f"{_cause(broker)}".rstrip()
         for broker in shown
     ]
@@ -52,16 +59,20 @@ def _worst(numbers: Numbers) -> list[str]:
 
 
 def _cause(broker: Numbers) -> str:
-    cause = str(broker["cause"] or "").replace("_", " ")
+    cause = cause_name(broker["cause"])
     return ", ".join(part for part in (cause, f"owner {broker['owner']}" if broker["owner"] else "") if part)
 
 
-def _cluster(cluster: Numbers) -> str:
-    said = (
-        f"{cluster['cluster']}: {counted(cluster['brokers'], 'broker')}, {percent(cluster['availability'])} available"
-    )
+def _share(numbers: Numbers, value: float | None) -> str:
+    return coarse_percent(value, is_short=numbers["coverage"]["is_short"])
+
+
+def _cluster(numbers: Numbers, cluster: Numbers) -> str:
+    brokers = counted(cluster["brokers"], "broker")
+    said = f"{cluster['cluster']}: {brokers}, {_share(numbers, cluster['availability'])} available"
     left = cluster["budget_left_seconds"]
     if left is None or not cluster["budget_seconds"]:
         return said
-    over = f"{duration(-left)} over its budget" if left < 0 else f"{duration(left)} of its budget left"
-    return f"{said}, {over} ({percent(cluster['slo'])} over {counted(cluster['slo_days'], 'day')})"
+    budget = f"error budget {duration(cluster['budget_seconds'])}, used {duration(cluster['budget_seconds'] - left)}"
+    over = f" (over by {duration(-left)})" if left < 0 else ""
+    return f"{said}, {budget}{over} ({percent(cluster['slo'])} over {counted(cluster['slo_days'], 'day')})"

@@ -25,6 +25,11 @@ def percent(share: float | None, *, digits: int = 3) -> str:
     return f"{min(parts, 100 * scale - 1) / scale:.{digits}f} %"
 
 
+def coarse_percent(share: float | None, *, is_short: bool) -> str:
+    """A share of a day; of a few seconds of it, without decimals that mean nothing."""
+    return percent(share, digits=1) if is_short else percent(share)
+
+
 def duration(seconds: float | None) -> str:
     """Two units at most, as a person says it."""
     if seconds is None:

@@ -82,6 +82,7 @@ def calm_numbers(**change: dict[str, Any]) -> dict[str, Any]:
             "to_offset": "+00:00",
             "utc_days": ["2026-03-05", "2026-03-05"],
         },
+        "coverage": {"seconds": 86_400.0, "span_seconds": 86_400, "is_short": False},
         "headline": {
             "brokers_seen": 1,
             "flapping_count": 0,
@@ -103,6 +104,8 @@ def calm_numbers(**change: dict[str, Any]) -> dict[str, Any]:
         "findings": [],
         "brokers": [a_broker()],
         "incidents": NONE | {"outages": 0, "drawn": []},
+        "rolling_restarts": NONE | {"unplanned": 0},
+        "guard_periods": dict(NONE),
         "topics_at_risk": NONE | {"by_worst": {}, "unwritable": 0, "unwritable_seconds": 0.0},
         "topic_churn": NONE,
         "punctuality": NONE | {"histogram": [], "clocks": NONE},

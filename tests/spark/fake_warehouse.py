@@ -257,6 +257,8 @@ def _more(world: World, day: date, members: list[Any], chance: random.Random) ->
                 "known_brokers": 9,
                 "members": members,
                 "down_seconds": 7_300.0,
+                "cause": "network",
+                "evidence": "8 of 8 outages: stream broken, probe had not failed, same process afterwards",
             },
             rows
             | {
@@ -270,7 +272,28 @@ def _more(world: World, day: date, members: list[Any], chance: random.Random) ->
                 "known_brokers": 3,
                 "members": [("broker-03", 0, start + timedelta(hours=5))],
                 "down_seconds": 700.0,
+                "cause": "unknown",
             },
+        ],
+        "rolling_restarts": [
+            rows
+            | {"rolling_restart_id": "r1", "cluster": "orders", "brokers": 4, "unplanned": 3, "down_seconds": 95.0}
+            | {"from_at": start + timedelta(hours=4), "to_at": start + timedelta(hours=4, minutes=6)}
+            | {"back_at": start + timedelta(hours=4, minutes=7), "version_before": "2.3.0", "version_after": "2.4.0"}
+            | {"members": [(start + timedelta(hours=4), start + timedelta(hours=4, minutes=1), "broker-02", 0, False)]}
+        ],
+        "guard_periods": [
+            rows
+            | {"node": f"ns{n}:9876", "boot_id": f"{n}f3a", "cluster": "payments", "open": False, "mode": "AUTO"}
+            | {"from_at": began + timedelta(seconds=n), "to_at": began + timedelta(seconds=60 + n), "lost": 7 + n}
+            | {"baseline": 13, "up": 5, "kept": n, "over_limit": False}
+            for n in (1, 2)
+        ],
+        "outage_causes": [
+            {"dt": outage.start.date(), "start_at": outage.start, "open": False, "planned": outage.planned}
+            | _named(outage.broker)
+            | {"cause": "network" if outage.reason == "STREAM_BROKEN" else "unknown", "evidence": "stream broken"}
+            for outage in world.outages
         ],
         "blast_radius": [
             rows

@@ -271,8 +271,11 @@ def test_every_number_in_the_pages_tables_stands_in_the_json(which: str, request
     report: Report = request.getfixturevalue(which)
     numbers = json.loads(report.files["report.json"])
     known = {figure for said in _said(numbers, LocalTime(report.span.zone)) for figure in _figures(said)}
-    # Worked out of two figures that both stand there: how soon an outage was noticed, what share of a budget is left.
-    known |= {"4.0", "0%", "59%"}
+    # Derived from two figures that are both there: how soon an outage was noticed, how much of a budget was used.
+    budgets = [(c["budget_seconds"], c["budget_left_seconds"]) for c in numbers["headline"]["clusters"]]
+    derived = [duration(4.0), *(duration(whole - left) for whole, left in budgets)]
+    derived += [duration(-left) for _, left in budgets]
+    known |= {figure for said in derived for figure in _figures(said)}
     cells = [(table.name, cell) for table in report.tables.values() for row in table.rows for cell in row]
     unknown = [(name, cell) for name, cell in cells if set(_figures(cell)) - known]
     assert len(cells) > 500
@@ -320,11 +323,29 @@ def test_incidents_have_their_blast_radius_and_topics_their_minutes(utc: Report)
     assert utc.numbers["topics_at_risk"]["rows"][0]["topic"] == "payments.settled"
 
 
+def test_guards_of_several_name_servers_are_one_period_and_outages_have_their_cause(utc: Report) -> None:
+    (period,) = utc.numbers["guard_periods"]["rows"]
+    struck = [broker for broker in utc.numbers["brokers"] if broker["reasons"] == {"STREAM_BROKEN": 1}]
+
+    assert (period["from_at"], period["to_at"]) == ("2026-03-29T15:12:01.000Z", "2026-03-29T15:13:02.000Z")
+    assert (period["seconds"], period["kept"], period["lost"], period["nodes"]) == (
+        61.0,
+        2,
+        9,
+        ["ns1:9876", "ns2:9876"],
+    )
+    assert {outage["cause"] for broker in struck for outage in broker["outages"]} == {"network"}
+    assert utc.numbers["rolling_restarts"]["unplanned"] == 3
+    assert utc.tables["Rolling restarts"].rows[0][4] == "2.3.0 \N{RIGHTWARDS ARROW} 2.4.0"
+
+
 def test_findings_come_worst_first_and_name_what_the_tables_show(utc: Report) -> None:
     kinds = [finding["kind"] for finding in utc.numbers["findings"]]
 
     assert kinds == [
         "incident",
+        "guard",
+        "rolling_restart",
         "topics_unwritable",
         "budget_spent",
         "flapping",

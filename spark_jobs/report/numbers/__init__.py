@@ -17,9 +17,11 @@ from spark_jobs.report.numbers.brokers import broker_rows, listed_brokers
 from spark_jobs.report.numbers.changes import changes
 from spark_jobs.report.numbers.completeness import completeness
 from spark_jobs.report.numbers.computed import computed_days
+from spark_jobs.report.numbers.coverage import coverage, without_rates
 from spark_jobs.report.numbers.drawn import Drawn, drawn, transitions
+from spark_jobs.report.numbers.guards import guard_periods
 from spark_jobs.report.numbers.headline import headline
-from spark_jobs.report.numbers.incidents import incidents
+from spark_jobs.report.numbers.incidents import incidents, rolling_restarts
 from spark_jobs.report.numbers.name_servers import name_servers
 from spark_jobs.report.numbers.outages import distributions
 from spark_jobs.report.numbers.punctuality import punctuality
@@ -32,7 +34,7 @@ from spark_jobs.together import together
 
 __all__ = ["REPORT_VERSION", "Drawn", "Numbers", "Span", "drawn", "report_numbers"]
 
-REPORT_VERSION = 2
+REPORT_VERSION = 3
 
 Numbers = dict[str, Any]
 
@@ -47,6 +49,8 @@ def report_numbers(warehouse: Warehouse, span: Span, *, parameters: Parameters, 
         rows.unpersist()
     sections: dict[str, Callable[[], Any]] = {
         "incidents": lambda: incidents(warehouse, span),
+        "rolling_restarts": lambda: rolling_restarts(warehouse, span),
+        "guard_periods": lambda: guard_periods(warehouse, span),
         "topics_at_risk": lambda: topics_at_risk(warehouse, span),
         "topic_churn": lambda: topic_churn(warehouse, span),
         "punctuality": lambda: punctuality(warehouse, span, parameters=parameters.health),
@@ -67,6 +71,7 @@ def report_numbers(warehouse: Warehouse, span: Span, *, parameters: Parameters, 
         "from": span.first_day.isoformat(),
         "to": span.last_day.isoformat(),
         "interval": _interval(span),
+        "coverage": coverage(data),
         "code_version": version,
         "headline": top | {"no_data": data["rows"] == 0},
         "brokers": brokers,
@@ -78,6 +83,8 @@ def report_numbers(warehouse: Warehouse, span: Span, *, parameters: Parameters, 
         "classes": meanings(parameters.flapping),
         "causes": dict(CAUSES),
     }
+    if numbers["coverage"]["is_short"]:
+        without_rates(numbers)
     to_do = findings(numbers)
     numbers["headline"]["findings"] = [finding.text for finding in to_do]
     numbers["headline"]["notices"] = notices(numbers)

@@ -1,4 +1,4 @@
-"""Incidents that began in the span, with what they did to topics."""
+"""Incidents and rolling restarts that began in the span, with what incidents did to topics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def incidents(warehouse: Warehouse, span: Span) -> dict[str, Any]:
     blast = span.touched(warehouse, "blast_radius").select("dt", "incident_id", *_BLAST)
     told = rows.join(blast, on=["dt", "incident_id"], how="left").select(
         "incident_id",
-        *("cluster", "scope", "scope_name", "brokers", "known_brokers", "down_seconds", *_BLAST),
+        *("cluster", "scope", "scope_name", "brokers", "known_brokers", "down_seconds", "cause", "evidence", *_BLAST),
         *micros("from_at", "to_at", "back_at"),
         F.transform(
             F.slice("members", 1, MOST_MEMBERS),
@@ -39,6 +39,26 @@ def incidents(warehouse: Warehouse, span: Span) -> dict[str, Any]:
         return found | {"rows": shown, "outages": summed["outages"], "drawn": _drawn(warehouse, span)}
     points = [{name: row[name] for name in _DRAWN} for row in shown]
     return found | {"rows": shown, "outages": sum(row["brokers"] for row in shown), "drawn": points}
+
+
+def rolling_restarts(warehouse: Warehouse, span: Span) -> dict[str, Any]:
+    """The largest first, each with the first of its members in order of time."""
+    rows = span.touched(warehouse, "rolling_restarts").filter(span.holds("from_at"))
+    known = rows.select(
+        *("rolling_restart_id", "cluster", "brokers", "unplanned", "version_before", "version_after", "down_seconds"),
+        *micros("from_at", "to_at", "back_at"),
+        F.transform(
+            F.slice("members", 1, MOST_MEMBERS),
+            lambda member: F.struct(member["broker_name"].alias("broker_name"), member["broker_id"].alias("broker_id")),
+        ).alias("members"),
+    )
+    few = worst(known, MOST_INCIDENTS, F.col("brokers").desc(), "from_at", "rolling_restart_id")
+    found = listed(with_times(few, "from_at", "to_at", "back_at"))
+    unplanned = 0
+    if few:
+        (summed,) = collect(rows.agg(F.coalesce(F.sum("unplanned"), F.lit(0)).alias("unplanned")))
+        unplanned = summed["unplanned"]
+    return found | {"unplanned": unplanned}
 
 
 def _drawn(warehouse: Warehouse, span: Span) -> list[dict[str, Any]]:

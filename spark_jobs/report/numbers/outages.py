@@ -37,10 +37,23 @@ def listed_downs(warehouse: Warehouse, span: Span, brokers: list[Key]) -> dict[K
     longest = Window.partitionBy(*INSTANCE, "planned").orderBy((F.col("start") - F.col("end")), "start")
     few = downs.withColumn("place", F.row_number().over(longest)).filter(F.col("place") <= MOST_OUTAGES_A_BROKER)
     few = few.orderBy("place", *INSTANCE, "planned").limit(MOST_OUTAGES)
+    few = few.join(_causes(warehouse, span, brokers), on=[*INSTANCE, "start"], how="left")
     by_broker: dict[Key, list[Row]] = {}
     for row in sorted(collect(few), key=lambda row: (row["start"], row["end"])):
         by_broker.setdefault(key(row), []).append(_told(row))
     return by_broker
+
+
+def _causes(warehouse: Warehouse, span: Span, brokers: list[Key]) -> DataFrame:
+    """Why each outage was, as of the last of its days."""
+    rows = only(span.touched(warehouse, "outage_causes"), brokers)
+    names = ("cause", "evidence", "incident_id", "rolling_restart_id")
+    by_outage = rows.groupBy(*INSTANCE, F.unix_micros("start_at").alias("start"))
+    # What the outage belongs to is known on the day it began.
+    return by_outage.agg(
+        *(F.max_by(name, "dt").alias(name) for name in names[:2]),
+        *(F.max(name).alias(name) for name in names[2:]),
+    )
 
 
 def _told(row: Row) -> Row:
@@ -56,6 +69,7 @@ def _told(row: Row) -> Row:
         "observers": row["observers"],
         "last_sign_of_life_at": rfc3339(row["sign"]),
         "planned": row["planned"],
+        **{name: row[name] for name in ("cause", "evidence", "incident_id", "rolling_restart_id")},
     }
 
 

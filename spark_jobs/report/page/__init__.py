@@ -46,6 +46,8 @@ def _sections(numbers: Numbers, drawn: Drawn, parameters: Parameters) -> tuple[s
         brokers.worst_brokers(numbers),
         brokers.states(numbers, drawn, parameters),
         incidents.incidents(numbers),
+        incidents.guards(numbers),
+        incidents.rolling_restarts(numbers),
         incidents.topics_at_risk(numbers),
         health.outages(numbers),
         health.trend(numbers),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from spark_jobs.report.classes import cause_name
 from spark_jobs.report.page.table import (
     broker,
     left_out,
@@ -165,7 +166,7 @@ def basis(numbers: Numbers) -> str:
 def footnotes(numbers: Numbers) -> str:
     classes = "".join(f"<dt>{text(name)}</dt><dd>{text(says)}</dd>" for name, says in numbers["classes"].items())
     causes = "".join(
-        f"<dt>{text(name.replace('_', ' '))}</dt><dd>{text(says)}</dd>" for name, says in numbers["causes"].items()
+        f"<dt>{text(cause_name(name))}</dt><dd>{text(says)}</dd>" for name, says in numbers["causes"].items()
     )
     parameters = "".join(
         f"<dt>{text(name)}.{text(key)}</dt><dd>{text(value)}</dd>"

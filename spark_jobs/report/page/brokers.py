@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from spark_jobs.parameters import Parameters
+from spark_jobs.report.classes import cause_name
 from spark_jobs.report.numbers.drawn import MOST_TIMELINES, Drawn, most_charged, window_of
 from spark_jobs.report.numbers.rows import key
-from spark_jobs.report.page.table import broker, local_time, note, section, small, table, text, wide
+from spark_jobs.report.page.table import broker, local_time, note, section, share, small, table, text, wide
 from spark_jobs.report.plots.heat_map import heat_map
 from spark_jobs.report.plots.penalty import penalty_curves
 from spark_jobs.report.plots.timeline import timeline
-from spark_jobs.report.wording import NOTHING, duration, label, micros, number, percent
+from spark_jobs.report.wording import NOTHING, duration, label, micros, number
 
 Numbers = dict[str, Any]
 TOP = 20
@@ -33,7 +34,7 @@ def worst_brokers(numbers: Numbers) -> str:
             duration(entry["longest_outage_seconds"]),
             small(duration(entry["mttr_seconds"]), f"{entry['censored']:,} cut off" if entry["censored"] else ""),
             duration(entry["mtbf_seconds"]),
-            percent(entry["availability"]),
+            share(numbers, entry["availability"]),
             _state_change(entry),
             _rank(entry),
             _cause(entry),
@@ -47,10 +48,11 @@ def worst_brokers(numbers: Numbers) -> str:
         if in_all > len(worth)
         else ""
     )
-    explained = (
-        "Since: first seen on that day. "
-        "Cut off: outages whose beginning or end nobody saw; they are in the availability and not in the MTTR."
-    )
+    explained = "Since: first seen on that day."
+    if any(entry["censored"] for entry in worth):
+        explained += (
+            " Cut off: outages whose start or end was not seen; they count in the availability, not in the MTTR."
+        )
     return section(
         "brokers",
         "Worst brokers",
@@ -76,7 +78,8 @@ def _state_change(entry: Numbers) -> str:
 
 def _rank(entry: Numbers) -> str:
     ranking = entry["ranking"]
-    if not ranking or ranking["rank"] is None:
+    # A healthy broker has a rank too, which says nothing of it.
+    if not ranking or not ranking["outlier"] or ranking["rank"] is None:
         return NOTHING
     ratio = ranking["ratio"]
     return small(f"{ranking['rank']:,}", "" if not ratio else f"{ratio:,.1f} times its rate")
@@ -86,7 +89,7 @@ def _cause(entry: Numbers) -> str:
     reasons = ", ".join(f"{reason} ({n})" for reason, n in entry["reasons"].items())
     if entry["cause"]:
         said = "; ".join(part for part in (entry["cause_says"], reasons) if part)
-        return small(text(entry["cause"].replace("_", " ")), text(said) if said else "")
+        return small(text(cause_name(entry["cause"])), text(said) if said else "")
     return text(reasons)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from spark_jobs.report.classes import cause_name
 from spark_jobs.report.page.table import (
     broker,
     left_out,
@@ -12,6 +13,7 @@ from spark_jobs.report.page.table import (
     note,
     of_utc_days,
     section,
+    share,
     small,
     table,
     text,
@@ -28,7 +30,6 @@ from spark_jobs.report.wording import (
     micros,
     milliseconds,
     number,
-    percent,
 )
 
 Numbers = dict[str, Any]
@@ -53,13 +54,14 @@ def outages(numbers: Numbers) -> str:
             duration(outage["seconds"]),
             duration(detection(outage)),
             text(outage["reason"]),
+            small(text(cause_name(outage["cause"])), text(outage["evidence"]) if outage["evidence"] else ""),
             number(outage["observers"]),
         )
         for outage, entry in longest
     ]
-    head = ("Broker", "Seen to go", "Back", "Lasted", "Noticed after", "Reason", "Seen by")
+    head = ("Broker", "Down at", "Recovered at", "Lasted", "Time to detect", "Reason", "Cause", "Seen by")
     cut = any(outage["start_censored"] or outage["end_censored"] for outage, _ in longest)
-    marks = "◂ it had begun before anybody watched; ▸ its end was not seen. " if cut else ""
+    marks = "◂ it had begun before a name server watched; ▸ its end was not seen. " if cut else ""
     in_all = len(pairs) + sum(entry["outages_left_out"] for entry in numbers["brokers"])
     said = f"The longest {len(rows)} of {in_all:,}. " if in_all > len(rows) else ""
     lengths, delays = found["outage_seconds"], found["detection_seconds"]
@@ -79,7 +81,7 @@ def outages(numbers: Numbers) -> str:
     return section(
         "outages",
         "Outages",
-        table("Longest outages", head, rows, numbers="tttnntn") if rows else "",
+        table("Longest outages", head, rows, numbers="tttnnttn") if rows else "",
         note(said + marks),
         table("Distribution of outages and delays", of_all, quantiles, numbers="tnnnnnn"),
         note(explained),
@@ -205,7 +207,7 @@ def trend(numbers: Numbers) -> str:
         (
             f"Last {name} days",
             number(row["days"]),
-            percent(row["availability"]),
+            share(numbers, row["availability"]),
             duration(row["down_seconds"]),
             number(row["outages"]),
             number(row["incidents"]),

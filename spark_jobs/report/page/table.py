@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from spark_jobs.report.wording import NOTHING, LocalTime, printable
+from spark_jobs.report.wording import NOTHING, LocalTime, coarse_percent, printable
 
 Cells = Sequence[str]
 
@@ -47,6 +47,11 @@ def table(name: str, head: Cells, rows: Iterable[Cells], *, numbers: str = "") -
 def wide(svg: str) -> str:
     """A plot that a phone scrolls sideways, since its letters would be too small."""
     return f'<div class="scroll wide" role="region" tabindex="0" aria-label="Plot">{svg}</div>'
+
+
+def share(numbers: dict[str, Any], value: float | None) -> str:
+    """An availability, with as many decimals as the coverage of the report allows."""
+    return coarse_percent(value, is_short=numbers["coverage"]["is_short"])
 
 
 def left_out(count: int, of_what: str, shown: int, where: str) -> str:

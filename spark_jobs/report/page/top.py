@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from spark_jobs.report.page.table import local_time, note, section, table, text
+from spark_jobs.report.page.table import local_time, note, section, share, table, text
 from spark_jobs.report.wording import NOTHING, counted, days_of, duration, number, percent, printable, some
 
 Numbers = dict[str, Any]
@@ -15,10 +15,12 @@ _TITLES = {
     "basis": "what this rests on",
     "brokers": "worst brokers",
     "clusters": "clusters",
+    "guards": "expiry guard",
     "heartbeats": "heartbeats",
     "incidents": "incidents",
     "nameservers": "name servers",
     "queues": "queues",
+    "rolling": "rolling restarts",
     "topics": "topics at risk",
 }
 
@@ -31,7 +33,18 @@ def head(numbers: Numbers) -> str:
     return (
         f"<header><h1>Brokers <span>{escape(days_of(numbers))}</span></h1>"
         f"<p>{time.plain(span['from_at'])[:16]} to {time.plain(span['to_at'])[:16]}, {span['hours']:g} hours; "
-        f"all times are {escape(zone)}{escape(utc)}</p></header>"
+        f"all times are {escape(zone)}{escape(utc)}</p>{_coverage(numbers)}</header>"
+    )
+
+
+def _coverage(numbers: Numbers) -> str:
+    covered = numbers["coverage"]
+    if not covered["is_short"]:
+        return ""
+    days = "day" if numbers["from"] == numbers["to"] else "days"
+    return (
+        f'<p class="notice">This report covers {duration(covered["seconds"])} of the {days}: it gives no rates per day '
+        "and no ranks.</p>"
     )
 
 
@@ -54,11 +67,16 @@ def verdict(numbers: Numbers) -> str:
 
 
 def tiles(numbers: Numbers) -> str:
-    headline, data, flapping = numbers["headline"], numbers["completeness"], numbers["headline"]["flapping"]
+    headline, flapping = numbers["headline"], numbers["headline"]["flapping"]
     topics = numbers["topics_at_risk"]
     in_incidents = headline["incident_downs"]
     tiles = (
-        (percent(headline["availability"]), "availability", f"{duration(headline['down_seconds'])} down in all", ""),
+        (
+            share(numbers, headline["availability"]),
+            "availability",
+            f"{duration(headline['down_seconds'])} downtime",
+            "",
+        ),
         (number(headline["brokers_seen"]), "brokers", _new_and_gone(headline), ""),
         (
             number(flapping["now"]),
@@ -73,18 +91,22 @@ def tiles(numbers: Numbers) -> str:
             f"{topics['unwritable']:,} could not be written to",
             "bad" if topics["unwritable"] else "",
         ),
-        (
-            percent(data["watched_seconds"] / data["span_seconds"], digits=1),
-            "of the time watched",
-            _lost(data),
-            "bad" if data["watched_seconds"] < 0.99 * data["span_seconds"] else "",
-        ),
+        _coverage_tile(numbers),
     )
     cells = (
         f'<div class="{kind}"><b>{value}</b><span>{name}</span>{f"<small>{below}</small>" if below else ""}</div>'
         for value, name, below, kind in tiles
     )
     return f'<section class="tiles" aria-label="Headline">{"".join(cells)}</section>'
+
+
+def _coverage_tile(numbers: Numbers) -> tuple[str, str, str, str]:
+    data, covered = numbers["completeness"], numbers["coverage"]
+    if covered["is_short"]:
+        return duration(covered["seconds"]), "of the day covered", _lost(data), ""
+    is_bad = covered["seconds"] < 0.99 * covered["span_seconds"]
+    covers = percent(covered["seconds"] / covered["span_seconds"], digits=1)
+    return covers, "monitoring coverage", _lost(data), "bad" if is_bad else ""
 
 
 def _new_and_gone(headline: Numbers) -> str:
@@ -103,7 +125,7 @@ def clusters(numbers: Numbers) -> str:
         (
             f"<b>{text(cluster['cluster'])}</b>",
             number(cluster["brokers"]),
-            _against(cluster),
+            _against(numbers, cluster),
             NOTHING if cluster["slo"] is None else percent(cluster["slo"]),
             _budget(cluster),
             duration(cluster["down_seconds"]),
@@ -116,13 +138,13 @@ def clusters(numbers: Numbers) -> str:
         )
         for cluster in found
     ]
-    titles = ("Cluster", "Brokers", "Availability", "Objective", "Budget left", "Down", "Planned", "Outages")
+    titles = ("Cluster", "Brokers", "Availability", "Objective", "Error budget", "Down", "Planned", "Outages")
     days = max((cluster["slo_days"] or 0 for cluster in found), default=0)
     said = (
         [
             f"The budget is broker time that may be down in {counted(days, 'UTC day')} under the objective.",
-            "MTTR: of outages that began and ended in sight. MTBF: up time an outage.",
-            f"Both, and the outages a broker and day (95 % limits), are of the UTC day {numbers['to']}.",
+            "MTTR: of outages whose start and end were seen. MTBF: up time per outage.",
+            f"Both, and the outages per broker and day (95 % limits), are of the UTC day {numbers['to']}.",
         ]
         if days
         else []
@@ -145,21 +167,22 @@ def _rate(cluster: Numbers) -> str:
     return f"<small>{rate} a day ({low} to {high})</small>"
 
 
-def _against(cluster: Numbers) -> str:
-    share = percent(cluster["availability"])
+def _against(numbers: Numbers, cluster: Numbers) -> str:
+    shown = share(numbers, cluster["availability"])
     below = (
         cluster["slo"] is not None and cluster["availability"] is not None and cluster["availability"] < cluster["slo"]
     )
-    return f'<span class="under">{share}</span>' if below else share
+    return f'<span class="under">{shown}</span>' if below else shown
 
 
 def _budget(cluster: Numbers) -> str:
     left, budget = cluster["budget_left_seconds"], cluster["budget_seconds"]
     if left is None or not budget:
         return NOTHING
-    share = f"{max(left, 0) / budget:.0%} of {duration(budget)}"
-    told = f"<small>{share}</small>"
-    return f'<span class="under">{duration(left)}</span>{told}' if left < 0 else f"{duration(left)}{told}"
+    used = f"used {duration(budget - left)} of {duration(budget)}"
+    if left < 0:
+        return f'<span class="under">over by {duration(-left)}</span><small>{used}</small>'
+    return f"{duration(left)} left<small>{used}</small>"
 
 
 def _people(headline: Numbers) -> str:

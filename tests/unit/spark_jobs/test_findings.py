@@ -212,6 +212,7 @@ def test_a_day_is_stale_with_more_rows_than_it_was_computed_from_and_not_with_fe
 
 def test_an_incident_comes_before_the_brokers_and_says_how_large_it_was() -> None:
     row = {"brokers": 8, "scope": "zone", "scope_name": "z1", "cluster": "c", "topics_unwritable": 1}
+    row |= {"cause": "network", "evidence": "8 of 8 outages: stream broken"}
     numbers = calm_numbers(
         incidents={"in_all": 1, "outages": 8, "rows": [row | {"from_at": "2026-03-05T15:12:00.000Z"}]},
         headline={"by_class": {"flapping": 1}},
@@ -219,9 +220,71 @@ def test_an_incident_comes_before_the_brokers_and_says_how_large_it_was() -> Non
 
     assert [finding.kind for finding in findings(numbers)] == ["incident", "flapping"]
     assert findings(numbers)[0].text == (
-        "1 incident took 8 brokers down: the largest 8 brokers of zone z1 from 2026-03-05 15:12 UTC, "
-        "1 topic left without a writable queue"
+        "1 incident took 8 brokers down: the largest 8 brokers of zone z1 at the same moment from "
+        "2026-03-05 15:12 UTC, 1 topic left without a writable queue; cause: network (8 of 8 outages: stream broken)"
     )
+    assert "network between these brokers" in findings(numbers)[0].do
+
+
+def test_an_incident_of_unknown_cause_gives_no_advice_on_a_cause() -> None:
+    row = {"brokers": 3, "scope": "host", "scope_name": "h1", "cluster": "c", "topics_unwritable": 0}
+    row |= {"cause": "unknown", "evidence": None, "from_at": "2026-03-05T15:12:00.000Z"}
+    (finding,) = findings(calm_numbers(incidents={"in_all": 1, "outages": 3, "rows": [row]}))
+
+    assert finding.text.endswith("; cause: unknown")
+    assert finding.do == "see its outages and their evidence"
+
+
+def a_guard(cluster: str = "c", **change: Any) -> dict[str, Any]:
+    row = {"cluster": cluster, "from_at": "2026-03-05T10:00:00.000Z", "to_at": "2026-03-05T10:03:00.000Z"}
+    row |= {"seconds": 180.0, "open": False, "nodes": ["n1", "n2"], "modes": ["AUTO"], "lost": 3, "baseline": 4}
+    return row | {"kept": 3, "up": 1, "over_limit": False} | change
+
+
+def test_the_period_of_a_guard_is_a_finding_with_its_time_and_what_it_kept() -> None:
+    (finding,) = findings(calm_numbers(guard_periods={"rows": [a_guard()], "in_all": 1}))
+
+    assert (finding.kind, finding.see) == ("guard", "guards")
+    assert finding.text == (
+        "the expiry guard of cluster c was on from 2026-03-05 10:00 UTC for 3 min: it kept 3 brokers in the routes "
+        "(3 lost of 4) at n1, n2"
+    )
+
+
+def test_the_guards_periods_of_a_cluster_are_one_finding_that_names_the_longest() -> None:
+    rows = [a_guard(open=True, over_limit=True, lost=None), a_guard(seconds=10.0), a_guard("d", kept=0)]
+    first, second = findings(calm_numbers(guard_periods={"rows": rows, "in_all": 3}))
+
+    assert first.text == (
+        "the expiry guard of cluster c was on 2 times, the longest from 2026-03-05 10:00 UTC for 3 min, still on at "
+        "the end, beyond its limit: it kept 3 brokers in the routes at n1, n2"
+    )
+    assert second.text.startswith("the expiry guard of cluster d was on from")
+
+
+def test_a_rolling_restart_is_named_and_is_not_an_incident() -> None:
+    row = {"cluster": "c", "brokers": 4, "unplanned": 3, "version_before": "7.1", "version_after": "7.2"}
+    row |= {"from_at": "2026-03-05T10:00:00.000Z"}
+    (finding,) = findings(calm_numbers(rolling_restarts={"rows": [row], "in_all": 1, "unplanned": 3}))
+
+    assert finding.text == (
+        "1 rolling restart, not an incident: 4 brokers of cluster c one after another from 2026-03-05 10:00 UTC, "
+        "7.1 to 7.2; 3 unplanned outages counted against the brokers"
+    )
+    planned = {"rows": [row | {"unplanned": 0}], "in_all": 1, "unplanned": 0}
+    assert findings(calm_numbers(rolling_restarts=planned)) == [], "planned shutdowns one after another need nothing"
+
+
+def test_a_class_of_brokers_has_the_advice_of_its_cause_only_where_all_have_one_that_is_known() -> None:
+    def advice(*causes: str | None) -> str:
+        numbers = calm_numbers(headline={"by_class": {"flapping": len(causes)}})
+        numbers["brokers"] = [a_broker(f"b{n}", cause=cause) | {"class": "flapping"} for n, cause in enumerate(causes)]
+        (finding,) = findings(numbers)
+        return finding.do
+
+    general = "see its likely cause, then its own log around its outages"
+    assert advice("unknown") == advice(None) == advice("process_died", "network") == general
+    assert advice("process_died", "process_died").startswith(f"{general}; see the broker's log and the kernel's")
 
 
 def test_every_finding_says_what_to_do_and_leads_to_a_section() -> None:

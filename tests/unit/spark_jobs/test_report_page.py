@@ -12,6 +12,7 @@ import pytest
 from spark_jobs.parameters import Parameters
 from spark_jobs.report.findings import findings, notices
 from spark_jobs.report.numbers import Drawn
+from spark_jobs.report.numbers.coverage import without_rates
 from spark_jobs.report.page import page
 from spark_jobs.report.plots.drawing import VARIABLES
 from spark_jobs.report.summary import summary
@@ -22,7 +23,7 @@ STYLE = resources.files("spark_jobs.report").joinpath("page.css").read_text(enco
 NASTY = '<script>alert("x")</script>\x1b[2J'
 
 
-def told(**change: dict[str, Any]) -> dict[str, Any]:
+def report_of(**change: dict[str, Any]) -> dict[str, Any]:
     numbers = calm_numbers(**change)
     numbers["findings"] = [finding.as_dict() for finding in findings(numbers)]
     numbers["headline"] |= {"findings": [f["text"] for f in numbers["findings"]], "notices": notices(numbers)}
@@ -56,24 +57,91 @@ def outline(text: str) -> _Outline:
 
 
 def test_a_calm_day_says_so_and_says_what_was_not_measured() -> None:
-    text = render(told())
+    text = render(report_of())
 
     assert "Nothing to look at." in text
-    assert "None: no outages of 3 or more brokers" in text
+    assert "None: never were at least 3 brokers of one zone, host or cluster down at the same moment." in text
     assert "No heartbeat statistics in this history." in text
-    assert "Nothing to look at." in summary(told())
+    assert "Nothing to look at." in summary(report_of())
 
 
 def test_one_of_a_thing_is_singular_in_the_summary() -> None:
-    said = summary(told(headline={"outages": 1}, completeness={"rows": 1, "lives": 1}))
+    said = summary(report_of(headline={"outages": 1}, completeness={"rows": 1, "lives": 1}))
 
     assert "1 outage, " in said
-    assert "1 row of 1 name server life;" in said
+    assert "1 row of 1 name server run;" in said
     assert "c: 1 broker, 100 % available" in said
 
 
+def test_a_short_coverage_stands_on_top_and_nothing_is_extrapolated_from_it() -> None:
+    numbers = report_of(coverage={"seconds": 36.0, "is_short": True}, completeness={"watched_seconds": 36.0})
+    outlier = {"rank": 1, "outlier": True, "ratio": 3.0, "outages": 9, "days": 1}
+    numbers["brokers"] = [a_broker(availability=0.89069, percent_state_change=0.0, ranking=outlier)]
+    numbers["headline"]["clusters"][0]["availability"] = 0.89069
+    without_rates(numbers)
+    text, said = render(numbers), summary(numbers)
+
+    assert "This report covers 36 s of the day: it gives no rates per day and no ranks." in text
+    assert "covers 36 s of the day" in said
+    assert "89.0 %" in text
+    for extrapolated in ("89.069", "a day (", "0.0 %", "of the time watched", "3.0 times its rate"):
+        assert extrapolated not in text, extrapolated
+    assert "89.069" not in said
+    assert text.index("covers 36 s") < text.index('class="tiles"')
+
+
+def test_a_day_is_covered_without_a_word_on_top_and_ranks_are_of_outliers() -> None:
+    ranking = {"rank": 7, "outlier": False, "ratio": 1.5}
+    numbers = report_of()
+    numbers["brokers"] = [
+        a_broker("usual", ranking=ranking),
+        a_broker("odd", ranking=ranking | {"outlier": True, "rank": 1}),
+    ]
+    ranks = [row[9] for row in tables_of(render(numbers))["Worst brokers"].rows]
+
+    assert ranks == ["\N{EN DASH}", "1 | 1.5 times its rate"]
+    assert "This report covers" not in render(numbers)
+
+
+def test_an_outage_shows_its_cause_with_the_evidence() -> None:
+    outage = {"start_at": "2026-03-05T10:00:00.000Z", "end_at": "2026-03-05T10:01:00.000Z", "seconds": 60.0}
+    outage |= {"start_censored": False, "end_censored": False, "observers": 2, "reason": "REFUSED"}
+    outage |= {"last_sign_of_life_at": None, "cause": "process_died", "evidence": "probe refused <b>"}
+    numbers = report_of()
+    numbers["brokers"] = [a_broker(outages=[outage], down_count=1)]
+    (row,) = tables_of(render(numbers))["Longest outages"].rows
+
+    assert row[6] == "broker process died | probe refused <b>"
+
+
+def test_guards_and_rolling_restarts_have_sections_where_there_were_any() -> None:
+    assert not {"Expiry guard", "Rolling restarts"} & set(tables_of(render(report_of())))
+    guard = {"cluster": "c", "from_at": "2026-03-05T10:00:00.000Z", "to_at": "2026-03-05T10:03:00.000Z"}
+    guard |= {"seconds": 180.0, "open": False, "nodes": ["n1"], "modes": ["AUTO"], "lost": 3, "baseline": 4}
+    guard |= {"kept": 3, "up": 1, "over_limit": True}
+    rolling = {"cluster": "c", "brokers": 3, "unplanned": 3, "version_before": None, "version_after": None}
+    rolling |= {"from_at": guard["from_at"], "back_at": guard["to_at"], "down_seconds": 60.0}
+    rolling |= {"members": [{"broker_name": "a", "broker_id": 0}]}
+    numbers = report_of(
+        guard_periods={"rows": [guard, guard | {"open": True}], "in_all": 2},
+        rolling_restarts={"rows": [rolling], "in_all": 1, "unplanned": 3},
+    )
+    tables = tables_of(render(numbers))
+
+    assert tables["Expiry guard"].rows[0][2:8] == [
+        "2026-03-05 10:03:00",
+        "3 min | beyond its limit",
+        "3",
+        "3",
+        "4",
+        "1",
+    ]
+    assert tables["Expiry guard"].rows[1][2] == "still on"
+    assert tables["Rolling restarts"].rows[0][2:7] == ["3", "2026-03-05 10:03:00", "\N{EN DASH}", "3", "1 min"]
+
+
 def test_whom_to_ask_stands_beside_a_broker_and_since_when_it_is_known() -> None:
-    ill = told()
+    ill = report_of()
     ill["brokers"] = [a_broker("ill", **{"class": "flapping"}, owner="web <team>", first_seen_on="2026-03-01")]
 
     assert "<small>owner web &lt;team&gt;, since 2026-03-01</small>" in render(ill)
@@ -83,7 +151,7 @@ def test_whom_to_ask_stands_beside_a_broker_and_since_when_it_is_known() -> None
 
 
 def test_no_data_is_loud_on_page_and_terminal_and_nothing_says_that_all_is_well() -> None:
-    numbers = told(headline={"no_data": True}, completeness={"rows": 0})
+    numbers = report_of(headline={"no_data": True}, completeness={"rows": 0})
     text = render(numbers)
 
     assert 'class="verdict loud"' in text
@@ -93,7 +161,7 @@ def test_no_data_is_loud_on_page_and_terminal_and_nothing_says_that_all_is_well(
 
 
 def test_without_data_the_summary_says_so_first_and_counts_nothing() -> None:
-    numbers = told(headline={"no_data": True, "brokers_seen": 12}, completeness={"rows": 0})
+    numbers = report_of(headline={"no_data": True, "brokers_seen": 12}, completeness={"rows": 0})
     numbers["brokers"] = [a_broker() | {"class": "unwatched"}]
     lines = summary(numbers).splitlines()
 
@@ -104,14 +172,14 @@ def test_without_data_the_summary_says_so_first_and_counts_nothing() -> None:
 
 
 def test_a_topic_that_only_slaves_were_left_of_is_counted_as_one_that_nobody_could_write_to() -> None:
-    text = render(told(topics_at_risk={"in_all": 1, "by_worst": {"no_master": 1}, "unwritable": 1}))
+    text = render(report_of(topics_at_risk={"in_all": 1, "by_worst": {"no_master": 1}, "unwritable": 1}))
 
     assert '<div class="bad"><b>1</b><span>topics at risk</span><small>1 could not be written to</small>' in text
 
 
 def test_a_notice_of_no_data_is_as_loud_as_a_finding() -> None:
     stop = {"node": "n1", "to_at": "2026-03-02T10:00:00.000Z", "told_before": True}
-    numbers = told(headline={"no_data": True}, completeness={"rows": 0, "stopped_before": stop})
+    numbers = report_of(headline={"no_data": True}, completeness={"rows": 0, "stopped_before": stop})
 
     assert numbers["findings"] == []
     assert 'class="verdict loud"' in render(numbers)
@@ -119,7 +187,7 @@ def test_a_notice_of_no_data_is_as_loud_as_a_finding() -> None:
 
 
 def test_a_name_is_text_and_nothing_else() -> None:
-    numbers = told(headline={"by_class": {"flapping": 1}})
+    numbers = report_of(headline={"by_class": {"flapping": 1}})
     numbers["brokers"] = [a_broker(NASTY) | {"class": "flapping", "cluster": NASTY, "reasons": {NASTY: 1}}]
     numbers["findings"] = [finding.as_dict() for finding in findings(numbers)]
 
@@ -129,7 +197,7 @@ def test_a_name_is_text_and_nothing_else() -> None:
 
 
 def test_links_lead_somewhere_and_no_two_things_have_one_name() -> None:
-    read = outline(render(told(completeness={"rows_missing": 3, "fell_silent": None})))
+    read = outline(render(report_of(completeness={"rows_missing": 3, "fell_silent": None})))
 
     assert len(set(read.names)) == len(read.names)
     assert {link.removeprefix("#") for link in read.links} <= set(read.names)
@@ -138,7 +206,7 @@ def test_links_lead_somewhere_and_no_two_things_have_one_name() -> None:
 
 
 def test_every_table_has_a_name_and_headers_for_columns_and_rows() -> None:
-    tables = tables_of(render(told()))
+    tables = tables_of(render(report_of()))
 
     assert {"Clusters", "Worst brokers"} <= set(tables)
     for table in tables.values():
