@@ -9,11 +9,14 @@ import shutil
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 HOST = "127.0.0.1"
-START_SECONDS = 30.0
+START_SECONDS = 120.0
+"""A slow machine starts Python, Redis and the name servers in this time."""
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.05
 START_TRIES = 5
@@ -66,6 +69,16 @@ write_queues = 4
 
 class ProcessFailed(Exception):
     """A process did not do what it was started for; the message names its log."""
+
+
+@asynccontextmanager
+async def patience(seconds: float, what: str) -> AsyncIterator[None]:
+    """Bound a wait; raise ProcessFailed that names it."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise ProcessFailed(f"timed out after {seconds:g} s waiting for {what}") from None
 
 
 @dataclass
@@ -153,7 +166,7 @@ class Fleet:
         config.write_text(NAME_SERVER.format(node=node, folder=self.folder), encoding="utf-8")
         program = Program(node, [_command("pointsman-namesrv"), "--config", str(config)], self._log(node))
         await self._begin(program)
-        async with asyncio.timeout(START_SECONDS):
+        async with patience(START_SECONDS, f"{node} to serve; its log is {program.log}"):
             while True:
                 program.check_alive()
                 for line in program.said():
@@ -182,7 +195,7 @@ class Fleet:
 
     async def until_redis_answers(self, redis: Redis) -> bool:
         """Wait until it answers; False if it ended instead."""
-        async with asyncio.timeout(START_SECONDS):
+        async with patience(START_SECONDS, f"{redis.name} to respond to PING; its log is {redis.log}"):
             while not await redis.answers():
                 if redis.process is None or redis.process.returncode is not None:
                     return False

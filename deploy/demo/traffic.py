@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from deploy.demo.processes import patience
 from pointsman_client import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage, SendError
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 
@@ -41,8 +42,8 @@ class Traffic:
             await asyncio.sleep(SECONDS_BETWEEN)
 
     async def settled(self, *, seconds: float) -> str:
-        """Wait until everything sent has arrived, and say it. Raises TimeoutError."""
-        async with asyncio.timeout(seconds):
+        """Wait until everything sent has arrived, and return the counts. Raises ProcessFailed."""
+        async with patience(seconds, "every acknowledged message to arrive"):
             while not self._sent <= self._arrived.keys():  # noqa: ASYNC110  # other processes hold the messages
                 await asyncio.sleep(POLL_SECONDS)
         twice = sum(times - 1 for times in self._arrived.values())

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from deploy.demo.verdict import Deeds, Instance, faults
+from deploy.demo.verdict import PROCESS_DIED, Deeds, Instance, faults
 from tests.spark.histories import NameServer, Row, moment
 from tests.spark.nights import Again
 from tests.spark.storybook import story
@@ -28,10 +28,12 @@ def is_a_demo_over_midnight(one: NameServer, two: NameServer, b: Row) -> None:
             stories += [(moment(at, day=2) + noticed + timedelta(seconds=2), instance, "back") for at in kills]
         for when, (name, broker_id), what in sorted(stories):
             about = b | {"broker_name": name, "broker_id": broker_id}
+            process = sum(when > moment(at, day=2) + NOTICED_AFTER * 2 for at in KILLS[name, broker_id])
+            about |= {"incarnation": f"i{process}"}
             if what == "down":
-                server.say("PROBE_FAILED", when, about, reason="PROBE")
+                server.say("PROBE_FAILED", when, about, reason="PROBE", detail={"probe": "Connection refused."})
             elif what == "back":
-                server.say("RECOVERED", when, about, reason="PROBE")
+                server.say("REREGISTERED", when, about)
             else:
                 server.say("REGISTERED", when, about)
         server.stop(moment(20, day=2))
@@ -43,8 +45,12 @@ def test_a_demo_over_midnight_is_judged_right(again: Again) -> None:
     deeds = Deeds(flapping=FLAPPING)
     for instance, kills in KILLS.items():
         for at in kills:
-            deeds.note(instance, moment(at, day=2))
+            deeds.note(instance, moment(at, day=2), cause=PROCESS_DIED)
     brokers = [one for one in again.numbers["brokers"] if one["cluster"] == is_a_demo_over_midnight.__name__]
 
     assert again.code == 1
-    assert list(faults({"brokers": brokers}, deeds, everybody=set(KILLS))) == []
+    found = {"brokers": brokers} | {
+        section: {"rows": [row for row in again.numbers[section]["rows"] if row["cluster"] == brokers[0]["cluster"]]}
+        for section in ("incidents", "rolling_restarts")
+    }
+    assert list(faults(found, deeds, expected=set(KILLS))) == []

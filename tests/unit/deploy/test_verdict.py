@@ -8,37 +8,48 @@ from typing import Any
 
 import pytest
 
-from deploy.demo.verdict import Deeds, faults
+from deploy.demo.verdict import PROCESS_DIED, Deeds, faults, longest_delay
 
 KILLED_AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FLAPPING, QUIET = ("broker-c", 0), ("broker-a", 1)
-EVERYBODY = {FLAPPING, QUIET}
+ALL = {FLAPPING, QUIET}
 
 
 def deeds() -> Deeds:
     made = Deeds(flapping=FLAPPING)
     for second in (0, 10):
-        made.note(FLAPPING, KILLED_AT + timedelta(seconds=second))
+        made.note(FLAPPING, KILLED_AT + timedelta(seconds=second), cause=PROCESS_DIED)
     return made
 
 
 def entry(name: str, broker_id: int, kind: str, *starts: float) -> dict[str, Any]:
-    outages = [{"start_at": (KILLED_AT + timedelta(seconds=at)).isoformat()} for at in starts]
+    outages = [
+        {
+            "start_at": (KILLED_AT + timedelta(seconds=at)).isoformat(),
+            "cause": PROCESS_DIED,
+            "evidence": "probe refused, new process afterwards",
+        }
+        for at in starts
+    ]
     return {
         "broker_name": name,
         "broker_id": broker_id,
         "class": kind,
         "down_count": len(starts),
+        "incident_downs": 0,
         "outages": outages,
     }
 
 
 def report() -> dict[str, Any]:
-    return {"brokers": [entry(*FLAPPING, "flapping", 1.0, 12.9), entry(*QUIET, "healthy")]}
+    none: dict[str, Any] = {"rows": [], "in_all": 0}
+    brokers = [entry(*FLAPPING, "flapping", 1.0, 12.9), entry(*QUIET, "healthy")]
+    return {"brokers": brokers, "incidents": dict(none), "rolling_restarts": dict(none)}
 
 
 def test_a_report_of_what_happened_has_no_fault() -> None:
-    assert list(faults(report(), deeds(), everybody=EVERYBODY)) == []
+    assert list(faults(report(), deeds(), expected=ALL)) == []
+    assert longest_delay(report(), deeds()) == pytest.approx(2.9)
 
 
 def _swap(found: dict[str, Any]) -> None:
@@ -58,7 +69,7 @@ def _count(found: dict[str, Any]) -> None:
 
 
 def _late(found: dict[str, Any]) -> None:
-    found["brokers"][0] = entry(*FLAPPING, "flapping", 1.0, 13.1)
+    found["brokers"][0] = entry(*FLAPPING, "flapping", 1.0, 30.1)
 
 
 def _early(found: dict[str, Any]) -> None:
@@ -69,19 +80,44 @@ def _blame(found: dict[str, Any]) -> None:
     found["brokers"][1] = entry(*QUIET, "degraded", 5.0)
 
 
+def _incident(found: dict[str, Any]) -> None:
+    found["incidents"]["rows"] = [{"brokers": 3, "from_at": "12:00", "cause": "network"}]
+
+
+def _rolling(found: dict[str, Any]) -> None:
+    found["rolling_restarts"]["rows"] = [{"brokers": 3, "from_at": "12:00"}]
+
+
+def _cause(found: dict[str, Any]) -> None:
+    found["brokers"][0]["outages"][1]["cause"] = "network"
+
+
+def _forgive(found: dict[str, Any]) -> None:
+    found["brokers"][0]["incident_downs"] = 2
+
+
+def _unknown(found: dict[str, Any]) -> None:
+    found["brokers"][1]["outages"] = entry(*QUIET, "healthy", 5.0)["outages"]
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
         (_swap, "broker-a/1 tops the list"),
-        (_lose, "the report knows"),
+        (_lose, "the report lists"),
         (_class, "broker-c/0 is classed degraded"),
         (_count, "counts 3 downs, 2 kills"),
-        (_late, "outage 2 of broker-c/0 starts 3.100 s after its kill"),
+        (_late, "outage 2 of broker-c/0 starts 20.100 s after its kill"),
         (_early, "outage 1 of broker-c/0 starts -0.100 s after its kill"),
         (_blame, "broker-a/1 counts 1 downs, 0 kills"),
+        (_incident, "an incident of 3 brokers from 12:00 (cause network)"),
+        (_rolling, "a rolling restart of 3 brokers from 12:00"),
+        (_cause, "outage 2 of broker-c/0 has the cause network (probe refused, new process afterwards)"),
+        (_forgive, "2 outages of broker-c/0 count against an incident"),
+        (_unknown, "broker-a/1 lists 1 outages, 0 kills"),
     ],
 )
 def test_a_report_that_is_wrong_is_noticed(spoil: Callable[[dict[str, Any]], None], said: str) -> None:
     found = report()
     spoil(found)
-    assert any(said in line for line in faults(found, deeds(), everybody=EVERYBODY))
+    assert any(said in line for line in faults(found, deeds(), expected=ALL))
