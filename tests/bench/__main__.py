@@ -15,6 +15,7 @@ from tests.bench import (
     groups,
     heartbeats,
     idle_agent,
+    incidents,
     queries_meanwhile,
     redis_messages,
     registrations,
@@ -40,6 +41,7 @@ SUBJECTS = {
 }
 OF_THE_REPORT = {
     "detectors": detectors.measure,
+    "incidents": incidents.measure,
     "nightly": large_day.measure,
     "nightly_growth": growth.measure,
     "nightly_skew": skewed.measure,
