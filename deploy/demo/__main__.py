@@ -157,7 +157,7 @@ class Demo:
 
     async def _report(self) -> None:
         command = self.report_command()
-        self.say(f"pointsman-report {' '.join(command[3:])}")
+        self.say(f"pointsman-report {' '.join(command[3 : command.index('--history')])}")
         process = await asyncio.create_subprocess_exec(*command, env=os.environ)
         try:
             async with patience(REPORT_SECONDS, "pointsman-report to end; slow machine?"):

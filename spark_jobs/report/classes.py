@@ -24,11 +24,11 @@ def meanings(parameters: FlapParameters) -> dict[str, str]:
         "flapping": f"penalty above {suppress} at some time of the day, or not yet below {reuse} since the day before;"
         " outages of an incident add nothing to it",
         "dead": f"down for more than {parameters.dead_after_hours:g} hours and not back at the day's end",
-        "unseen": "took no leave, but at the day's end name servers knew others of its cluster and not this one",
-        UNWATCHED: "known from before, but no name server watched it for one second of the days",
+        "unseen": "did not unregister, but at the day's end name servers knew others of its cluster and not this one",
+        UNWATCHED: "known from before, but no name server watched it in these days",
         "degraded": f"some down time, in an incident too, or {parameters.degraded_points:g} points of late beats,"
         " suspicions and moves",
-        "retired": f"took leave politely and stayed away for more than {parameters.dead_after_hours:g} hours",
+        "retired": f"shut down as planned and did not return for more than {parameters.dead_after_hours:g} hours",
         "new": "seen for the first time, in a history that began earlier",
         "healthy": "none of these",
     }
@@ -43,7 +43,7 @@ CAUSES = {
     "agent_lost": "the agent's stream broke alone, its probe had not failed, and the same broker process came back",
     "network": "several brokers fell silent at the same moment, and the same processes came back; or name servers "
     "disagreed for at least a minute",
-    "host_lost": "all brokers that fell silent at the same moment share one host label, and new processes came back",
+    "host_lost": "several brokers of one host label fell silent at the same moment, and new processes came back on it",
     "overload": "late heartbeats in the ten minutes before most outages",
     "planned": "mostly planned shutdowns, or in a maintenance window",
     "unknown": "the evidence shows none of these",

@@ -210,7 +210,7 @@ _ADVICE = {
     "chronic": "take it out of service until its cause is found",
     "flapping": "see its likely cause, then its own log around its outages",
     "dead": "bring it back, or unregister it so that it counts as retired",
-    "unseen": "see whether it still runs: it never took leave and no name server knows it",
+    "unseen": "check that it still runs: it did not unregister and no name server knows it",
 }
 
 

@@ -145,6 +145,7 @@ OUTAGE_CAUSES = broker_day(
     incident_id=TEXT,
     silent_together=LONG,
     hosts_together=LONG,
+    silent_on_host=LONG,
     rolling_restart_id=TEXT,
 )
 """Why a broker was down: a row for each down interval of ``broker_intervals`` and each day on which it began, lasted
@@ -154,7 +155,7 @@ OUTAGE_CAUSES = broker_day(
 is known of it in a few words. ``signal``: how it went: LEFT (planned), REFUSED (its own machine refused the probe),
 PROBE (the probe failed otherwise), STREAM_BROKEN, SILENCE; ``probe``: the probe's text. ``process``: NEW or SAME, what
 came back; null where no incarnation shows it. ``silent_together``: brokers of its incident that fell silent, on
-``hosts_together`` host labels.
+``hosts_together`` host labels; ``silent_on_host``: those of its own host label.
 """
 
 GUARD_PERIODS = struct(

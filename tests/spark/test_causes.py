@@ -104,6 +104,36 @@ def test_a_new_version_just_after_the_outage_is_a_deploy(stories: Stories) -> No
 
 
 @story
+def is_restarted_one_by_one(servers: list[NameServer], b: Row) -> None:
+    """Also on the second day, and one of them over the midnight before."""
+    for server in servers:
+        for n, one in enumerate([b, *others(b, 3)]):
+            server.say("REGISTERED", moment(20), one, incarnation="i0")
+            for day, at in enumerate((3_000, 86_390, 90_000)):
+                began = at + 40 * n
+                old, new = {"incarnation": f"i{day}"}, {"incarnation": f"i{day + 1}"}
+                server.say("PROBE_FAILED", moment(began), one | old, reason="REFUSED", detail={"evidence": "STRONG"})
+                server.say("REREGISTERED", moment(began + 30), one | new)
+
+
+def test_brokers_restarted_one_after_another_are_a_rolling_restart_that_counts_against_them(stories: Stories) -> None:
+    first, second = (stories.rows("rolling_restarts", "is_restarted_one_by_one", day=day) for day in (FIRST, SECOND))
+
+    assert [(row["brokers"], row["unplanned"], row["from_at"]) for row in first] == [(4, 4, moment(3_000))]
+    assert [(row["brokers"], row["from_at"]) for row in second] == [(3, moment(86_430)), (4, moment(90_000))]
+    assert stories.rows("incidents", "is_restarted_one_by_one") == []
+    (row,) = stories.rows("flapping", "is_restarted_one_by_one", broker_name="b", day=SECOND)
+    assert (row["incident_downs"], row["cause"]) == (0, "rolling_restart")
+    causes = stories.rows("outage_causes", "is_restarted_one_by_one", broker_name="b")
+    assert [(row["dt"], row["start_at"], row["open"], row["cause"]) for row in causes] == [
+        (FIRST, moment(3_000), False, "rolling_restart"),
+        (FIRST, moment(86_390), True, "unknown"),
+        (SECOND, moment(86_390), False, "process_died"),
+        (SECOND, moment(90_000), False, "rolling_restart"),
+    ]
+
+
+@story
 def falls_with_others(servers: list[NameServer], b: Row) -> None:
     for server in servers:
         all_of_them = [one | {"incarnation": "i0"} for one in (b, *others(b, 3))]

@@ -83,11 +83,13 @@ def _of_cluster(own: list[Any], lasts: dict[Any, int], where: dict[str, Any], p:
     parameters = p
     windows: dict[str, dict[Any, int]] = {scope: {} for scope in SCOPES}
     bounds: dict[tuple[str, str], float] = {}
+    usual: dict[tuple[str, str], float] = {}
     for scope in SCOPES:
         for name in {where[b][scope] for _, b in own} - {None}:
             mine = [(at, b) for at, b in own if where[b][scope] == name]
             until = _until(mine, lasts, parameters)
-            bounds[scope, name] = bound = _bound(until, parameters)
+            bounds[scope, name], usual[scope, name] = _bound(until, parameters)
+            bound = bounds[scope, name]
             for begin, end in _episodes(until, bound, parameters):
                 inside = [one for one in mine if one[0] < end and until[one] > begin]
                 windows[scope] |= {one: begin for one in inside if one not in windows[scope]}
@@ -99,7 +101,7 @@ def _of_cluster(own: list[Any], lasts: dict[Any, int], where: dict[str, Any], p:
             if (at, b) in windows[scope]:
                 groups[where[b][scope], windows[scope][at, b]].append((at, b))
         for (name, begin), group in groups.items():
-            if not _explained(group, where, bounds, scope, narrower, parameters):
+            if not _explained(group, where, (bounds, usual), scope, narrower, parameters):
                 chosen[scope, name, begin] |= set(group)
                 left = [one for one in left if one not in group]
     return [
@@ -146,15 +148,15 @@ def _explained(
     places = {next(((n, where[b][n]) for n in narrower if where[b][n]), None) for b in everyone} - {None}
     for place in places:
         inside = {b for b in everyone if next(((n, where[b][n]) for n in narrower if where[b][n]), None) == place}
-        own_bound = bounds.get(place, math.inf)
-        rest, bound = len(everyone - inside), bounds[scope, where[group[0][1]][scope]]
+        own_bound = bounds[0].get(place, math.inf)
+        rest, usual = len(everyone - inside), bounds[1][scope, where[group[0][1]][scope]]
         strays = rest < p.brokers and 4 * rest <= len(inside)
-        if _is_more(len(inside), own_bound, p) and (strays or rest <= bound):
+        if _is_more(len(inside), own_bound, p) and (strays or rest <= usual):
             return True
     return False
 
 
-def _bound(until: dict[Any, int], parameters: IncidentParameters) -> float:
+def _bound(until: dict[Any, int], parameters: IncidentParameters) -> tuple[float, float]:
     day = 86_400e6
     mean: float = sum(end - at for (at, _), end in until.items()) / day
     busy: float = 0
@@ -164,7 +166,7 @@ def _bound(until: dict[Any, int], parameters: IncidentParameters) -> float:
         reached = max(reached, end)
     if busy < day:
         mean = min(mean, -math.log1p(-busy / day))
-    return mean + parameters.sigmas * math.sqrt(mean)
+    return mean + parameters.sigmas * math.sqrt(mean), mean + math.sqrt(mean)
 
 
 def _is_more(fell: int, bound: float, parameters: IncidentParameters) -> bool:

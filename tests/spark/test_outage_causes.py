@@ -231,10 +231,24 @@ def several_silent_together_on_one_host_with_new_processes(h: History, c: str) -
         h.outage(c, name, 1_000, 1_060, "broken", host="h1", incarnation="i2")
 
 
-@case("unknown", "unknown", "unknown")
-def several_silent_together_on_two_hosts_with_new_processes(h: History, c: str) -> None:
+@case("host_lost", "unknown", "host_lost")
+def of_several_silent_together_the_one_alone_on_its_host_is_not_known(h: History, c: str) -> None:
     for n, name in enumerate("abc"):
         h.outage(c, name, 1_000, 1_060, "broken", host=f"h{n % 2}", incarnation="i2")
+
+
+@case("network", "network", "network", "unknown")
+def a_broker_that_is_restarted_while_its_host_is_cut_off(h: History, c: str) -> None:
+    for name in "abcd":
+        h.outage(c, name, 1_000, 1_060, "broken", host="h1", incarnation="i2" if name == "d" else "i1")
+
+
+@case("rolling_restart", "unknown", "rolling_restart", "rolling_restart")
+def a_rolling_restart_in_which_another_broker_goes(h: History, c: str) -> None:
+    h.outage(c, "a", 1_000, 1_020, "refused", incarnation="i2")
+    h.outage(c, "other", 1_010, 1_200, "probe", incarnation="i2")
+    h.outage(c, "b", 1_030, 1_050, "refused", incarnation="i2")
+    h.outage(c, "c", 1_060, 1_080, "refused", incarnation="i2")
 
 
 @case("unknown", "unknown", "unknown")
@@ -327,7 +341,8 @@ def test_an_incident_has_the_cause_of_most_of_its_outages(found: Found) -> None:
         "several_silent_together_with_the_same_processes": "network",
         "a_host_that_loses_its_network_is_not_lost": "network",
         "several_silent_together_on_one_host_with_new_processes": "host_lost",
-        "several_silent_together_on_two_hosts_with_new_processes": "unknown",
+        "of_several_silent_together_the_one_alone_on_its_host_is_not_known": "host_lost",
+        "a_broker_that_is_restarted_while_its_host_is_cut_off": "network",
         "several_silent_together_without_host_labels": "unknown",
         "an_empty_incarnation_proves_nothing": "unknown",
         "several_processes_that_die_at_the_same_moment": "process_died",
@@ -337,7 +352,11 @@ def test_an_incident_has_the_cause_of_most_of_its_outages(found: Found) -> None:
 def test_rolling_restarts_are_named_with_what_counts_against_their_brokers(found: Found) -> None:
     by_cluster = {row["cluster"]: row for row in found.rolling}
 
-    assert set(by_cluster) == {"kills_one_after_another", "a_deploy_broker_by_broker"}
+    assert set(by_cluster) == {
+        "kills_one_after_another",
+        "a_deploy_broker_by_broker",
+        "a_rolling_restart_in_which_another_broker_goes",
+    }
     kills, deploy = by_cluster["kills_one_after_another"], by_cluster["a_deploy_broker_by_broker"]
     assert (kills["brokers"], kills["unplanned"], kills["version_after"], kills["down_seconds"]) == (3, 3, None, 45.0)
     assert (deploy["brokers"], deploy["unplanned"], deploy["down_seconds"]) == (4, 3, 90.0)

@@ -19,17 +19,19 @@ _OUTAGE = ("broker_name", "broker_id", "at")
 
 
 def episodes(outages: DataFrame, *, parameters: IncidentParameters) -> DataFrame:
-    """The outages that belong to an episode, with its start ``from_us`` and the ``bound`` of its scope's day.
+    """The outages that belong to an episode, with its start ``from_us``; ``bound`` and ``usual`` of its scope's day.
 
     ``outages`` has the columns of `SCOPE`, a broker, ``at`` and ``down_us``; all its columns are kept. An episode is a
     time during which enough brokers of the scope are down; an outage that touches two belongs to the first. ``bound``:
-    how many brokers chance brings down at one moment.
+    the most brokers that chance brings down at one moment; ``usual``: how many it often brings.
     """
     moments = _moments(_counted(outages, parameters))
     scope = Window.partitionBy(*SCOPE)
     by_count = F.sum("gain_us").over(scope) / F.lit(float(days.DAY))
     by_union = F.sum("busy_us").over(scope) / F.lit(float(days.DAY))
-    bounded = moments.withColumn("bound", _bound(by_count, by_union, parameters))
+    bounded = moments.withColumn("mean", _mean(by_count, by_union)).withColumns(
+        {"bound": _above_mean(parameters.sigmas), "usual": _above_mean(1.0)}
+    )
     high = is_more_than_chance(F.col("down"), F.col("bound"), parameters)
     story = scope.orderBy("point", "gain")
     so_far = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -47,7 +49,7 @@ def episodes(outages: DataFrame, *, parameters: IncidentParameters) -> DataFrame
     is_down_then = F.col("next_rise.point") < F.col("until")
     reached = F.when(F.col("high"), F.col("current")).when(is_down_then, F.col("next_rise.current"))
     placed = ahead.withColumn("from_us", reached).filter((F.col("gain") > 0) & F.col("from_us").isNotNull())
-    return placed.select(*outages.columns, "from_us", "bound")
+    return placed.select(*outages.columns, "from_us", "bound", "usual")
 
 
 def is_more_than_chance(brokers: Column, bound: Column, parameters: IncidentParameters) -> Column:
@@ -91,12 +93,15 @@ def _moments(counted: DataFrame) -> DataFrame:
     )
 
 
-def _bound(by_count: Column, by_union: Column, parameters: IncidentParameters) -> Column:
-    """The mean number of brokers down at one moment, and some standard deviations above it.
+def _mean(by_count: Column, by_union: Column) -> Column:
+    """The mean number of brokers down at one moment.
 
-    The mean counts an incident with all its brokers; the share of time with no broker down counts it once, but says
-    nothing when there is none. The smaller of the two holds for both.
+    By count it includes an incident with all its brokers; by the share of time with no broker down it includes it once,
+    but says nothing when there is none. The smaller of the two holds for both.
     """
     by_empty = F.when(by_union < 1, -F.log1p(-by_union))
-    mean = F.least(by_count, by_empty)
-    return mean + F.lit(float(parameters.sigmas)) * F.sqrt(mean)
+    return F.least(by_count, by_empty)
+
+
+def _above_mean(sigmas: float) -> Column:
+    return F.col("mean") + F.lit(float(sigmas)) * F.sqrt("mean")

@@ -72,12 +72,12 @@ def incidents(members: DataFrame, places: DataFrame, causes: DataFrame) -> DataF
 
 
 def _in_episodes(placed: DataFrame, parameters: IncidentParameters) -> DataFrame:
-    """Each outage of an episode, with that of its cluster, zone and host: ``<scope>_from``, ``<scope>_bound``."""
+    """Each outage of an episode, with that of its cluster, zone and host: ``<scope>_from``, ``_bound``, ``_usual``."""
     within = episodes(by_scope(placed), parameters=parameters)
     each = {
         f"{scope}_{name}": F.max(F.when(F.col("scope") == scope, F.col(column)))
         for scope in ("cluster", "zone", "host")
-        for name, column in (("from", "from_us"), ("bound", "bound"))
+        for name, column in (("from", "from_us"), ("bound", "bound"), ("usual", "usual"))
     }
     return within.groupBy(*_OUTAGE, "zone", "host").agg(*(column.alias(name) for name, column in each.items()))
 
@@ -120,7 +120,7 @@ def _settle(rows: DataFrame, scope: str, window: tuple[str, ...], parameters: In
     itself = is_more_than_chance(F.col("fell_within"), F.col("narrower_bound"), parameters)
     rest = F.col("fell") - F.col("fell_within")
     strays = (rest < parameters.brokers) & (rest * STRAYS <= F.col("fell_within"))
-    explained_rest = strays | (rest <= F.col(f"{scope}_bound"))
+    explained_rest = strays | (rest <= F.col(f"{scope}_usual"))
     explains = F.coalesce(F.col("narrower").isNotNull() & itself & explained_rest, F.lit(False))
     explained = F.max(explains).over(Window.partitionBy(*window))
     kept = counted.withColumn(f"in_{scope}", F.col(f"{scope}_from").isNotNull() & ~explained)

@@ -2,9 +2,9 @@
 
 The first that holds, of: planned; deploy (another version came back); rolling_restart (one broker after another);
 process_died (its own machine refused the probe, and a new process came back); network (several of an incident fell
-silent, and the same process came back); host_lost (several of an incident fell silent, all of one host label, and a new
-process came back); agent_lost (its stream broke, no other broker fell silent with it, its probe had not failed, and the
-same process came back). Whatever the evidence does not show is unknown.
+silent, and the same process came back); host_lost (several of one host label fell silent in an incident, and new
+processes came back on it); agent_lost (its stream broke, no other broker fell silent with it, its probe had not
+failed, and the same process came back). Whatever the evidence does not show is unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEVERAL = 2
 """Silent brokers of one incident, itself included, from which it is not one agent's matter."""
 
 _WENT = ("signal", "probe", "incarnation_before", "version_before", "host")
-_TOGETHER = ("incident_id", "silent_together", "hosts_together")
+_TOGETHER = ("incident_id", "silent_together", "hosts_together", "silent_on_host")
 
 
 def outages_with_facts(
@@ -73,7 +73,11 @@ _BEFORE_AND_AFTER = (("incarnations", "incarnation"), ("versions", "version"))
 def outage_causes(rows: DataFrame, rolling: DataFrame) -> DataFrame:
     """The table ``outage_causes``; ``rolling``: the outages of rolling restarts, with their ``rolling_restart_id``."""
     joined = rows.join(rolling.select("dt", *OUTAGE, "rolling_restart_id"), on=["dt", *OUTAGE], how="left")
-    found = joined.withColumns({"cause": _cause(), "evidence": _evidence()})
+    # A host that has not lost its power brings the same processes back.
+    on_host = Window.partitionBy("dt", "incident_id", "host")
+    stayed = F.count(F.when((F.col("process") == SAME) & F.col("signal").isin(*SILENT), 1)).over(on_host)
+    counted = joined.withColumn("stayed_on_host", stayed)
+    found = counted.withColumns({"cause": _cause(), "evidence": _evidence()})
     return found.select(*OUTAGE_CAUSES.fieldNames())
 
 
@@ -110,6 +114,9 @@ def _with_company(began: DataFrame, members: DataFrame) -> DataFrame:
         {
             "silent_together": F.count(F.when(is_silent, 1)).over(together),
             "hosts_together": F.size(F.collect_set(F.when(is_silent, host)).over(together)).cast("long"),
+            "silent_on_host": F.count(F.when(is_silent & F.col("host").isNotNull(), 1)).over(
+                Window.partitionBy("incident_id", "host")
+            ),
         }
     )
     alone = F.col("incident_id").isNull()
@@ -137,7 +144,7 @@ def _cause() -> Column:
         .when(F.col("rolling_restart_id").isNotNull(), ROLLING_RESTART)
         .when((signal == REFUSED) & is_new, PROCESS_DIED)
         .when(silent & several & is_same, NETWORK)
-        .when(silent & several & (F.col("hosts_together") == 1) & is_new, HOST_LOST)
+        .when(silent & is_new & (F.col("silent_on_host") >= SEVERAL) & (F.col("stayed_on_host") == 0), HOST_LOST)
         .when((signal == STREAM_BROKEN) & is_same & ~F.coalesce(several, F.lit(False)), AGENT_LOST)
         .otherwise(UNKNOWN)
     )
@@ -158,8 +165,13 @@ def _evidence() -> Column:
     hosts = F.when(
         F.col("hosts_together") == 1, F.concat(F.lit("host "), F.coalesce("host", F.lit("unknown")))
     ).otherwise(F.concat(F.col("hosts_together").cast("string"), F.lit(" hosts")))
+    on_its_host = F.when(
+        (F.col("hosts_together") > 1) & (F.col("silent_on_host") >= SEVERAL),
+        F.concat(F.lit(", "), F.col("silent_on_host").cast("string"), F.lit(" of them on host "), "host"),
+    ).otherwise(F.lit(""))
     company = F.when(
-        several, F.concat(F.col("silent_together").cast("string"), F.lit(" brokers silent together on "), hosts)
+        several,
+        F.concat(F.col("silent_together").cast("string"), F.lit(" brokers silent together on "), hosts, on_its_host),
     )
     version = F.when(
         F.col("version_after").isNotNull(),

@@ -1,7 +1,8 @@
 """Rolling restarts: brokers of a cluster that went down one after another, each back before the next.
 
 Only outages that restarted the broker count: another process or version came back, or it left by a planned shutdown.
-A broker that goes twice in the same run flaps and is left out of it. Outages of an incident belong to that.
+Not part of a run are a broker that goes twice in it, which flaps, and an outage that begins before the last one is over
+or lasts over several others: it is another matter, and does not end the run. Outages of an incident belong to that.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def rolling_outages(rows: DataFrame, *, parameters: IncidentParameters) -> DataF
     near = _runs(candidates, _is_near(parameters))
     of_run = Window.partitionBy(*_CLUSTER, "run", "broker_name", "broker_id")
     once = near.withColumn("times", F.count("*").over(of_run)).filter("times = 1").drop("run", "times")
-    runs = _runs(once, _is_near(parameters) & (F.col("start_us") >= F.col("back_before")))
+    runs = _runs(_one_after_another(once), _is_near(parameters))
     run = Window.partitionBy(*_CLUSTER, "run")
     began_at = F.date_format(F.timestamp_micros(F.min("start_us").over(run)), "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
     brokers = F.count("*").over(run)
@@ -63,6 +64,15 @@ def rolling_restarts(members: DataFrame) -> DataFrame:
 def _is_near(parameters: IncidentParameters) -> Column:
     gap = int(parameters.rolling_gap_seconds * days.SECOND)
     return (F.col("start_us") - F.col("back_before") <= gap) & F.lit(gap > 0)
+
+
+def _one_after_another(rows: DataFrame) -> DataFrame:
+    """Drop the outages that are not a step: those that last over several others, then those that overlap the last."""
+    story = Window.partitionBy(*_CLUSTER).orderBy("start_us", "broker_name", "broker_id")
+    lasting = F.coalesce(F.lead("start_us", 2).over(story) < F.col("end_us"), F.lit(False))
+    steps = rows.withColumn("lasting", lasting).filter(~F.col("lasting")).drop("lasting")
+    overlaps = F.coalesce(F.col("start_us") < F.lag("end_us").over(story), F.lit(False))
+    return steps.withColumn("overlaps", overlaps).filter(~F.col("overlaps")).drop("overlaps")
 
 
 def _runs(rows: DataFrame, continues: Column) -> DataFrame:
