@@ -29,6 +29,9 @@ HISTORY_ROW_JSON = struct(
     broker_version=TEXT,
     data_version=TEXT,
     interval_ms=LONG,
+    state=TEXT,
+    since_ms=LONG,
+    planned=BOOL,
     detail=TEXT,
 )
 """A row as it stands in the JSON; ``registration_event.schema.json`` says what each field means."""

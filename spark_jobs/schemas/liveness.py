@@ -6,8 +6,8 @@ from pyspark.sql import types as T
 
 from spark_jobs.schemas.base import BOOL, DAY, DOUBLE, INSTANCE, LONG, OBSERVER, TEXT, TIME, Table, broker_day, struct
 
-SEQ_GAP = struct(from_seq=LONG, to_seq=LONG)
-"""Rows that were numbered and never arrived, both ends included."""
+SEQ_GAP = struct(from_seq=LONG, to_seq=LONG, after_at=TIME)
+"""Rows that were numbered and never arrived, both ends included; ``after_at``: of the last row before them."""
 
 OBSERVER_WINDOWS = struct(
     dt=DAY,
@@ -37,7 +37,8 @@ INTERVAL_START = struct(
 )
 """What is known of an interval when it begins.
 
-``planned``: a down interval that began with an UNREGISTERED, or in an announced window (``reason`` MAINTENANCE).
+``planned``: a down interval that is not an outage, as the last name server that removed the broker recorded it.
+``event`` and ``reason`` of a down interval are those of that removal; a failed probe is always PROBE_FAILED.
 ``continues``: a down interval that takes up an outage which was cut because nobody watched, or that shows only now
 because whoever saw the broker up watches no more; it is not a further outage. ``last_sign_of_life_at``: of a down
 interval whose start was seen. ``observers``: how many name servers with an opinion of the broker were watching.
@@ -87,15 +88,13 @@ OPINION = struct(
     reason=TEXT,
     last_sign_of_life_at=TIME,
     opinion=TEXT,
-    rows_lost=BOOL,
+    planned=BOOL,
 )
-"""What one observer last said of a broker, up or down, and the row that said it; none: a checkpoint left it out.
+"""What one observer last recorded of a broker, and the row that says so. ``opinion``: up, down, none (the observer does
+not know: its guard keeps a silent broker) or lost (rows of that observer are missing that may have changed it)."""
 
-``rows_lost``: of what it wrote since, some never arrived.
-"""
-
-LAST_LOSS = struct(event=TEXT, reason=TEXT, last_sign_of_life_at=TIME)
-"""The row that last said a broker was gone."""
+LAST_LOSS = struct(event=TEXT, reason=TEXT, last_sign_of_life_at=TIME, planned=BOOL)
+"""The row that last removed a broker from the routes."""
 
 BROKER_STATE = struct(
     dt=DAY,
@@ -128,8 +127,9 @@ BLIND_PERIODS = struct(
     to_at=TIME,
     open=BOOL,
 )
-"""When an observer that watched could not tell who was alive: its own pause (``why`` PAUSED, ``cluster`` null: all), or
-its guard that kept brokers of a cluster (GUARD). What it held of these brokers does not count in that time.
+"""An observer's own pauses (``why`` PAUSED, ``cluster`` null: all), and the periods of its expiry guard of a cluster
+(GUARD). Nothing that it held counts in a pause. In a guard's period only the brokers that it recorded as PROTECTED for
+silence or a broken stream are unknown.
 
 A day's row begins where the period began, be it days before, and ends with the day at the latest (``open``).
 """

@@ -30,6 +30,16 @@ def broker(name: str, *, cluster: str = "c1", broker_id: int = 0) -> Row:
     }
 
 
+STATE_AFTER = {
+    **dict.fromkeys(("REGISTERED", "REREGISTERED", "ROLE_CHANGED", "ADDRESS_CHANGED", "RESTARTED", "RECOVERED"), "UP"),
+    **dict.fromkeys(("EXPIRED", "UNREGISTERED"), "GONE"),
+    "PROBE_FAILED": "OUT",
+    "PROTECTED": "PROTECTED",
+    "SUSPECTED": "SUSPECT",
+}
+REPEATS_STATE = ("LATE_HEARTBEAT", "HEARTBEAT", "HEARTBEATS", "QUEUE_STATS", "TOPICS", "CHECKPOINT")
+
+
 @dataclass
 class NameServer:
     """One life of a name server, writing numbered rows."""
@@ -38,22 +48,44 @@ class NameServer:
     boot_id: str = "b1"
     began_at: datetime = MIDNIGHT
     rows: list[Row] = field(default_factory=list)
+    lost: int = 0
+    _states: dict[tuple[str, str, int], tuple[str, datetime | None]] = field(default_factory=dict)
 
     def say(self, event: str, at: datetime, about: Row | None = None, **fields: Any) -> Row:
         """Write a row; ``about`` is a `broker`."""
         row: Row = {
-            "schema_version": 1,
+            "schema_version": 2,
             "event_at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "uptime_ms": int((at - self.began_at).total_seconds() * 1000),
             "event": event,
             "node": self.node,
             "boot_id": self.boot_id,
-            "seq": len(self.rows) + 1,
+            "seq": len(self.rows) + self.lost + 1,
             "detail": {},
         } | (about or {})
         row |= fields
+        row = self._state(row, at) | row
         self.rows.append(row)
         return row
+
+    def _state(self, row: Row, at: datetime) -> Row:
+        """What a name server would say of the replica; a row may say otherwise."""
+        if row.get("broker_id") is None or row["event"] not in (*STATE_AFTER, *REPEATS_STATE):
+            return {}
+        key = (row["cluster"], row["broker_name"], row["broker_id"])
+        first = "PROVISIONAL" if row.get("reason") == "START" else "UP"
+        known, since = self._states.get(key, (first, None))
+        state = row.get("state") or STATE_AFTER.get(row["event"], known)
+        if state != known or (since is None and row["event"] in STATE_AFTER):
+            since = None if row.get("reason") in {"START", "SNAPSHOT"} else at
+        self._states[key] = (state, since)
+        since_ms = None if since is None else round((at - since).total_seconds() * 1_000)
+        return {"state": state, "since_ms": since_ms, "planned": row["event"] == "UNREGISTERED"}
+
+    def lose(self, event: str, at: datetime, about: Row | None = None, **fields: Any) -> None:
+        """Number a row that does not arrive."""
+        self.rows.remove(self.say(event, at, about, **fields))
+        self.lost += 1
 
     def start(self, at: datetime | None = None) -> NameServer:
         self.began_at = at or self.began_at

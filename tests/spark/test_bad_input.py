@@ -65,9 +65,11 @@ def odd(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Taken:
     strange = NameServer(node="strange:1")
     strange.say("SOMETHING_NEW", moment(1), colour="red", shape={"sides": [3, 4.5]}, empty=None)
     strange.say("NAMESRV_ALIVE", moment(2))
-    strange.say("NAMESRV_ALIVE", moment(3), schema_version=2)
-    strange.say("NAMESRV_ALIVE", moment(4), schema_version=0)
+    strange.say("NAMESRV_ALIVE", moment(3), schema_version=3)
+    strange.say("NAMESRV_ALIVE", moment(4), schema_version=1)
     strange.say("NAMESRV_ALIVE", moment(5), detail="text")
+    strange.say("REGISTERED", moment(6), broker("a"), state=None)
+    strange.say("TOPICS", moment(7), broker("a"), state="BETTER")
     clock = NameServer(node="clock:1")
     clock.say("NAMESRV_ALIVE", CLOCK_RUNS_AHEAD)
     clock.say("NAMESRV_ALIVE", datetime(1971, 1, 1, tzinfo=UTC))
@@ -99,7 +101,14 @@ def test_fields_that_the_format_does_not_name_are_kept_as_they_were(odd: Taken) 
 def test_a_row_of_another_version_of_the_format_waits_in_quarantine(odd: Taken) -> None:
     reasons = {row["reason"] for row in odd.quarantine}
 
-    assert {"schema_version 2 is newer than this pointsman: upgrade it", "schema_version 0 is not read here"} <= reasons
+    assert {"schema_version is 3, not 2", "schema_version is 1, not 2"} <= reasons
+    assert odd.result.bad_lines == len(odd.quarantine)
+
+
+def test_a_row_about_a_replica_without_its_state_waits_in_quarantine(odd: Taken) -> None:
+    reasons = {row["reason"] for row in odd.quarantine}
+
+    assert {"no known state: null", "no known state: BETTER"} <= reasons
 
 
 def test_a_wrong_clock_makes_no_folder_for_its_day_and_its_rows_are_counted(odd: Taken) -> None:

@@ -1,7 +1,7 @@
 """The times between each broker's beats: all observers' histograms of the day added up; and the clocks of the agents.
 
-A name server tells a histogram each ten minutes. Single beats, which a history may hold as well or instead, are
-counted for the brokers and days of which there is no histogram.
+A name server writes a histogram each hour, and after ten minutes if a heartbeat was late. Single beats, which a history
+may hold as well or instead, are counted for the brokers and days of which there is no histogram.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EDGES_MS = tuple(round(250 * 2 ** (i / 2)) for i in range(25))
 """Upper edges of a name server's buckets, milliseconds; beyond the last one is 'inf'."""
 
 MOST_BEATS = 10**9
-"""Of a bucket: ten minutes hold no more, and no day's sum of so many leaves a long."""
+"""Of a bucket: an hour holds no more, and no day's sum of so many leaves a long."""
 
 _DETAIL = (
     "struct<min_ms:double,max_ms:double,heartbeat_interval_ms:bigint,clock_ahead_ms:bigint,buckets:map<string,bigint>>"

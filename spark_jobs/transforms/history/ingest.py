@@ -14,11 +14,17 @@ from pyspark.sql import types as T
 from spark_jobs.schemas import INSTANCE
 from spark_jobs.schemas.history import HISTORY_ROW_JSON, QUARANTINE, RAW_LINE, REGISTRATION_EVENTS
 from spark_jobs.transforms.days import lit_day
-from spark_jobs.transforms.liveness.opinions import SIGNALS
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 REQUIRED = ("schema_version", "event_at", "event", "node", "boot_id", "seq")
 QUARANTINED_CHARACTERS = 1_000
+ABOUT_A_REPLICA = (
+    *("REGISTERED", "REREGISTERED", "ROLE_CHANGED", "ADDRESS_CHANGED", "RESTARTED", "RECOVERED"),
+    *("EXPIRED", "PROBE_FAILED", "UNREGISTERED", "PROTECTED", "SUSPECTED"),
+    *("LATE_HEARTBEAT", "HEARTBEAT", "HEARTBEATS", "QUEUE_STATS"),
+)
+MAY_BE_ABOUT_ONE = ("CHECKPOINT", "TOPICS")
+STATES = ("PROVISIONAL", "UP", "SUSPECT", "PROTECTED", "OUT", "GONE")
 
 _TIME = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$"
 _EVENT = "^[A-Z_]+$"
@@ -68,8 +74,9 @@ def _problem() -> Column:
     """Say why a line is no history row; null for a good one."""
     missing = F.concat_ws(", ", *(F.when(F.col(name).isNull(), F.lit(name)) for name in REQUIRED))
     anonymous = F.concat_ws(", ", *(F.when(F.col(name).isNull(), F.lit(name)) for name in INSTANCE))
-    # A checkpoint tells of permissions and of the whole node as well.
-    about_a_broker = F.col("event").isin(*SIGNALS) & (F.col("event") != "CHECKPOINT")
+    about_one = F.col("event").isin(*ABOUT_A_REPLICA)
+    has_state = about_one | (F.col("event").isin(*MAY_BE_ABOUT_ONE) & F.col("broker_id").isNotNull())
+    is_known = F.coalesce(F.col("state").isin(*STATES), F.lit(False))
     # Nearly every line is without spaces, and to look for them at its end takes as long as to parse it.
     is_object = F.startswith("line", F.lit("{")) | F.ltrim("line", F.lit(_SPACE)).startswith("{")
     is_ended = F.endswith("line", F.lit("}")) | F.rtrim("line", F.lit(_SPACE)).endswith("}")
@@ -86,18 +93,15 @@ def _problem() -> Column:
         .when(~alone, "more than one JSON object on the line")
         .when(F.col(_UNPARSED).isNotNull(), "a field is not of its type")
         .when(
-            F.col("schema_version") > SCHEMA_VERSION,
-            F.format_string("schema_version %d is newer than this pointsman: upgrade it", "schema_version"),
-        )
-        .when(
-            F.col("schema_version") < SCHEMA_VERSION,
-            F.format_string("schema_version %d is not read here", "schema_version"),
+            F.col("schema_version") != SCHEMA_VERSION,
+            F.format_string(f"schema_version is %d, not {SCHEMA_VERSION}", "schema_version"),
         )
         .when(missing != "", F.concat(F.lit("missing: "), missing))
         .when(F.col("happened_at").isNull(), "event_at is no RFC 3339 time")
         .when(F.col("seq") < 1, "seq is below 1")
         .when(~F.col("event").rlike(_EVENT), "event is not of capital letters")
-        .when(about_a_broker & (anonymous != ""), F.concat(F.lit("names no broker: "), anonymous))
+        .when(about_one & (anonymous != ""), F.concat(F.lit("names no broker: "), anonymous))
+        .when(has_state & ~is_known, F.concat(F.lit("no known state: "), F.coalesce("state", F.lit("null"))))
     )
 
 

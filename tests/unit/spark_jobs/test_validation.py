@@ -16,7 +16,7 @@ from spark_jobs.cli import main
 from spark_jobs.validation import known_events, row_schema
 
 GOOD: dict[str, Any] = {
-    "schema_version": 1,
+    "schema_version": 2,
     "event_at": "2026-11-21T02:10:44.123Z",
     "uptime_ms": 5,
     "event": "REGISTERED",
@@ -28,6 +28,9 @@ GOOD: dict[str, Any] = {
     "broker_name": "a",
     "broker_id": 0,
     "generation": "18446744073709551615",
+    "state": "UP",
+    "since_ms": 0,
+    "planned": False,
     "detail": {},
 }
 
@@ -52,6 +55,22 @@ def test_good_rows_and_unknown_fields_and_events_pass(tmp_path: Path, capsys: py
     assert capsys.readouterr().out == "1 files: 2 good rows, 0 bad lines\n"
 
 
+def test_a_row_that_is_not_about_a_replica_has_no_state(tmp_path: Path) -> None:
+    nothing: dict[str, Any] = dict.fromkeys(("broker_id", "state", "since_ms", "planned"))
+    rows = (GOOD | nothing | {"event": event} for event in ("PERM_CHANGED", "GUARD_ON", "NAMESRV_ALIVE"))
+
+    assert main(["validate", str(write(tmp_path / "a.jsonl", *map(json.dumps, rows)))]) == 0
+
+
+@pytest.mark.parametrize("missing", ["state", "since_ms", "planned"])
+def test_a_row_about_a_replica_has_its_state(missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {name: value for name, value in GOOD.items() if name != missing}
+    file = write(tmp_path / "a.jsonl", json.dumps(row))
+
+    assert main(["validate", str(file)]) == 1
+    assert f"{file}:1: {missing}: missing" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -60,7 +79,13 @@ def test_good_rows_and_unknown_fields_and_events_pass(tmp_path: Path, capsys: py
         pytest.param({"seq": 2**63}, "1: seq: 9223372036854775808 is greater than the maximum", id="seq-too-large"),
         pytest.param({"seq": "7"}, "1: seq: '7' is not of type 'integer'", id="seq-text"),
         pytest.param({"event": "expired"}, "1: event: 'expired' does not match", id="event-name"),
-        pytest.param({"schema_version": 2}, "1: schema_version: 1 was expected", id="version"),
+        pytest.param({"schema_version": 1}, "1: schema_version: 2 was expected", id="version"),
+        pytest.param({"state": "BETTER"}, "1: state: 'BETTER' is not one of", id="state-name"),
+        pytest.param({"state": None}, "1: state: None is not of type 'string'", id="broker-event-without-state"),
+        pytest.param({"since_ms": -1}, "1: since_ms: -1 is less than the minimum of 0", id="since-below-zero"),
+        pytest.param({"planned": True}, "1: state: 'UP' is not one of ['OUT', 'GONE']", id="planned-and-up"),
+        pytest.param({"event": "EXPIRED"}, "1: state: 'GONE' was expected", id="expired-and-up"),
+        pytest.param({"event": "CHECKPOINT"}, "1: i: missing", id="checkpoint-without-i"),
         pytest.param({"generation": 7}, "1: generation: 7 is not of type", id="generation-number"),
         pytest.param({"cluster": None}, "1: cluster: None is not of type 'string'", id="broker-event-without-cluster"),
     ],
@@ -77,7 +102,7 @@ def test_a_bad_field_is_named_with_its_line(
 
 
 def test_every_missing_field_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(tmp_path / "a.jsonl", json.dumps({"schema_version": 1, "event": "TOPICS"}))
+    file = write(tmp_path / "a.jsonl", json.dumps({"schema_version": 2, "event": "TOPICS"}))
 
     assert main(["validate", str(file)]) == 1
     output = capsys.readouterr().out
