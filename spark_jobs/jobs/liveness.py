@@ -11,10 +11,10 @@ from spark_jobs.transforms.liveness.blind import blind_periods
 from spark_jobs.transforms.liveness.clocks import observer_clocks
 from spark_jobs.transforms.liveness.facts import broker_changes, broker_facts, told_facts
 from spark_jobs.transforms.liveness.intervals import broker_intervals
-from spark_jobs.transforms.liveness.left_out import any_lost, with_left_out
 from spark_jobs.transforms.liveness.maintenance import maintenance_windows
 from spark_jobs.transforms.liveness.namesrv_days import namesrv_days
-from spark_jobs.transforms.liveness.opinions import opinions, rare_events
+from spark_jobs.transforms.liveness.opinions import opinions, rare_events, stated
+from spark_jobs.transforms.liveness.resync import any_missing, with_losses
 from spark_jobs.transforms.liveness.sweep import sweep
 from spark_jobs.transforms.liveness.views import partial_views
 from spark_jobs.transforms.liveness.votes import votes
@@ -36,14 +36,14 @@ def _intervals(work: Work, rare: DataFrame) -> None:
         warehouse.read(table, first_day=work.day_before, last_day=work.day_before)
         for table in ("broker_state", "blind_periods", "maintenance_windows")
     )
-    blind, announced = together(
+    blind, _ = together(
         lambda: warehouse.stage("blind_periods", blind_periods(rare, windows, blind_before, **days)),
         lambda: warehouse.stage("maintenance_windows", maintenance_windows(rare, maintenance_before, **days)),
     )
-    said = opinions(rare, events, windows, announced, state, first_day=work.first_day)
-    if any_lost(windows, state):
-        said = with_left_out(warehouse.aside("told_opinions", said), rare, windows)
-    said = warehouse.aside("opinions", said)
+    rows = stated(rare, events, windows, state)
+    if any_missing(windows):
+        rows = with_losses(warehouse.aside("stated", rows), rare, windows)
+    said = warehouse.aside("opinions", opinions(rows, windows))
     cast = warehouse.aside("votes", votes(said, blind))
     steps = warehouse.aside("steps", sweep(cast, state, first_day=work.first_day))
     together(

@@ -14,18 +14,14 @@ from typing import Any
 
 from tests.spark.histories import Row
 from tests.spark.plain_watch import (
-    DOWN,
-    SIGNS,
-    UP,
     Blind,
     Boot,
     Opinion,
-    announced,
     blind_times,
     by_boot,
+    gaps,
     midnight_after,
     midnight_before,
-    only_a_beat,
     opinions,
     watches,
     when,
@@ -93,8 +89,8 @@ class Broker:
     def __init__(self, until: datetime) -> None:
         self._until = until
         self._said: dict[Boot, Opinion] = {}
-        self._blind: dict[Boot, dict[str, datetime]] = defaultdict(dict)
-        self._loss: Row | None = None
+        self._off: dict[Boot, set[str]] = defaultdict(set)
+        self._loss: Opinion | None = None
         self._open: dict[str, Any] | None = None
         self._was: str | None = None
         self._last_known: str | None = None
@@ -103,73 +99,57 @@ class Broker:
 
     def play(self, at: datetime, moment: Moment) -> None:
         for blind in moment.see_again:
-            self._blind[blind.boot].pop(blind.why)
+            self._off[blind.boot].remove(blind.why)
         self._settle(at, None, left_alone=False)
         for opinion in sorted(moment.say, key=lambda opinion: (opinion.boot, opinion.seq)):
-            self._hear(opinion)
+            self._said[opinion.boot] = opinion
+            if opinion.said == "down" and opinion.planned is not None:
+                self._loss = opinion
+            self._settle(opinion.at, opinion, left_alone=False)
         for opinion in moment.leave_out:
             self._said[opinion.boot] = opinion
         for blind in moment.go_blind:
-            self._blind[blind.boot][blind.why] = blind.begin
+            self._off[blind.boot].add(blind.why)
         self._settle(at, None, left_alone=True)
         votes = self._votes()
         up, down = (tuple(sorted({boot[0] for boot, vote in votes.items() if vote == side})) for side in ("up", "down"))
         self.sides.append((at, (up, down)))
 
-    def _hear(self, opinion: Opinion) -> None:
-        before = self._votes().get(opinion.boot)
-        self._said[opinion.boot] = opinion
-        row = opinion.row
-        if row["event"] in DOWN:
-            self._loss = row
-        still_down = before == self._votes().get(opinion.boot) == "down"
-        if still_down and self._open and self._open["planned"] and row["event"] in DOWN and not _is_planned(row):
-            self._close(opinion.at, censored=False)
-            self._begin(opinion.at, "down", row, left_alone=False)
-        self._settle(opinion.at, row, left_alone=False)
-
     def _votes(self) -> dict[Boot, str]:
-        """What counts: of whoever is blind, only what it said since, and not of silence."""
-        found = {}
-        for boot, opinion in self._said.items():
-            if opinion.said == "none":
-                continue
-            is_own_word = opinion.row["event"] in UP or opinion.row["event"] == "UNREGISTERED"
-            if all(is_own_word and opinion.said_at > since for since in self._blind[boot].values()):
-                found[boot] = opinion.said
-        return found
+        return {boot: opinion.said for boot, opinion in self._said.items() if not self._off[boot]}
 
-    def _settle(self, at: datetime, row: Row | None, *, left_alone: bool) -> None:
+    def _label(self) -> str:
+        """up, down, left (down by plan) or none."""
+        votes = set(self._votes().values())
+        if "up" in votes:
+            return "up"
+        if "lost" in votes or "down" not in votes:
+            return "none"
+        return "left" if self._loss is not None and self._loss.planned else "down"
+
+    def _settle(self, at: datetime, opinion: Opinion | None, *, left_alone: bool) -> None:
         if not self._said:
             return
-        votes = self._votes().values()
-        now = "none" if not votes else "up" if "up" in votes else "down"
-        before = self._open["state"] if self._open else "none"
-        if now != before:
+        now = self._label()
+        if now != self._was:
             if self._open:
-                self._close(at, censored=now == "none" or _is_inferred(now, row))
+                self._close(at, censored=now == "none")
             if now != "none":
-                self._begin(at, now, row, left_alone=left_alone)
+                self._begin(at, now, opinion, left_alone=left_alone and now != "up")
         self._was = now
 
-    def _begin(self, at: datetime, state: str, row: Row | None, *, left_alone: bool) -> None:
-        if self._was is None:
-            censored = row is not None and (row["event"] in SIGNS or row.get("reason") == "SNAPSHOT")
-        else:
-            censored = self._was == "none" or _is_inferred(state, row)
-        left_alone = left_alone and state == "down"
-        planned = state == "down" and self._loss is not None and _is_planned(self._loss)
-        kind = "left" if planned else state
-        cause = self._loss if state == "down" else row
+    def _begin(self, at: datetime, label: str, opinion: Opinion | None, *, left_alone: bool) -> None:
+        censored = self._was == "none" or (self._was is None and not (opinion and opinion.is_fresh))
+        cause = opinion if label == "up" else self._loss
         self._open = {
-            "state": state,
+            "state": "up" if label == "up" else "down",
             "start_at": at,
             "start_censored": censored or left_alone,
-            "planned": planned,
-            "continues": kind == "down" and (left_alone or (censored and self._last_known == "down")),
-            "reason": cause.get("reason") if cause else None,
+            "planned": label == "left",
+            "continues": label == "down" and (left_alone or (censored and self._last_known == "down")),
+            "reason": cause.reason if cause else None,
         }
-        self._last_known = kind
+        self._last_known = label
 
     def _close(self, at: datetime, *, censored: bool) -> None:
         assert self._open is not None
@@ -181,15 +161,6 @@ class Broker:
             self._close(self._until, censored=True)
 
 
-def _is_planned(loss: Row) -> bool:
-    return loss["event"] == "UNREGISTERED" or loss.get("reason") == "MAINTENANCE"
-
-
-def _is_inferred(state: str, row: Row | None) -> bool:
-    """Whether a broker is up because of a row that only a registered broker gives."""
-    return state == "up" and row is not None and row["event"] in SIGNS
-
-
 def intervals(rows: list[Row], *, until: datetime) -> dict[Instance, list[Interval]]:
     """Each broker's intervals, in order."""
     return {broker: player.intervals for broker, player in played(rows, until=until).items()}
@@ -197,23 +168,23 @@ def intervals(rows: list[Row], *, until: datetime) -> dict[Instance, list[Interv
 
 def played(rows: list[Row], *, until: datetime) -> dict[Instance, Broker]:
     """Play the whole history of each broker."""
-    windows, covers, blind = watches(rows), announced(rows), blind_times(rows, until=until)
-    seqs = {boot: {row["seq"] for row in own} for boot, own in by_boot(rows).items()}
+    windows, blind = watches(rows), blind_times(rows, until=until)
+    missing = {boot: gaps(own) for boot, own in by_boot(rows).items()}
     checkpoints = {boot: whole_checkpoints(own) for boot, own in by_boot(rows).items()}
     stories: dict[tuple[Instance, Boot], list[Row]] = defaultdict(list)
     for row in rows:
-        if row.get("broker_name") is not None and row["event"] in UP | DOWN | SIGNS:
+        if row.get("state") is not None:
             key = (row["cluster"], row["broker_name"], row["broker_id"])
             stories[key, (row["node"], row["boot_id"])].append(row)
     moments: dict[Instance, dict[datetime, Moment]] = defaultdict(lambda: defaultdict(lambda: Moment([], [], [], [])))
     for (broker, boot), own in stories.items():
         begin, end = windows[boot]
         assert begin is not None
-        counted = _in_window(opinions(own, seqs[boot], covers, checkpoints[boot]), begin, end)
+        counted = _in_window(opinions(own, missing[boot], checkpoints[boot]), begin, end)
         for opinion in counted:
             moment = moments[broker][opinion.at]
-            (moment.leave_out if opinion.said == "none" else moment.say).append(opinion)
-        times = [time for time in blind[boot] if time.cluster in {None, broker[0]}]
+            (moment.leave_out if opinion.left_out else moment.say).append(opinion)
+        times = [time for time in blind[boot] if time.why == "PAUSED"]
         if end < until:
             times.append(Blind(boot, "LIFE", None, end, None))
         for time in times if counted else []:
@@ -320,7 +291,7 @@ def _each_once(own: list[tuple[datetime, int, Boot, Any]]) -> list[datetime]:
 
 def _points(row: Row) -> float:
     if row["event"] == "RECOVERED":
-        return 300.0 if only_a_beat(row) else 0.0
+        return 300.0 if row["reason"] == "HEARTBEAT" else 0.0
     return _POINTS.get(row["event"], 0.0)
 
 

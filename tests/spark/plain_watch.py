@@ -6,24 +6,19 @@ Nothing here is shared with the Spark job.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 from tests.spark.histories import Row
 
-UP = {"REGISTERED", "REREGISTERED", "ROLE_CHANGED", "ADDRESS_CHANGED", "RESTARTED", "RECOVERED"}
-DOWN = {"EXPIRED", "PROBE_FAILED", "UNREGISTERED"}
-SIGNS = {"SUSPECTED", "LATE_HEARTBEAT", "HEARTBEATS", "CHECKPOINT"}
-UNSURE = {"PROVISIONAL", "PROBE_FAILED", "PROTECTED"}
+MANY = {"HEARTBEAT", "HEARTBEATS", "QUEUE_STATS", "TOPICS"}
 
 Boot = tuple[str, str]
-Announced = Callable[[Row], bool]
 
 
 @dataclass(frozen=True)
 class Blind:
-    """A time in which a life of a name server could not tell who was alive."""
+    """A pause of a name server, a period of its guard, or the time after its window."""
 
     boot: Boot
     why: str
@@ -34,14 +29,30 @@ class Blind:
 
 @dataclass(frozen=True)
 class Opinion:
-    """What an observer says of a broker, from ``at`` on."""
+    """What an observer says of a broker, from ``at`` on: up, down, none or lost.
+
+    Of a removal ``planned`` and ``reason`` are known; ``planned`` None: a checkpoint alone shows that it is gone.
+    """
 
     at: datetime
     boot: Boot
     seq: int
     said: str
-    said_at: datetime
-    row: Row
+    since: datetime | None = None
+    planned: bool | None = False
+    reason: str | None = None
+    is_fresh: bool = False
+    left_out: bool = False
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Numbers of an observer that are missing, up to ``to_seq``, and from when on their rows may have been written."""
+
+    from_seq: int
+    to_seq: int
+    begin: datetime
+    day: date
 
 
 def when(row: Row) -> datetime:
@@ -95,7 +106,7 @@ def blind_times(rows: list[Row], *, until: datetime) -> dict[Boot, list[Blind]]:
             at = when(row)
             if row["event"] == "GUARD_ON":
                 guards.setdefault(row["cluster"], at)
-            elif row["event"] in {"GUARD_OFF", "EXPIRED"} and row["cluster"] in guards:
+            elif _ends_guard(row) and row["cluster"] in guards:
                 found.append(Blind(boot, "GUARD", row["cluster"], guards.pop(row["cluster"]), min(at, last)))
             elif row["event"] == "NAMESRV_PAUSED":
                 began = at - timedelta(seconds=row["detail"]["seconds"])
@@ -107,114 +118,129 @@ def blind_times(rows: list[Row], *, until: datetime) -> dict[Boot, list[Blind]]:
     return every
 
 
-def announced(rows: list[Row]) -> Announced:
-    """Whether a row stands in a maintenance window of its broker or cluster."""
-    told: dict[tuple[str, str, str | None], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row["event"] in {"MAINTENANCE_ON", "MAINTENANCE_OFF"}:
-            told[row["node"], row["cluster"], row.get("broker_name")].append(row)
-    windows: dict[str, list[tuple[str | None, datetime, datetime]]] = defaultdict(list)
-    for (_, cluster, name), own in told.items():
-        own.sort(key=lambda row: (when(row), row["boot_id"], row["seq"]))
-        for row, following in zip(own, [*own[1:], None], strict=True):
-            if row["event"] == "MAINTENANCE_ON":
-                over = when(row) + timedelta(seconds=row["detail"].get("seconds", 86_400))
-                windows[cluster].append((name, when(row), min(over, when(following)) if following else over))
+def _ends_guard(row: Row) -> bool:
+    """Whom a guard keeps does not expire, but for a maintenance window."""
+    return row["event"] == "GUARD_OFF" or (row["event"] == "EXPIRED" and not row["planned"])
 
-    def covers(row: Row) -> bool:
-        at = when(row)
-        own = windows.get(row["cluster"], [])
-        return any(begin <= at < end and name in {None, row["broker_name"]} for name, begin, end in own)
 
-    return covers
+def gaps(own: list[Row]) -> list[Gap]:
+    """What is missing of one boot. It counts from the day of the row behind it."""
+    found = []
+    by_number = {row["seq"]: row for row in own}
+    first = min(by_number)
+    began = when(by_number[first]) - timedelta(milliseconds=by_number[first]["uptime_ms"])
+    previous = 0 if midnight_before(began) == midnight_before(when(by_number[first])) else first - 1
+    for seq in sorted(by_number):
+        if seq > previous + 1:
+            begin = midnight_before(when(by_number[seq]))
+            if previous in by_number:
+                begin = max(begin, when(by_number[previous]))
+            found.append(Gap(previous + 1, seq - 1, begin, when(by_number[seq]).date()))
+        previous = seq
+    return found
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Whom a name server held as a day began, told whole."""
+    """All replicas that a name server held, in rows of which none is missing."""
 
     first: int
+    last: int
     at: datetime
-    names: frozenset[tuple[str, str, int]]
 
 
 def whole_checkpoints(own: list[Row]) -> list[Checkpoint]:
-    """Those of one life, in which and beside which no row is missing, and which it survived by two minutes."""
-    by_day: dict[date, list[Row]] = defaultdict(list)
-    for row in own:
-        if row["event"] == "CHECKPOINT" and row["reason"] == "DAY":
-            by_day[when(row).date()].append(row)
-    seqs = {row["seq"] for row in own}
-    found = []
-    for day, rows in sorted(by_day.items()):
-        numbers = [row["seq"] for row in rows]
-        alive = [when(row) for row in own if row["event"] == "NAMESRV_ALIVE" and when(row).date() == day]
-        lived_on = alive and max(alive) - max(map(when, rows)) >= timedelta(minutes=2)
-        # Behind the last row that arrived none can be missing.
-        beside = range(max(1, min(numbers) - 1), min(max(seqs), max(numbers) + 1) + 1)
-        if lived_on and seqs.issuperset(beside):
-            names = frozenset((row["cluster"], row["broker_name"], row["broker_id"]) for row in rows)
-            found.append(Checkpoint(min(numbers), min(map(when, rows)), names))
+    """Those of one boot."""
+    found: list[Checkpoint] = []
+    rows: list[Row] = []
+    for row in sorted(own, key=lambda row: row["seq"]):
+        if row["event"] != "CHECKPOINT":
+            continue
+        rows = [row] if row["detail"]["i"] == 1 else [*rows, row]
+        if [one["detail"]["i"] for one in rows] == list(range(1, row["detail"]["n"] + 1)):
+            found.append(Checkpoint(rows[0]["seq"], row["seq"], max(map(when, rows))))
     return found
 
 
-def opinions(own: list[Row], seqs: set[int], covers: Announced, checkpoints: list[Checkpoint]) -> list[Opinion]:
-    """What one observer said of one broker; ``seqs``: the numbers of all rows of it that arrived."""
-    told = _told(own, seqs, covers)
-    about = (own[0]["cluster"], own[0]["broker_name"], own[0]["broker_id"])
-    left_out: dict[int, Opinion] = {}
-    for checkpoint in checkpoints:
-        before = [opinion for opinion in told if opinion.seq < checkpoint.first]
-        last = max(before, key=lambda opinion: opinion.seq, default=None)
-        if last is None or last.said != "up" or about in checkpoint.names or last.seq in left_out:
-            continue
-        if any(seq not in seqs for seq in range(last.seq + 1, checkpoint.first)):
-            at = checkpoint.at
-            left_out[last.seq] = Opinion(at, last.boot, checkpoint.first, "none", at, {"event": "LEFT_OUT"})
-    return sorted([*told, *left_out.values()], key=lambda opinion: (opinion.at, opinion.seq))
-
-
-def _told(own: list[Row], seqs: set[int], covers: Announced) -> list[Opinion]:
+def opinions(own: list[Row], missing: list[Gap], checkpoints: list[Checkpoint]) -> list[Opinion]:
+    """What one observer held of one broker, each change once; ``own`` are its rows about it."""
+    told = sorted(filter(None, map(_opinion, own)), key=lambda opinion: (opinion.at, opinion.seq))
+    rows = sorted([*told, *_left_out(told, missing, checkpoints)], key=lambda opinion: (opinion.at, opinion.seq))
     found: list[Opinion] = []
-    decided: Row | None = None
-    for told in sorted(own, key=lambda row: (when(row), row["seq"])):
-        if told["event"] == "CHECKPOINT" and told["detail"].get("state") in UNSURE:
+    # It may have been registered in rows that are missing.
+    before = [gap for gap in missing if rows and gap.day == rows[0].at.date() and gap.from_seq < rows[0].seq]
+    found += [_lost(rows[0], gap, gap.begin) for gap in before[:1]]
+    for index, opinion in enumerate(rows):
+        found.append(opinion)
+        after = rows[index + 1] if index + 1 < len(rows) else None
+        gap = _gap_between(opinion, after, missing)
+        if gap is not None and not (after and _bridges(after, opinion, gap)):
+            found.append(_lost(opinion, gap, max(opinion.at, gap.begin)))
+    return _changes(found)
+
+
+def _lost(opinion: Opinion, gap: Gap, at: datetime) -> Opinion:
+    return Opinion(at, opinion.boot, gap.from_seq, "lost", planned=None)
+
+
+def _opinion(row: Row) -> Opinion | None:
+    """A function of one row."""
+    state, reason = row["state"], row.get("reason")
+    if state == "PROTECTED" and row["event"] in MANY:
+        return None
+    by_agent = reason == "PROBE" or (reason not in {"SILENCE", "STREAM_BROKEN"} and "probe" in row["detail"])
+    is_out = state == "OUT" or (state == "PROTECTED" and by_agent)
+    said = "up" if state in {"UP", "SUSPECT"} else "down" if is_out or state == "GONE" else "none"
+    since = None if row["since_ms"] is None else when(row) - timedelta(milliseconds=row["since_ms"])
+    is_fresh = row["since_ms"] == 0 and reason != "SNAPSHOT"
+    if is_out and reason not in {"REFUSED", "PROBE"}:
+        reason = None
+    boot = (row["node"], row["boot_id"])
+    return Opinion(when(row), boot, row["seq"], said, since, row["planned"], reason, is_fresh=is_fresh)
+
+
+def _gap_between(before: Opinion, after: Opinion | None, missing: list[Gap]) -> Gap | None:
+    behind = [gap for gap in missing if gap.from_seq > before.seq and (after is None or gap.from_seq < after.seq)]
+    return min(behind, key=lambda gap: gap.from_seq, default=None)
+
+
+def _reach(opinion: Opinion) -> datetime:
+    """Since when a row says that its state lasts: a day is told of by its own rows."""
+    return max(opinion.since or opinion.at, midnight_before(opinion.at))
+
+
+def _bridges(after: Opinion, before: Opinion, gap: Gap) -> bool:
+    agrees = (after.said, after.planned) == (before.said, before.planned)
+    return agrees and _reach(after) <= gap.begin + timedelta(milliseconds=10)
+
+
+def _left_out(told: list[Opinion], missing: list[Gap], checkpoints: list[Checkpoint]) -> list[Opinion]:
+    """Where a checkpoint does not name the broker, and only missing rows explain that."""
+    found: list[Opinion] = []
+    for checkpoint in checkpoints:
+        if any(checkpoint.first <= opinion.seq <= checkpoint.last for opinion in told):
             continue
-        row = _as_planned(told, covers)
-        if decided is not None and row["event"] in SIGNS and _came_back(decided, row, seqs):
-            decided = None
-        said = _said(row, decided)
-        if row["event"] in DOWN or (row["event"] in UP and not only_a_beat(row)):
-            decided = row
-        repeats = row["event"] in SIGNS and found and found[-1].said == "up"
-        if said is not None and not repeats:
-            found.append(Opinion(when(row), (row["node"], row["boot_id"]), row["seq"], said, when(row), row))
+        real = [opinion for opinion in told if opinion.seq < checkpoint.first]
+        before = max([*real, *found], key=lambda opinion: opinion.seq, default=None)
+        if real and before and any(before.seq < gap.from_seq < checkpoint.last for gap in missing):
+            was_down = max(real, key=lambda opinion: opinion.seq).said == "down"
+            said = "down" if was_down else "none"
+            found.append(
+                Opinion(checkpoint.at, before.boot, checkpoint.last, said, planned=None, left_out=not was_down)
+            )
     return found
 
 
-def _as_planned(row: Row, covers: Announced) -> Row:
-    return row | {"reason": "MAINTENANCE"} if row["event"] in DOWN and covers(row) else row
-
-
-def _came_back(decided: Row, sign: Row, seqs: set[int]) -> bool:
-    """Whether rows are missing between a removal and a sign of life that only a registered broker gives."""
-    if decided["event"] not in DOWN:
-        return False
-    may_be_out = decided["event"] == "PROBE_FAILED" or decided.get("reason") == "MAINTENANCE"
-    if sign["event"] == "HEARTBEATS" and may_be_out:
-        return False
-    return any(seq not in seqs for seq in range(decided["seq"] + 1, sign["seq"]))
-
-
-def only_a_beat(row: Row) -> bool:
-    return row["event"] == "RECOVERED" and row.get("reason") == "HEARTBEAT"
-
-
-def _said(row: Row, decided: Row | None) -> str | None:
-    if row["event"] in DOWN:
-        return "down"
-    if row["event"] in SIGNS:
-        return "up" if decided is None else None
-    if only_a_beat(row) and decided is not None and decided["event"] == "PROBE_FAILED":
-        return None
-    return "up"
+def _changes(told: list[Opinion]) -> list[Opinion]:
+    """Each change once; what is up after a time without knowledge was so since its state began."""
+    found: list[Opinion] = []
+    before: Opinion | None = None
+    for opinion in told:
+        one = opinion
+        if opinion.said == "up" and (before is None or before.said == "lost"):
+            one = replace(opinion, at=max(_reach(opinion), before.at) if before else _reach(opinion))
+        same = before is not None and (before.said, before.planned) == (one.said, one.planned)
+        if not same or (one.said == "down" and one.since == one.at):
+            found.append(one)
+        before = opinion
+    return found

@@ -76,13 +76,12 @@ def test_a_field_that_is_left_out_says_nothing_and_the_first_word_is_no_change(s
 
 def test_a_checkpoint_brings_facts_only_if_all_name_servers_agree(spark: SparkSession) -> None:
     one, two = NameServer(ONE), NameServer(TWO)
-    up = {"state": "UP"}
     one.say("REGISTERED", moment(10), facts("1.0", "i1"))
     # On the second day one name server has not heard of 1.1 yet; on the third both have.
-    one.say("CHECKPOINT", moment(0, day=1), facts("1.1", "i2"), reason="DAY", detail=up)
-    two.say("CHECKPOINT", moment(0, day=1), facts("1.0", "i1"), reason="DAY", detail=up)
-    one.say("CHECKPOINT", moment(1, day=2), facts("1.2", "i3"), reason="DAY", detail=up)
-    two.say("CHECKPOINT", moment(0, day=2), facts("1.2", "i3"), reason="DAY", detail=up)
+    one.say("CHECKPOINT", moment(0, day=1), facts("1.1", "i2"), reason="DAY")
+    two.say("CHECKPOINT", moment(0, day=1), facts("1.0", "i1"), reason="DAY")
+    one.say("CHECKPOINT", moment(1, day=2), facts("1.2", "i3"), reason="DAY")
+    two.say("CHECKPOINT", moment(0, day=2), facts("1.2", "i3"), reason="DAY")
 
     assert changes(spark, one, two) == [
         (micros(0, day=2), "incarnation", "i1", "i3"),

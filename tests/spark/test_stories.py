@@ -91,7 +91,7 @@ def leaves_in_its_window(one: NameServer, two: NameServer, b: Row) -> None:
     for server in (one, two):
         server.say("REGISTERED", moment(10), b)
         server.say("MAINTENANCE_ON", moment(20), whole | {"broker_name": "b"}, reason="ADMIN", detail={"by": "jo"})
-        server.say("UNREGISTERED", moment(1_000), b, reason="MAINTENANCE")
+        server.say("EXPIRED", moment(1_000), b, reason="STREAM_BROKEN", planned=True)
         server.say("REGISTERED", moment(1_100), b)
         server.say("MAINTENANCE_OFF", moment(1_200), whole, reason="TIME_OVER")
         server.stop(moment(5_000))
@@ -100,7 +100,7 @@ def leaves_in_its_window(one: NameServer, two: NameServer, b: Row) -> None:
 def test_a_broker_that_leaves_in_an_announced_window_has_no_outage_and_is_charged_nothing(stories: Stories) -> None:
     (leave,) = stories.downs("leaves_in_its_window")
 
-    assert (leave["planned"], leave["reason"]) == (True, "MAINTENANCE")
+    assert (leave["planned"], leave["reason"]) == (True, "STREAM_BROKEN")
     assert stories.rows("flap_charges", "leaves_in_its_window") == []
     assert stories.class_of("leaves_in_its_window") == "healthy"
     assert stories.rows("availability", "leaves_in_its_window", day=FIRST)[0]["outages"] == 0
@@ -109,7 +109,7 @@ def test_a_broker_that_leaves_in_an_announced_window_has_no_outage_and_is_charge
 @story
 def is_known_from_a_snapshot(one: NameServer, two: NameServer, b: Row) -> None:
     for server in (one, two):
-        server.say("CHECKPOINT", moment(1), b, reason="START", detail={"state": "PROVISIONAL"})
+        server.say("CHECKPOINT", moment(1), b, reason="START")
         server.say("REREGISTERED", moment(20), b, reason="SNAPSHOT")
         server.say("NAMESRV_DRAINING", moment(30), reason="ADMIN")
     one.outage(b, moment(8_000), until=moment(9_000))
@@ -137,7 +137,7 @@ def is_told_of_at_length(one: NameServer, _: NameServer, b: Row) -> None:
     one.say("PROBE_FAILED", moment(100), b)
     whole = {"part": 1, "parts": 1, "full": True, "topics": {"orders": [4, 4, 6, 0]}, "removed": []}
     for hour in range(2, 6):
-        one.say("CHECKPOINT", moment(3_600 * hour), b, reason="DAY", detail={"state": "PROBE_FAILED"})
+        one.say("CHECKPOINT", moment(3_600 * hour), b, reason="DAY")
         one.say("CHECKPOINT", moment(3_600 * hour), name, reason="DAY", detail={"perms": {}})
         one.say("CHECKPOINT", moment(3_600 * hour), reason="DAY", detail={"brokers": 1})
         one.say("TOPICS", moment(3_600 * hour), b, reason="DAY", detail=whole)
@@ -193,7 +193,7 @@ def fails_its_probe_then_its_agent_dies(one: NameServer, two: NameServer, b: Row
     for server in (one, two):
         server.say("REGISTERED", moment(10), b)
         server.say("PROBE_FAILED", moment(100), b)
-        server.say("RECOVERED", moment(110), b, reason="HEARTBEAT")
+        server.say("LATE_HEARTBEAT", moment(110), b)
         server.say("EXPIRED", moment(200), b, reason="SILENCE")
         server.say("REGISTERED", moment(300), b)
         server.stop(moment(5_000))

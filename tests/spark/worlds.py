@@ -1,104 +1,133 @@
 """Random small worlds: a cluster, up to three name servers that start, stop and crash, brokers that come and go.
 
-Name servers pause, guard their cluster, are told of maintenance and lose rows. Times lie on a coarse grid and gather
-around midnights, so that ties and carried state are common.
+Each name server sees its own truth. It pauses, guards its cluster, gets maintenance windows and loses rows. Times lie
+on a coarse grid and gather around midnights, so that ties and carried state are common.
 """
 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tests.spark.histories import NameServer, Row, broker, moment
 
 DAYS = 3
-_EVENTS: tuple[tuple[str, str | None, int], ...] = (
-    ("REGISTERED", None, 6),
-    ("EXPIRED", "SILENCE", 5),
-    ("PROBE_FAILED", None, 3),
-    ("UNREGISTERED", "SHUTDOWN", 2),
-    ("RECOVERED", "HEARTBEAT", 2),
-    ("RECOVERED", "PROBE", 2),
-    ("SUSPECTED", "SILENCE", 1),
-    ("LATE_HEARTBEAT", None, 2),
-    ("RESTARTED", None, 1),
-    ("ADDRESS_CHANGED", None, 1),
-    ("ROLE_CHANGED", None, 1),
-    ("HEARTBEATS", None, 2),
-    ("CHECKPOINT", "DAY", 1),
-    ("REJECTED", None, 1),
-    ("NAMESRV_PAUSED", None, 1),
-    ("GUARD_ON", "SHARE", 2),
-    ("GUARD_OFF", "SHARE", 2),
-    ("MAINTENANCE_ON", "ADMIN", 2),
-    ("MAINTENANCE_OFF", "ADMIN", 1),
+OWN_RUN = frozenset({"NAMESRV_STARTED", "NAMESRV_READY", "NAMESRV_STOPPED", "NAMESRV_PAUSED"})
+"""Rows that tell when an observer watched."""
+
+_OF_ITSELF = (
+    *("NAMESRV_PAUSED", "MAINTENANCE_ON", "MAINTENANCE_ON", "MAINTENANCE_OFF"),
+    *("GUARD_ON", "GUARD_ON", "GUARD_OFF", "GUARD_OFF", "REJECTED"),
 )
-_OF_ITSELF = ("NAMESRV_PAUSED", "GUARD_ON", "GUARD_OFF", "MAINTENANCE_ON", "MAINTENANCE_OFF")
+_REPEATS = ("HEARTBEATS", "HEARTBEATS", "LATE_HEARTBEAT", "LATE_HEARTBEAT")
+_STAYS = (*_REPEATS, "RESTARTED", "ADDRESS_CHANGED", "ROLE_CHANGED", "REREGISTERED")
+_LEAVES = ("EXPIRED", "EXPIRED", "EXPIRED", "PROBE_FAILED", "PROBE_FAILED", "UNREGISTERED", "PROTECTED")
+_NEXT = {
+    None: ("REGISTERED",),
+    "PROVISIONAL": ("REREGISTERED", "REREGISTERED", "EXPIRED", "UNREGISTERED"),
+    "UP": (*_STAYS, *_LEAVES, "SUSPECTED", "SUSPECTED"),
+    "SUSPECT": (*_REPEATS, *_LEAVES, "RECOVERED", "RECOVERED", "RECOVERED"),
+    "OUT": (*_REPEATS, "PROBE_FAILED", "PROTECTED", "EXPIRED", "UNREGISTERED", "RECOVERED", "RECOVERED", "RECOVERED"),
+    "PROTECTED": (*_REPEATS, "PROTECTED", "PROBE_FAILED", "EXPIRED", "UNREGISTERED", "RECOVERED", "RECOVERED"),
+}
+"""What may happen to a replica in each state."""
+_REASONS = {
+    "PROBE_FAILED": ("REFUSED", "PROBE"),
+    "EXPIRED": ("SILENCE", "STREAM_BROKEN"),
+    "UNREGISTERED": ("SHUTDOWN", "ADMIN"),
+    "SUSPECTED": ("SILENCE", "STREAM_BROKEN"),
+    "PROTECTED": ("SILENCE", "STREAM_BROKEN", "PROBE"),
+}
 
 
-def worlds(count: int, *, seed: int) -> list[Row]:
+@dataclass
+class Replica:
+    """A replica as one name server holds it; ``state`` None: not registered."""
+
+    about: Row
+    state: str | None = None
+    why: str | None = None
+    planned: bool = False
+    since: datetime | None = None
+
+
+def worlds(count: int, *, seed: int, losses: bool = True) -> list[Row]:
     """Rows of so many worlds that know nothing of each other."""
     rows: list[Row] = []
     for number in range(count):
-        rows += _world(number, random.Random(f"{seed}/{number}"))
+        rows += _world(number, random.Random(f"{seed}/{number}"), losses=losses)
     return rows
 
 
-def _world(number: int, rng: random.Random) -> list[Row]:
+def _world(number: int, rng: random.Random, *, losses: bool) -> list[Row]:
     cluster = f"w{number}"
-    brokers = [broker(name, cluster=cluster) for name in ("a", "b")]
     rows: list[Row] = []
     for observer in range(rng.randint(1, 3)):
         at = moment(60 * rng.randint(0, 600))
+        replicas = [Replica(broker(name, cluster=cluster)) for name in ("a", "b")]
         for life in range(rng.randint(1, 3)):
             until = at + timedelta(minutes=rng.choice((5, 200, 1_000, 2_000)))
             if rng.random() < 0.2:
                 until = max(until, moment(-120, day=rng.randint(1, DAYS - 1)))
             server = NameServer(node=f"{cluster}-ns{observer}:9876", boot_id=f"b{life}", began_at=at)
-            _live(server, at, min(until, moment(-1, day=DAYS)), brokers, rng)
-            rows += _arrived(server.rows, rng)
+            _live(server, at, min(until, moment(-1, day=DAYS)), replicas, rng)
+            rows += _arrived(server.rows, rng) if losses else server.rows
             at = until + timedelta(minutes=rng.choice((0, 1, 30)))
             if at >= moment(0, day=DAYS) - timedelta(minutes=10):
                 break
     return rows
 
 
-def _live(server: NameServer, at: datetime, until: datetime, brokers: list[Row], rng: random.Random) -> None:
+def _live(server: NameServer, at: datetime, until: datetime, replicas: list[Replica], rng: random.Random) -> None:
     server.say("NAMESRV_STARTED", at)
-    ready_after = rng.choice((0, 0, 2))
-    told_whole = [day for day in range(1, DAYS) if at < moment(0, day=day) < until]
-    checkpoints, alive = ({moment(second, day=day) for day in told_whole} for second in (1, 181))
+    _restart(server, at, replicas, rng)
+    ready_at = at + timedelta(minutes=rng.choice((0, 0, 2)))
+    # What was said in a warm-up over midnight is known from the checkpoint behind it alone.
+    ready_at = ready_at if ready_at.date() == at.date() else at
+    told_whole = {moment(1, day=day) for day in range(1, DAYS) if at < moment(0, day=day) < until}
     times = [_moment_between(at, until, rng) for _ in range(rng.randint(1, 25))]
     ready = False
-    for moment_ in sorted([*times, *(checkpoints | alive)]):
+    for moment_ in sorted([*times, *told_whole, until]):
         if moment_ > until:
             break
-        if not ready and moment_ >= at + timedelta(minutes=ready_after):
-            server.say("NAMESRV_READY", max(at, moment_ - timedelta(minutes=1)))
+        if not ready and moment_ >= ready_at:
+            server.say("NAMESRV_READY", ready_at)
             ready = True
-        if moment_ in checkpoints:
-            for about in rng.sample(brokers, rng.randint(1, 2)):
-                _tell_of_a_broker(server, "CHECKPOINT", moment_, about, rng, reason="DAY")
-            continue
-        if moment_ in alive:
-            server.say("NAMESRV_ALIVE", moment_, detail={"rows_dropped": 0})
-            continue
-        event, reason, _ = rng.choices(_EVENTS, weights=[weight for *_, weight in _EVENTS])[0]
-        if event in _OF_ITSELF:
-            _tell_of_itself(server, event, moment_, brokers, rng)
+        if moment_ in told_whole:
+            _checkpoint(server, moment_, replicas, "DAY", rng)
+        elif rng.random() < 0.03:
+            _checkpoint(server, moment_, replicas, "DROPPED", rng)
+        elif rng.random() < 0.25:
+            _tell_of_itself(server, rng.choice(_OF_ITSELF), moment_, replicas, rng)
         else:
-            _tell_of_a_broker(server, event, moment_, rng.choice(brokers), rng, reason=reason)
-    if not ready:
-        server.say("NAMESRV_READY", until)
+            _happen(server, moment_, rng.choice(replicas), rng)
     server.say("NAMESRV_ALIVE", until, detail={"rows_dropped": rng.randint(0, 3)})
     if rng.random() < 0.5:
         server.stop(until)
 
 
-def _tell_of_itself(server: NameServer, event: str, at: datetime, brokers: list[Row], rng: random.Random) -> None:
-    cluster = {"cluster": brokers[0]["cluster"]}
+def _restart(server: NameServer, at: datetime, replicas: list[Replica], rng: random.Random) -> None:
+    """With a snapshot, or with nothing."""
+    from_snapshot = rng.random() < 0.6
+    for replica in replicas:
+        known = replica.state is not None and from_snapshot
+        replica.state, replica.why, replica.planned, replica.since = "PROVISIONAL" if known else None, None, False, None
+    _checkpoint(server, at, replicas, "START", rng)
+
+
+def _checkpoint(server: NameServer, at: datetime, replicas: list[Replica], reason: str, rng: random.Random) -> None:
+    held = [replica for replica in replicas if replica.state is not None]
+    for i, replica in enumerate(held, 1):
+        _tell(server, "CHECKPOINT", at, replica, rng, reason=reason, detail={"i": i, "n": len(held)})
+
+
+def _tell_of_itself(server: NameServer, event: str, at: datetime, replicas: list[Replica], rng: random.Random) -> None:
+    cluster = {"cluster": replicas[0].about["cluster"]}
     if event == "NAMESRV_PAUSED":
         server.say(event, at, detail={"seconds": rng.choice((30.5, 60, 600, 7_200))})
+    elif event == "REJECTED":
+        server.say(event, at, replicas[0].about)
     elif event.startswith("GUARD"):
         server.say(event, at, cluster, reason="SHARE")
     else:
@@ -107,24 +136,66 @@ def _tell_of_itself(server: NameServer, event: str, at: datetime, brokers: list[
         server.say(event, at, cluster | name, reason="ADMIN", detail=detail)
 
 
-def _tell_of_a_broker(
-    server: NameServer, event: str, at: datetime, about: Row, rng: random.Random, *, reason: str | None
+def _happen(server: NameServer, at: datetime, replica: Replica, rng: random.Random) -> None:
+    """Something that may happen to a replica in its state."""
+    before, why = replica.state, replica.why
+    event = rng.choice(_NEXT[before])
+    reason = rng.choice(_REASONS[event]) if event in _REASONS else None
+    if event in {"REGISTERED", "REREGISTERED"}:
+        state, reason = rng.choice((("UP", None), ("UP", None), ("OUT", "REFUSED"), ("PROTECTED", "PROBE")))
+        _become(replica, state, reason, at, planned=False)
+        if before == "PROVISIONAL":
+            replica.since, reason = None, "SNAPSHOT"
+    elif event in {"EXPIRED", "UNREGISTERED"}:
+        _become(replica, "GONE", reason, at, planned=event == "UNREGISTERED" or rng.random() < 0.2)
+    elif event == "PROBE_FAILED":
+        _become(replica, "OUT", reason, at, planned=rng.random() < 0.2)
+    elif event == "PROTECTED":
+        _become(replica, "PROTECTED", reason, at, planned=False)
+    elif event == "SUSPECTED":
+        _become(replica, "SUSPECT", reason, at, planned=False)
+    elif event == "RECOVERED":
+        _become(replica, "UP", None, at, planned=False)
+        reason = "PROBE" if why in {"PROBE", "REFUSED"} else "HEARTBEAT"
+    _tell(server, event, at, replica, rng, reason=reason)
+    if replica.state == "GONE":
+        replica.state = None
+
+
+def _become(replica: Replica, state: str, why: str | None, at: datetime, *, planned: bool) -> None:
+    if replica.state != state:
+        replica.since = at
+    replica.state, replica.why, replica.planned = state, why, planned
+
+
+def _tell(
+    server: NameServer,
+    event: str,
+    at: datetime,
+    replica: Replica,
+    rng: random.Random,
+    *,
+    reason: str | None,
+    detail: Row | None = None,
 ) -> None:
+    failing = {"probe": "it fails"} if replica.why in {"PROBE", "REFUSED"} else {}
     said: Row = {
         "reason": reason,
+        "state": replica.state,
+        "since_ms": None if replica.since is None else round((at - replica.since).total_seconds() * 1_000),
+        "planned": replica.planned,
         "incarnation": rng.choice(("i1", "i2", None)),
         "interval_ms": rng.choice((1_000, 90_000)),
         "broker_version": rng.choice(("1.0", "1.1", "")),
         "data_version": rng.choice(("0.0.1", "0.0.2")),
         "host": rng.choice(("h1", "h1", "h2")),
+        "detail": failing | (detail or {}),
     }
     if event == "ADDRESS_CHANGED":
         said["broker_addr"] = rng.choice(("x:1", "y:1"))
     if event == "ROLE_CHANGED":
-        said["detail"] = {"previous_broker_id": rng.choice((1, 2))}
-    if event == "CHECKPOINT":
-        said["detail"] = {"state": rng.choice(("UP", "UP", "SUSPECT", "PROVISIONAL", "PROBE_FAILED", "PROTECTED"))}
-    server.say(event, at, about, **said)
+        said["detail"] |= {"previous_broker_id": rng.choice((1, 2))}
+    server.say(event, at, replica.about, **said)
 
 
 def _arrived(rows: list[Row], rng: random.Random) -> list[Row]:

@@ -1,16 +1,13 @@
-"""When an observer that watched could not tell who was alive: its own pauses, and its guard of a cluster.
+"""An observer's own pauses, and the periods of its expiry guard of a cluster.
 
-While its guard is on, a name server keeps whoever falls silent; while it was paused, it heard nobody. So in such a
-time it has no vote on these brokers, whether it held them up or down: at the beginning it loses its vote, at the end it
-gets it back with its opinion of then. What was removed just before a guard came on stays removed from that moment, and
-counts as the one outage it is; while the guard is on, nobody says how long it lasts. What a broker or an operator does
-in a blind time is no matter of silence and counts at once: a registration, a late beat of a suspected broker, a polite
-leave (`votes` holds that rule).
+A paused name server receives nothing, so it has no vote on any broker in that time (`votes`). In a guard's period it
+records of each broker what it knows (`opinions`); the period itself is for readers, and late heartbeats in it count
+against no broker.
 
-A guard is on from the first GUARD_ON to the next GUARD_OFF of that cluster in that life, whatever their reasons; LIMIT
-and a changed mode only say again that it is on. Nobody expires under a guard, so that an EXPIRED ends one whose
-GUARD_OFF was lost. A pause is known at its end alone, and a finished day is not written anew: one that lasted over
-midnight counts from midnight.
+A guard is on from the first GUARD_ON to the next GUARD_OFF of that cluster in that run of the name server, whatever
+their reasons; LIMIT and a changed mode only repeat that it is on. It keeps every broker that neither a maintenance
+window covers nor strong evidence removes, so any other EXPIRED ends a guard whose GUARD_OFF was lost. A pause is known
+at its end alone, and a finished day is not written again: one that lasted over midnight counts from midnight.
 """
 
 from __future__ import annotations
@@ -65,7 +62,9 @@ def _lasts() -> Column:
 
 
 def _guards(events: DataFrame, yesterday: DataFrame) -> DataFrame:
-    turned = events.filter(F.col("event").isin("GUARD_ON", "GUARD_OFF", "EXPIRED") & F.col("cluster").isNotNull())
+    evidence = F.coalesce(F.get_json_object("detail", "$.evidence"), F.lit("WEAK"))
+    unguarded = (F.col("event") == "EXPIRED") & ~F.coalesce("planned", F.lit(False)) & (evidence != "STRONG")
+    turned = events.filter((F.col("event").isin("GUARD_ON", "GUARD_OFF") | unguarded) & F.col("cluster").isNotNull())
     said = turned.select(
         *OBSERVER, "cluster", F.unix_micros("event_at").alias("at"), "seq", (F.col("event") == "GUARD_ON").alias("on")
     )

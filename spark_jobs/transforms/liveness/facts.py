@@ -105,8 +105,7 @@ def _registrations(events: DataFrame) -> DataFrame:
 
 
 def _checkpoints(events: DataFrame) -> DataFrame:
-    state = F.coalesce(F.get_json_object("detail", "$.state"), F.lit(""))
-    sure = _named(events, "CHECKPOINT").filter(state != "PROVISIONAL")
+    sure = _named(events, "CHECKPOINT").filter(F.col("state") != "PROVISIONAL")
     row = F.struct(*_ORDER, *_FIELDS)
     agreed = sure.groupBy("dt", *INSTANCE).agg(
         F.min(row).alias("row"), F.size(F.collect_set(F.struct(*_FIELDS))).alias("views")

@@ -11,7 +11,6 @@ from spark_jobs.schemas import INSTANCE
 from spark_jobs.schemas.liveness import BROKER_INTERVALS
 from spark_jobs.transforms import days
 from spark_jobs.transforms.days import lit_day
-from spark_jobs.transforms.liveness.opinions import SIGNS
 
 
 def _story() -> WindowSpec:
@@ -20,13 +19,8 @@ def _story() -> WindowSpec:
 
 def broker_intervals(sweep: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
     """Put each interval under the day it ended on, and a copy cut at midnight under each day it outlasted."""
-    # Behind a down, a sign of life stands for a registration that was lost: nobody saw the end.
-    seen = F.col("start").isNotNull() & ~((F.col("start.state") == "up") & F.col("start.event").isin(*SIGNS))
     changes = sweep.filter("changes").withColumns(
-        {
-            "end_us": F.lead("at").over(_story()),
-            "end_seen": F.lead(F.coalesce(seen, F.col("start").isNotNull())).over(_story()),
-        }
+        {"end_us": F.lead("at").over(_story()), "end_seen": F.lead(F.col("start").isNotNull()).over(_story())}
     )
     known = changes.filter(F.col("start").isNotNull())
     ended_on = days.day_of(F.col("end_us"))

@@ -1,22 +1,19 @@
-"""Announced absences: an outage that begins in the window of its broker or of its cluster is planned.
+"""Maintenance windows, for readers: whether a broker is down by plan stands in each row about it (``planned``).
 
-Each name server is told by itself, so a window of any of them counts. It lasts until its time is over, until somebody
-ends it, or until that node is told anew of the same broker or cluster.
+A window lasts until its time is over, until an operator ends it, or until that node gets another one of the same broker
+or cluster.
 """
 
 from __future__ import annotations
 
 from datetime import date
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark_jobs.schemas.liveness import MAINTENANCE_WINDOWS
 from spark_jobs.transforms import days
 from spark_jobs.transforms.liveness.blind import by_day
-
-PLANNED = "MAINTENANCE"
-"""The reason of a removal in a window: the name server's own, and ours for what others wrote."""
 
 UNTIL_TOLD_SECONDS = 86_400.0
 """How long a window of no length lasts if nobody ends it: a forgotten one must not hide outages for good."""
@@ -56,26 +53,3 @@ def maintenance_windows(events: DataFrame, yesterday: DataFrame, *, first_day: d
     )
     lasting = windows.filter(F.col("to_us") > F.col("from_us"))
     return by_day(lasting, first_day=first_day, last_day=last_day).select(*MAINTENANCE_WINDOWS.fieldNames())
-
-
-def by_cluster(windows: DataFrame) -> DataFrame:
-    """One row a cluster: its ``announced`` windows."""
-    # Of a window over several days the rows differ in their end alone, and the last day's holds the others.
-    whole = windows.groupBy("node", "cluster", "broker_name", "from_at").agg(F.max("to_at").alias("to_at"))
-    window = F.struct("broker_name", F.unix_micros("from_at").alias("from_us"), F.unix_micros("to_at").alias("to_us"))
-    return whole.groupBy("cluster").agg(F.collect_set(window).alias("announced"))
-
-
-def is_announced(at: Column) -> Column:
-    """Whether ``announced`` holds a window that an instant lies in."""
-    return F.coalesce(
-        F.exists(
-            "announced",
-            lambda window: (
-                (window["from_us"] <= at)
-                & (at < window["to_us"])
-                & (window["broker_name"].isNull() | (window["broker_name"] == F.col("broker_name")))
-            ),
-        ),
-        F.lit(False),
-    )

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark_jobs.schemas import OBSERVER
-from spark_jobs.schemas.liveness import OBSERVER_WINDOWS
+from spark_jobs.schemas.liveness import OBSERVER_WINDOWS, SEQ_GAP
 from spark_jobs.transforms import days
 from spark_jobs.transforms.days import lit_day
 
@@ -22,7 +22,7 @@ SILENCE_TO_MIDNIGHT = 150 * days.SECOND
 BLOCK = 50_000
 """Numbers of a life that are looked through together."""
 MOST_GAPS = 2_000
-"""Gaps kept by name a day and observer; ``rows_missing`` counts them all."""
+"""Gaps kept one by one a day and observer, the last of them with all that follow; ``rows_missing`` counts exactly."""
 
 
 def observer_windows(
@@ -50,7 +50,7 @@ def observer_windows(
         F.coalesce(F.last("day_last_seq", ignorenulls=True).over(so_far), "carried_seq").alias("last_seq"),
         F.coalesce("rows", F.lit(0)).cast("long").alias("rows"),
         F.coalesce("rows_missing", F.lit(0)).cast("long").alias("rows_missing"),
-        F.coalesce("gaps", F.array().cast("array<struct<from_seq:bigint,to_seq:bigint>>")).alias("gaps"),
+        F.coalesce("gaps", F.array().cast(f"array<{SEQ_GAP.simpleString()}>")).alias("gaps"),
     )
     return windows.select(*OBSERVER_WINDOWS.fieldNames())
 
@@ -89,30 +89,44 @@ def _or_midnight(last_us: Column) -> Column:
 
 def _rows_by_day(events: DataFrame, yesterday: DataFrame) -> DataFrame:
     """Rows of each observer and day, and the numbers missing between them and the day before's."""
-    carried = yesterday.filter("open").select(*OBSERVER, F.col("last_seq").alias("carried_seq"))
+    carried = yesterday.filter("open").select(
+        *OBSERVER, F.col("last_seq").alias("carried_seq"), F.col("last_row_at").alias("carried_at")
+    )
     # Few lives have all rows: with a task for each some would have much to do and the others nothing.
     block = ("dt", *OBSERVER, "block")
     rows = events.select("dt", *OBSERVER, "seq", "event_at", "uptime_ms")
     numbered = rows.withColumn("block", F.floor(F.col("seq") / BLOCK))
     life = Window.partitionBy(*OBSERVER).orderBy("dt", "block").rowsBetween(Window.unboundedPreceding, -1)
-    blocks = (
-        numbered.groupBy(*block).agg(F.max("seq").alias("last")).withColumn("last_before", F.max("last").over(life))
-    )
-    begun = blocks.drop("last").join(carried, on=list(OBSERVER), how="left")
+    ends = numbered.groupBy(*block).agg(F.max("seq").alias("last"), F.max("event_at").alias("last_at"))
+    blocks = ends.withColumns({"last_before": F.max("last").over(life), "at_before": F.max("last_at").over(life)})
+    begun = blocks.drop("last", "last_at").join(carried, on=list(OBSERVER), how="left")
     marked = numbered.join(F.broadcast(begun), on=list(block), how="inner")
-    in_block = F.lag("seq").over(Window.partitionBy(*block).orderBy("seq"))
+    by_seq = Window.partitionBy(*block).orderBy("seq")
+    in_block = F.lag("seq").over(by_seq)
+    after_at = F.coalesce(F.lag("event_at").over(by_seq), "at_before", "carried_at")
     # Rows below the first seen are lost only if that life began on the same day; else they are older than this history.
     # A row that does not say how long its life has lasted says nothing of what stood before it.
     booted_us = F.unix_micros("event_at") - F.try_multiply("uptime_ms", F.lit(1_000))
     unseen = F.when(days.day_of(booted_us) == F.col("dt"), F.lit(0)).otherwise(F.col("seq") - 1)
     previous = F.coalesce(F.greatest(in_block, "last_before", "carried_seq"), unseen)
-    measured = marked.withColumn("previous", previous)
-    gap = F.struct((F.col("previous") + 1).alias("from_seq"), (F.col("seq") - 1).alias("to_seq"))
+    measured = marked.withColumns({"previous": previous, "after_at": after_at})
+    gap = F.struct((F.col("previous") + 1).alias("from_seq"), (F.col("seq") - 1).alias("to_seq"), "after_at")
     missing = F.greatest(F.col("seq") - F.col("previous") - 1, F.lit(0))
     return measured.groupBy("dt", *OBSERVER).agg(
         F.count("*").alias("rows"),
         F.max("seq").alias("day_last_seq"),
         F.max("event_at").alias("day_last_row_at"),
         F.sum(missing).alias("rows_missing"),
-        F.slice(F.sort_array(F.collect_list(F.when(missing > 0, gap))), 1, MOST_GAPS).alias("gaps"),
+        _bounded(F.sort_array(F.collect_list(F.when(missing > 0, gap)))).alias("gaps"),
     )
+
+
+def _bounded(gaps: Column) -> Column:
+    """At most `MOST_GAPS`; rows between the gaps that the last of them holds count as missing to whoever asks."""
+    last = F.get(gaps, F.lit(MOST_GAPS - 1))
+    rest = F.struct(last["from_seq"].alias("from_seq"), F.get(gaps, F.size(gaps) - 1)["to_seq"].alias("to_seq"))
+    bounded = F.concat(
+        F.slice(gaps, 1, MOST_GAPS - 1),
+        F.array(F.struct(rest["from_seq"], rest["to_seq"], last["after_at"]).cast(SEQ_GAP)),
+    )
+    return F.when(F.size(gaps) > MOST_GAPS, bounded).otherwise(gaps)
