@@ -38,6 +38,9 @@ _FIELDS = (
     "incarnation",
     "data_version",
     "interval_ms",
+    "state",
+    "since_ms",
+    "planned",
 )
 
 

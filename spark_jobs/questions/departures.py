@@ -1,4 +1,7 @@
-"""Who left the routes, why, who saw it and when, and when it was back: several name servers' rows as one departure."""
+"""Who left the routes, why, who saw it and when, and when it was back: several name servers' rows as one departure.
+
+A replica is out of the routes from the first row whose state is OUT or GONE to the first whose state is another.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from spark_jobs.questions.group_view import OUT
-from spark_jobs.questions.replay import LOSSES, REGISTRATIONS
 from spark_jobs.questions.told import Group, Story, Told
 
 WATCHING_CLIENTS = timedelta(seconds=1)
@@ -24,6 +25,8 @@ class Sighting:
     at: datetime
     event: str
     reason: str | None
+    planned: bool
+    """As this name server recorded it last."""
     last_heard_at: datetime | None
     back_at: datetime | None
     until: datetime
@@ -62,7 +65,7 @@ class Departure:
 
     @property
     def is_planned(self) -> bool:
-        return all(one.event == "UNREGISTERED" for one in self.sightings)
+        return all(one.planned for one in self.sightings)
 
     def lasted_at(self, at: datetime) -> bool:
         """Whether it was out at that moment, to any name server that watched."""
@@ -90,23 +93,24 @@ def _seen_by(
     lives = [life for life in story.lives if life.node == node]
     watched = any(life.watched(at) for life in lives)
     own = _told_by(node, story.rows)
-    gone: dict[tuple[Group, int], Told] = {}
+    gone: dict[tuple[Group, int], tuple[Told, Told]] = {}
     for row in own:
-        if row.broker_id is None:
+        if row.broker_id is None or row.state is None:
             continue
         key = (row.group, row.broker_id)
-        if row.event in LOSSES:
-            gone.setdefault(key, row)
-        elif key in gone and _is_back(row, gone[key]):
-            went = gone.pop(key)
+        if not row.is_routed:
+            went, _ = gone.get(key, (row, row))
+            gone[key] = (went, row)
+        elif key in gone:
+            went, last = gone.pop(key)
             if since <= went.at <= at:
-                yield key, (_sighting(went, row.at, row.at, watched=watched), went)
+                yield key, (_sighting(went, last, row.at, row.at, watched=watched), went)
     # A living name server writes rows that are not among these.
     moments = [*(life.last_at for life in lives), *(row.at for row in own)]
     end = max([*moments, at] if watched else moments)
-    for key, went in gone.items():
+    for key, (went, last) in gone.items():
         if since <= went.at <= at:
-            yield key, (_sighting(went, None, end, watched=watched), went)
+            yield key, (_sighting(went, last, None, end, watched=watched), went)
 
 
 def _told_by(node: str, rows: list[Told]) -> list[Told]:
@@ -118,19 +122,9 @@ def _told_by(node: str, rows: list[Told]) -> list[Told]:
     return [row for own in lives.values() for row in sorted(own, key=lambda row: row.seq)]
 
 
-def _is_back(row: Told, went: Told) -> bool:
-    if row.event == "CHECKPOINT":
-        # The snapshot that a later life began with may be from before the loss.
-        return row.boot_id != went.boot_id and row.detail.get("state") != OUT
-    # A late beat does not bring back what a failed probe took out: its agent lives, it does not.
-    return row.event in REGISTRATIONS or (
-        row.event == "RECOVERED" and (row.reason == "PROBE" or went.event != "PROBE_FAILED")
-    )
-
-
-def _sighting(went: Told, back_at: datetime | None, until: datetime, *, watched: bool) -> Sighting:
+def _sighting(went: Told, last: Told, back_at: datetime | None, until: datetime, *, watched: bool) -> Sighting:
     heard = None if went.interval_ms is None else went.at - timedelta(milliseconds=went.interval_ms)
-    return Sighting(went.node, went.at, went.event, went.reason, heard, back_at, until, watched)
+    return Sighting(went.node, went.at, went.event, went.reason, bool(last.planned), heard, back_at, until, watched)
 
 
 def _together(seen: list[tuple[Sighting, Told]]) -> Iterable[list[tuple[Sighting, Told]]]:

@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from spark_jobs.questions.told import Queues
-
-OUT = "PROBE_FAILED"
-DOWN, LEFT = "DOWN", "LEFT"
-"""States that no name server has: of a replica that it knew no more."""
+from spark_jobs.questions.told import NOT_ROUTED, Queues
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """A replica in an answer; ``state`` is DOWN or LEFT for one that the server knew no more."""
+    """A replica in an answer, as the last row about it says; ``state`` is GONE for one that was not registered."""
 
     broker_id: int
     addr: str | None
     state: str
-    since: datetime
+    planned: bool
+    since: datetime | None
+    """None: a restart of the name server forgot it."""
     event: str
     reason: str | None
     told_at: datetime
@@ -29,7 +27,7 @@ class ReplicaView:
 
     @property
     def is_routed(self) -> bool:
-        return self.state not in {OUT, DOWN, LEFT}
+        return self.state not in NOT_ROUTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +47,18 @@ class GroupView:
 
     def shape(self) -> tuple[object, ...]:
         """What makes it another view than that of the next name server: not when each of them heard of it."""
-        return (self.queues, self.wiped, self.hidden, *((one.broker_id, one.addr, one.state) for one in self.replicas))
+        replicas = ((one.broker_id, one.addr, one.state, one.planned) for one in self.replicas)
+        return (self.queues, self.wiped, self.hidden, *replicas)
 
     def joined(self, other: GroupView) -> GroupView:
         """One view of two of the same shape: who wrote last speaks, and what was seen first counts."""
         pairs = zip(self.replicas, other.replicas, strict=True)
-        told = (replace(max(pair, key=_told_at), since=min(one.since for one in pair)) for pair in pairs)
-        return replace(self, replicas=tuple(told))
+        return replace(self, replicas=tuple(_joined(*pair) for pair in pairs))
+
+
+def _joined(one: ReplicaView, other: ReplicaView) -> ReplicaView:
+    known = [view.since for view in (one, other) if view.since is not None]
+    return replace(max(one, other, key=_told_at), since=min(known, default=None))
 
 
 def _told_at(view: ReplicaView) -> tuple[datetime, str]:

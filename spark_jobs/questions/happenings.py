@@ -12,8 +12,8 @@ TOGETHER = timedelta(seconds=150)
 """Several name servers that tell the same within this time tell of one thing."""
 
 _TOLD = {
-    "GUARD_ON": "the guard kept brokers in the routes",
-    "GUARD_OFF": "the guard let go",
+    "GUARD_ON": "the expiry guard turned on",
+    "GUARD_OFF": "the expiry guard turned off",
     "MAINTENANCE_ON": "an absence was announced",
     "MAINTENANCE_OFF": "an announced absence was over",
     "TOPIC_DELETED": "the topic was deleted at the name servers",
@@ -27,7 +27,7 @@ _TOLD = {
     "NAMESRV_PAUSED": "the name server itself stood still",
     "NAMESRV_STOPPED": "the name server stopped",
 }
-_OF_DETAIL = ("seconds", "lost", "lived", "note", "by", "previous_addr", "previous_broker_id", "claimant_addr")
+_OF_DETAIL = ("seconds", "lost", "baseline", "up", "note", "by", "previous_addr", "previous_broker_id", "claimant_addr")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from spark_jobs.questions.clock import rfc3339, said_at
-from spark_jobs.questions.group_view import DOWN, LEFT, OUT, GroupView
+from spark_jobs.questions.group_view import GroupView, ReplicaView
 from spark_jobs.questions.told import Group, Queues
 from spark_jobs.report.wording import printable
 
@@ -140,6 +140,7 @@ def _broker_as_dict(broker: BrokerAnswer) -> dict[str, Any]:
                         "broker_id": one.broker_id,
                         "addr": one.addr,
                         "state": one.state,
+                        "planned": one.planned,
                         "routed": one.is_routed,
                         "since": rfc3339(one.since),
                         "event": one.event,
@@ -170,13 +171,24 @@ def _broker_lines(broker: BrokerAnswer, zone: ZoneInfo) -> list[str]:
         for one in seen.replicas:
             because = f"{one.event}, {one.reason}" if one.reason else one.event
             routed = "" if one.is_routed else "not in the route, "
-            told = f"{routed}{_STATES.get(one.state, one.state)} since {said_at(one.since, zone)}"
+            told = f"{routed}{_said_state(one)}, {_said_since(one, zone)}"
             told += f" (last row: {because}, {printable(one.told_by)} at {said_at(one.told_at, zone)})"
             lines.append(f"    {one.broker_id}  {printable(one.addr or '?')}  {told}")
     return lines
 
 
-_STATES = {DOWN: "down", LEFT: "left politely", OUT: "its probe fails"}
+_STATES = {"GONE": "removed", "OUT": "its probe fails"}
+
+
+def _said_state(one: ReplicaView) -> str:
+    planned = " as planned" if one.state == "GONE" else " (planned)"
+    return f"{_STATES.get(one.state, one.state)}{planned if one.planned else ''}"
+
+
+def _said_since(one: ReplicaView, zone: ZoneInfo) -> str:
+    if one.since is None:
+        return "since when is not known: the name server was restarted"
+    return f"since {said_at(one.since, zone)}"
 
 
 def _said_queues(queues: Queues | None) -> str:

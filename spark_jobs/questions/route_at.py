@@ -25,15 +25,15 @@ def route_of(story: Story, topic: str, at: datetime, *, cluster: str | None, of_
     lives = _answering(story.lives, at)
     played = {life: _played(story, topic, life, at) for life in lives}
     keys = sorted({key for replay in played.values() for key in replay.groups if key[1]})
-    brokers = tuple(BrokerAnswer(key, _views(key, played, at)) for key in keys)
+    brokers = tuple(BrokerAnswer(key, _views(key, played)) for key in keys)
     nodes = tuple(NodeView(life.node, life.boot_id, life.state(at), life.last_at, life.missing) for life in lives)
     return RouteAnswer(topic, at, cluster, nodes, brokers, story.last_row_at, of_warehouse)
 
 
-def _views(key: Group, played: dict[Life, Replay], at: datetime) -> tuple[View, ...]:
+def _views(key: Group, played: dict[Life, Replay]) -> tuple[View, ...]:
     by_shape: dict[tuple[object, ...], View] = {}
     for life, replay in played.items():
-        seen = replay.view(key, at=at)
+        seen = replay.view(key)
         known = by_shape.get(seen.shape())
         nodes = () if known is None else known.nodes
         by_shape[seen.shape()] = View((*nodes, life.node), seen if known is None else known.seen.joined(seen))

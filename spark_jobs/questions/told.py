@@ -12,6 +12,9 @@ Group = tuple[str, str]
 Queues = tuple[int, int, int]
 """Read queues, write queues, permission."""
 
+NOT_ROUTED = frozenset({"OUT", "GONE"})
+"""States of a replica that is registered with a failing probe, and of one that left."""
+
 SILENT_AFTER = timedelta(seconds=150)
 """A name server writes a row a minute."""
 
@@ -45,12 +48,25 @@ class Told:
     incarnation: str | None = None
     data_version: str | None = None
     interval_ms: int | None = None
+    state: str | None = None
+    since_ms: int | None = None
+    planned: bool | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
     set: Set | None = None
 
     @property
     def group(self) -> Group:
         return self.cluster or "", self.broker_name or ""
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether the replica that the row is about is in the routes."""
+        return self.state not in NOT_ROUTED
+
+    @property
+    def state_since(self) -> datetime | None:
+        """Since when the replica is in this state; None where a restart of the name server forgot it."""
+        return None if self.since_ms is None else self.at - timedelta(milliseconds=self.since_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,7 +103,7 @@ def test_what_was_longer_ago_than_was_asked_for_is_left_out() -> None:
         ("PERM_CHANGED", {"writable": False, "by": "ops"}, "the write permission was wiped (by ops)"),
         ("TOPIC_DELETED", {"topic": "orders"}, "the topic was deleted at the name servers"),
         ("TOPIC_DELETED", {"topic": "another"}, None),
-        ("GUARD_ON", {"lost": 3, "lived": 4}, "the guard kept brokers in the routes (lost 3, lived 4)"),
+        ("GUARD_ON", {"lost": 3, "baseline": 4}, "the expiry guard turned on (lost 3, baseline 4)"),
         ("HEARTBEATS", {}, None),
     ],
 )

@@ -45,7 +45,7 @@ def test_the_slave_of_a_master_that_left_brings_the_queues_read_only(then: Route
     (view,) = then.brokers[0].views
 
     assert view.seen.queues == (4, 8, 4)
-    assert [(one.broker_id, one.state) for one in view.seen.replicas] == [(0, "LEFT"), (1, "UP")]
+    assert [(one.broker_id, one.state) for one in view.seen.replicas] == [(0, "GONE"), (1, "UP")]
 
 
 def test_name_servers_that_disagreed_are_named_with_what_they_saw(then: RouteAnswer) -> None:
@@ -61,7 +61,7 @@ def test_a_person_reads_it_in_the_zone_of_the_report(then: RouteAnswer) -> None:
 
     assert "2026-03-02 04:00:01 CET (2026-03-02T03:00:01.000Z)" in text
     assert "c1/b: the name servers did not agree" in text
-    assert "left politely since 02 Mar 03:51:40" in text
+    assert "not in the route, removed as planned, since 02 Mar 03:51:40" in text
     assert "4 read and 8 write queues, r-, said ns1:9876, ns2:9876" in text
 
 

@@ -43,9 +43,9 @@ def test_who_registered_in_a_later_life_of_the_name_server_is_back() -> None:
 
 
 def test_who_stood_in_the_snapshot_of_a_later_life_is_back_unless_its_probe_failed() -> None:
-    for state, back_at in (("PROVISIONAL", moment(1_210)), ("PROBE_FAILED", None)):
+    for state, back_at in (("PROVISIONAL", moment(1_210)), ("OUT", None)):
         before, after = server_that_lost_a(), restarted()
-        after.say("CHECKPOINT", moment(1_210), A, reason="START", detail={"state": state})
+        after.say("CHECKPOINT", moment(1_210), A, reason="START", state=state)
         after.say("NAMESRV_ALIVE", moment(5_000))
 
         (found,) = told(before, after, at=moment(4_950))

@@ -126,20 +126,20 @@ def test_a_slave_brings_the_topics_read_only_while_its_master_is_gone(server: Na
     server.say("EXPIRED", moment(10), MASTER, reason="SILENCE")
 
     assert seen(server, moment(11)).queues == (4, 8, 4)
-    assert [(one.broker_id, one.state) for one in seen(server, moment(11)).replicas] == [(0, "DOWN"), (1, "UP")]
+    assert [(one.broker_id, one.state) for one in seen(server, moment(11)).replicas] == [(0, "GONE"), (1, "UP")]
 
 
 def test_a_slave_of_which_a_checkpoint_says_that_it_brings_none_brings_none(server: NameServer) -> None:
     registered(server, moment(2), SLAVE)
     server.say("EXPIRED", moment(10), MASTER, reason="SILENCE")
-    server.say("CHECKPOINT", moment(11), SLAVE, reason="DAY", detail={"state": "UP", "brings_topics": False})
+    server.say("CHECKPOINT", moment(11), SLAVE, reason="DAY", detail={"brings_topics": False})
 
     assert seen(server, moment(12)).queues is None
 
 
 def test_a_checkpoint_while_its_master_lives_says_nothing_of_what_a_slave_may(server: NameServer) -> None:
     registered(server, moment(2), SLAVE)
-    server.say("CHECKPOINT", moment(3), SLAVE, reason="DAY", detail={"state": "UP", "brings_topics": False})
+    server.say("CHECKPOINT", moment(3), SLAVE, reason="DAY", detail={"brings_topics": False})
     server.say("EXPIRED", moment(10), MASTER, reason="SILENCE")
 
     assert seen(server, moment(11)).queues == (4, 8, 4)
@@ -149,35 +149,51 @@ def test_a_polite_leave_is_told_from_a_loss(server: NameServer) -> None:
     server.say("UNREGISTERED", moment(10), MASTER, reason="SHUTDOWN")
 
     (replica,) = seen(server, moment(11)).replicas
-    assert (replica.state, replica.since, replica.reason) == ("LEFT", moment(10), "SHUTDOWN")
+    assert (replica.state, replica.planned, replica.since) == ("GONE", True, moment(10))
+    assert replica.reason == "SHUTDOWN"
     assert answer([server], moment(11)).outcome == UNKNOWN_TOPIC
 
 
 def test_what_a_failed_probe_took_out_is_known_and_not_routed(server: NameServer) -> None:
     server.say("PROBE_FAILED", moment(10), MASTER, reason="PROBE")
-    server.say("RECOVERED", moment(20), MASTER, reason="HEARTBEAT")
+    server.say("LATE_HEARTBEAT", moment(20), MASTER)
     server.say("RECOVERED", moment(30), MASTER, reason="PROBE")
 
-    assert [seen(server, moment(at)).replicas[0].state for at in (11, 21, 31)] == ["PROBE_FAILED", "PROBE_FAILED", "UP"]
+    replicas = [seen(server, moment(at)).replicas[0] for at in (11, 21, 31)]
+    assert [(one.state, one.since) for one in replicas] == [
+        ("OUT", moment(10)),
+        ("OUT", moment(10)),
+        ("UP", moment(30)),
+    ]
     assert [seen(server, moment(at)).queues is None for at in (11, 21, 31)] == [True, True, False]
 
 
-def test_a_probe_that_fails_in_an_announced_absence_does_not_end_the_registration(server: NameServer) -> None:
-    server.say("UNREGISTERED", moment(10), MASTER, reason="MAINTENANCE", detail={"cause": "PROBE"})
+def test_a_probe_that_fails_in_a_maintenance_window_does_not_end_the_registration(server: NameServer) -> None:
+    server.say("PROBE_FAILED", moment(10), MASTER, reason="PROBE", planned=True)
 
-    assert seen(server, moment(11)).replicas[0].state == "PROBE_FAILED"
+    (replica,) = seen(server, moment(11)).replicas
+    assert (replica.state, replica.planned) == ("OUT", True)
 
 
-def test_a_guard_puts_back_whoever_failed_shortly_before(server: NameServer) -> None:
+def test_one_that_the_guard_keeps_is_routed_and_says_why(server: NameServer) -> None:
     server.say("PROBE_FAILED", moment(10), MASTER, reason="PROBE")
-    server.say("GUARD_ON", moment(20), {"cluster": "c1"}, reason="SHARE")
-    server.say("GUARD_OFF", moment(40), {"cluster": "c1"}, reason="SHARE")
+    server.say("PROTECTED", moment(20), MASTER, reason="PROBE")
 
-    assert [seen(server, moment(at)).replicas[0].state for at in (21, 41, 80)] == [
-        "PROTECTED",
-        "PROTECTED",
-        "PROBE_FAILED",
-    ]
+    (replica,) = seen(server, moment(21)).replicas
+    assert (replica.state, replica.reason, replica.since) == ("PROTECTED", "PROBE", moment(20))
+    assert seen(server, moment(21)).queues == (4, 8, 6)
+
+
+def test_what_a_restart_forgot_is_said() -> None:
+    server = NameServer().start(moment(0))
+    server.say("CHECKPOINT", moment(1), MASTER, reason="START", detail={"writable": True})
+    says(server, moment(1), MASTER, reason="START")
+
+    (replica,) = seen(server, moment(2)).replicas
+    assert (replica.state, replica.since) == ("PROVISIONAL", None)
+    assert "PROVISIONAL, since when is not known: the name server was restarted" in answer([server], moment(2)).text(
+        UTC
+    )
 
 
 def test_a_suspect_broker_is_still_routed(server: NameServer) -> None:
@@ -189,7 +205,7 @@ def test_a_suspect_broker_is_still_routed(server: NameServer) -> None:
 
 def test_a_wiped_write_permission_holds_over_a_checkpoint_until_it_is_given_back(server: NameServer) -> None:
     server.say("PERM_CHANGED", moment(10), GROUP, detail={"writable": False})
-    server.say("CHECKPOINT", moment(20), MASTER, reason="DAY", detail={"state": "UP", "writable": False})
+    server.say("CHECKPOINT", moment(20), MASTER, reason="DAY", detail={"writable": False})
     server.say("PERM_CHANGED", moment(30), GROUP, detail={"writable": True})
 
     assert [seen(server, moment(at)).queues for at in (11, 21, 31)] == [(4, 8, 4), (4, 8, 4), (4, 8, 6)]
@@ -215,7 +231,7 @@ def test_a_deletion_outlasts_a_restart_with_a_snapshot(server: NameServer) -> No
     server.say("TOPIC_DELETED", moment(10), GROUP, detail={"topic": "orders"})
     server.stop(moment(11))
     later = NameServer(boot_id="b2").start(moment(12))
-    state = {"state": "PROVISIONAL", "writable": True}
+    state = {"writable": True}
     later.say("CHECKPOINT", moment(12), MASTER, reason="START", data_version="0.0.1", detail=state)
     says(later, moment(12), MASTER, reason="START")
 
@@ -293,7 +309,7 @@ def test_a_deletion_is_not_ended_by_what_a_restarted_name_server_only_repeats() 
     server.say("TOPIC_DELETED", moment(10), GROUP, detail={"topic": "orders"})
     server.stop(moment(11))
     later = NameServer(boot_id="b2").start(moment(12))
-    state = {"state": "PROVISIONAL", "writable": True, "brings_topics": True}
+    state = {"writable": True, "brings_topics": True}
     later.say("CHECKPOINT", moment(12), SLAVE, reason="START", data_version="0.0.2", detail=state)
     says(later, moment(12), SLAVE, version="0.0.2", reason="START")
     later.say("REREGISTERED", moment(13), SLAVE, reason="SNAPSHOT", data_version="0.0.2")
@@ -304,8 +320,8 @@ def test_a_deletion_is_not_ended_by_what_a_restarted_name_server_only_repeats() 
 
 
 def test_a_wiped_write_permission_is_known_from_a_checkpoint_alone(server: NameServer) -> None:
-    server.say("CHECKPOINT", moment(10), MASTER, reason="DAY", detail={"state": "UP", "writable": False})
-    server.say("CHECKPOINT", moment(20), MASTER, reason="DAY", detail={"state": "UP", "writable": True})
+    server.say("CHECKPOINT", moment(10), MASTER, reason="DAY", detail={"writable": False})
+    server.say("CHECKPOINT", moment(20), MASTER, reason="DAY", detail={"writable": True})
 
     assert [seen(server, moment(at)).queues for at in (11, 21)] == [(4, 8, 4), (4, 8, 6)]
 
@@ -320,8 +336,7 @@ def test_whoever_registers_in_a_free_place_has_the_topics_that_are_told_then_and
 
 
 def test_the_same_holds_for_one_that_registers_with_its_probe_failing(server: NameServer) -> None:
-    detail = {"registration": "REGISTERED"}
-    server.say("PROBE_FAILED", moment(10), MASTER, reason="PROBE", data_version="0.0.2", detail=detail)
+    server.say("REGISTERED", moment(10), MASTER, reason="PROBE", state="OUT", data_version="0.0.2")
     server.say("RECOVERED", moment(20), MASTER, reason="PROBE", data_version="0.0.2")
 
     assert seen(server, moment(21)).queues is None
