@@ -39,9 +39,6 @@ MEMORY_SETTING = "spark.pointsman.intermediatesInMemory"
 DEFAULT_FORMAT = "parquet"
 NOTE = "_compacted"
 LEVEL_OPTIONS = {"parquet": "parquet.compression.codec.zstd.level", "orc": "orc.compression.zstd.level"}
-COMPUTED = ("computed_days", "broker_state")
-"""A day was computed if it stands in one of these; a warehouse of the first version has only the second."""
-
 UNIONS = ("registration_events", "quarantine", "ingested_files")
 """Tables that grow by what is read; the others are computed anew for all days of a run."""
 
@@ -68,7 +65,7 @@ class Warehouse:
         """Keep other runs out of the warehouse; finish what a killed one was publishing, clear away what it staged.
 
         Raises:
-            ReportError: the warehouse cannot be written, is of a newer version, or another run is at work in it.
+            ReportError: the warehouse cannot be written, is of another version, or another run is at work in it.
         """
         path = f"{self._all_staging}/lock"
         with ExitStack() as stack:
@@ -123,7 +120,7 @@ class Warehouse:
 
     def computed_days(self) -> set[date]:
         """Days that were ever computed."""
-        return set().union(*(self.days(table) for table in COMPUTED))
+        return self.days("computed_days")
 
     def last_day_before(self, day: date) -> date | None:
         """Return the last day before this one that was ever computed."""
@@ -282,15 +279,15 @@ class Warehouse:
         """Take the format that the warehouse was written in, or the one that was asked for.
 
         Raises:
-            ReportError: they differ, or this warehouse was written by a newer version.
+            ReportError: they differ, or this warehouse is of another version.
         """
         asked = self._spark.conf.get(FORMAT_SETTING, None)
         label = self._read_label()
-        version = label.get("warehouse_version", 0)
-        if version > WAREHOUSE_VERSION:
+        version = label.get("warehouse_version")
+        if version != WAREHOUSE_VERSION and (label or self.days("broker_state")):
             raise ReportError(
-                f"the warehouse {self._path} is of version {version}, written by a newer pointsman; this one knows "
-                f"{WAREHOUSE_VERSION}: upgrade it"
+                f"the warehouse {self._path} is of version {version or 1}, this pointsman reads and writes version "
+                f"{WAREHOUSE_VERSION}: give it another folder and backfill that from raw history"
             )
         written = label.get("table_format") or (DEFAULT_FORMAT if self.computed_days() else None)
         if asked and written and asked != written:

@@ -16,9 +16,8 @@ LATE_DAYS = 7
 class Computed:
     """What is known of a day that was computed."""
 
-    rows: int | None
-    """Rows of history that it was computed from; None: not known."""
-    warehouse_version: int = 0
+    rows: int
+    """Rows of history that it was computed from."""
     made_by: tuple[str, ...] = ()
     """Version of the code, and the parameters."""
 
@@ -41,11 +40,11 @@ def day_range(
     *,
     rows: Mapping[date, int],
     computed: Mapping[date, Computed],
-    now: Computed,
+    made_by: tuple[str, ...],
     looks_back: bool,
     reread: bool,
 ) -> DayRange:
-    """Decide what is computed. ``rows`` is what the warehouse will hold of each day, ``now`` what computes it.
+    """Decide what is computed. ``rows`` is what the warehouse will hold of each day, ``made_by`` is as in `Computed`.
 
     Raises:
         ReportError: a day lost rows since it was computed.
@@ -54,7 +53,7 @@ def day_range(
     late = tuple(day for day in sorted(computed) if back_to <= day < first_day and _grew(day, rows, computed))
     begin = min((*late, first_day))
     own = [begin + timedelta(days=n) for n in range((last_day - begin).days + 1)]
-    changes = reread or any(_changes(day, rows, computed, now) for day in own)
+    changes = reread or any(_changes(day, rows, computed, made_by) for day in own)
     latest = max(computed, default=last_day)
     end, stale_after = last_day, None
     if changes and latest > last_day:
@@ -68,24 +67,18 @@ def day_range(
 
 
 def _grew(day: date, rows: Mapping[date, int], computed: Mapping[date, Computed]) -> bool:
-    before = computed[day].rows
-    return before is not None and rows.get(day, 0) > before
+    return rows.get(day, 0) > computed[day].rows
 
 
-def _changes(day: date, rows: Mapping[date, int], computed: Mapping[date, Computed], now: Computed) -> bool:
-    before = computed.get(day)
-    return (
-        before is None
-        or before.rows != rows.get(day, 0)
-        or (before.warehouse_version, before.made_by) != (now.warehouse_version, now.made_by)
-    )
+def _changes(day: date, rows: Mapping[date, int], computed: Mapping[date, Computed], made_by: tuple[str, ...]) -> bool:
+    return computed.get(day) != Computed(rows.get(day, 0), made_by)
 
 
 def _refuse_if_shrunk(
     first_day: date, last_day: date, rows: Mapping[date, int], computed: Mapping[date, Computed]
 ) -> None:
     for day, before in sorted(computed.items()):
-        if first_day <= day <= last_day and before.rows is not None and rows.get(day, 0) < before.rows:
+        if first_day <= day <= last_day and rows.get(day, 0) < before.rows:
             raise ReportError(
                 f"registration_events of {day} holds {rows.get(day, 0)} rows and was computed from {before.rows}: "
                 "compact dropped heartbeats, and to compute it anew would lose what they said; backfill with --reread "

@@ -42,8 +42,6 @@ class Run:
     """Rows that came after their day was computed, and too late for that day to be computed anew."""
     rows_misdated: int = 0
     """Rows left aside that are days older than the folder they lie in."""
-    older_days: tuple[date, ...] = ()
-    """Of the last 30 days those that an older version computed: their tables say less."""
     stale_after: date | None = None
     """The days after this one continue from a state that has changed since: they should be computed anew."""
     files_read: int = 0
@@ -85,7 +83,6 @@ def compute(work: Work) -> Run:
         rows_ahead=read.rows_ahead,
         rows_too_late=read.rows_too_late,
         rows_misdated=read.rows_misdated,
-        older_days=read.older_days,
         stale_after=read.days.stale_after,
         files_read=read.files_read,
         late_days=read.days.late_days,

@@ -8,19 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from importlib import metadata
 
-from spark_jobs.errors import ReportError
-from spark_jobs.io import Warehouse, days_from, files_that_may_hold
+from spark_jobs.io import days_from, files_that_may_hold
 from spark_jobs.jobs.day_range import LATE_DAYS, Computed, DayRange, day_range
 from spark_jobs.jobs.intake import Taken, counted, take
 from spark_jobs.jobs.ledger import Window, most_by_name
 from spark_jobs.jobs.work import Work
 from spark_jobs.parameters import Parameters
-from spark_jobs.schemas import WAREHOUSE_VERSION
 from spark_jobs.transforms.history import ingest
 from spark_jobs.transforms.liveness.observers import observer_windows
-
-LOOKED_AT_DAYS = 30
-"""Of how many days it is told whether an older version computed them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,34 +31,28 @@ class Read:
     rows_misdated: int
     days: DayRange
     rows: dict[date, int]
-    older_days: tuple[date, ...]
 
 
 def run(work: Work) -> Read:
     """Stage ``registration_events``, ``quarantine``, ``ingested_files`` and ``observer_windows``."""
     computed = _computed(work)
     window = _window(work)
-    rows_before = _rows_of_first_version(work.warehouse, computed, window)
     reread = frozenset(days_from(work.first_day, work.last_day)) if work.reread else frozenset[date]()
     taken = take(work.history, work.warehouse, window, reread=reread, say=work.say)
-    computed |= {day: replace(computed[day], rows=rows) for day, rows in rows_before.items() if day in taken.days}
     rows = _rows(work, window, max((*computed, work.last_day)))
     days = day_range(
         work.first_day,
         work.last_day,
         rows=rows,
         computed=computed,
-        now=Computed(None, WAREHOUSE_VERSION, made_by(work.parameters)),
+        made_by=made_by(work.parameters),
         looks_back=work.looks_back,
         reread=work.reread,
     )
     _say(work, days)
     wider = replace(work, first_day=days.first_day, last_day=days.last_day)
     _observer_windows(wider)
-    recent = {day for day in computed if 0 <= (work.last_day - day).days < LOOKED_AT_DAYS}
-    again = set(days_from(days.first_day, days.last_day))
-    old = (day for day in recent - again if computed[day].warehouse_version < WAREHOUSE_VERSION)
-    return Read(wider, *_of_files(work, taken), days, rows, tuple(sorted(old)))
+    return Read(wider, *_of_files(work, taken), days, rows)
 
 
 def made_by(parameters: Parameters) -> tuple[str, str]:
@@ -80,28 +69,13 @@ def _window(work: Work) -> Window:
 
 
 def _computed(work: Work) -> dict[date, Computed]:
-    """Every day that was computed, in the last weeks and later; an older version did not say from what.
-
-    Raises:
-        ReportError: a newer version computed one of them.
-    """
-    since = work.first_day - timedelta(days=LATE_DAYS + LOOKED_AT_DAYS)
-    computed = {day: Computed(None) for day in work.warehouse.computed_days() if day >= since}
-    days = work.warehouse.read("computed_days", first_day=since, last_day=max((*computed, work.last_day)))
-    for row in days.collect() if work.warehouse.days("computed_days") else ():
-        computed[row["dt"]] = Computed(row["rows"], row["warehouse_version"], (row["code_version"], row["parameters"]))
-        if row["warehouse_version"] > WAREHOUSE_VERSION:
-            raise ReportError(
-                f"{row['dt']} was computed by a newer pointsman (tables of version {row['warehouse_version']}, this "
-                f"one knows {WAREHOUSE_VERSION}): upgrade it"
-            )
-    return computed
-
-
-def _rows_of_first_version(warehouse: Warehouse, computed: dict[date, Computed], window: Window) -> dict[date, int]:
-    """What the first version computed its days from is what the warehouse held of them until now."""
-    unsaid = [day for day, known in computed.items() if known.rows is None and day >= window.first_day]
-    return counted(warehouse.read_days("registration_events", unsaid)) if unsaid else {}
+    """Every day that was computed, of those that a run may touch and later."""
+    since = work.first_day - timedelta(days=LATE_DAYS)
+    known = [day for day in work.warehouse.computed_days() if day >= since]
+    if not known:
+        return {}
+    days = work.warehouse.read("computed_days", first_day=since, last_day=max(known))
+    return {row["dt"]: Computed(row["rows"], (row["code_version"], row["parameters"])) for row in days.collect()}
 
 
 def _rows(work: Work, window: Window, last_computed: date) -> dict[date, int]:

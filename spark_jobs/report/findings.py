@@ -359,14 +359,6 @@ def _history(numbers: Numbers) -> Iterator[Finding]:
             f"run pointsman-report backfill --from {days[0]} --to {numbers['to']}",
             "basis",
         )
-    days = computed["older_warehouse"]
-    if days:
-        yield Finding(
-            "older_warehouse",
-            f"{counted(len(days), 'day')} {_was(days)} computed by an older version and say less: {some(days)}",
-            f"run pointsman-report backfill --from {days[0]} --to {numbers['to']} while their raw history is kept",
-            "basis",
-        )
 
 
 def _faults_of_history(data: dict[str, Any]) -> Iterable[tuple[str, int, str, str]]:

@@ -116,7 +116,7 @@ def calm_numbers(**change: dict[str, Any]) -> dict[str, Any]:
         "changes": NONE | {"by_what": [], "versions": []},
         "queues": {"hot": NONE | {"by_kind": {}}, "behind": NONE, "groups": NONE, "topics": NONE},
         "trend": {"days": [], "seven_days": {}, "thirty_days": {}},
-        "computed": {"by": [], "older_warehouse": [], "other_parameters": [], "stale": []},
+        "computed": {"by": [], "other_parameters": [], "stale": []},
         "observers": [],
         "completeness": {
             "files": 1,

@@ -180,7 +180,7 @@ def test_a_day_that_was_not_computed_is_named_with_what_to_run(warehouse: Wareho
         compare(warehouse, date(2026, 2, 1), ONE)
 
 
-def test_days_of_an_older_warehouse_that_lacks_tables_can_be_compared(spark: SparkSession, tmp_path: Path) -> None:
+def test_days_of_a_warehouse_that_lacks_tables_can_be_compared(spark: SparkSession, tmp_path: Path) -> None:
     old = Warehouse(spark, str(tmp_path))
     schema = TABLES["flapping"].schema
     state = TABLES["broker_state"].schema

@@ -15,6 +15,7 @@ from spark_jobs.cli import main
 from spark_jobs.files import RawFile
 from spark_jobs.io import History
 from spark_jobs.jobs import pipeline
+from spark_jobs.schemas import WAREHOUSE_VERSION
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
 from tests.spark.storybook import Stories, story
 from tests.spark.tables import DayRunner
@@ -159,6 +160,8 @@ def test_a_damaged_table_is_exit_2_with_its_cause_and_not_a_warehouse_that_knows
     state = tmp_path / "w" / "broker_state" / f"dt={DAY - timedelta(days=1)}"
     state.mkdir(parents=True)
     (state / "part-0.parquet").write_bytes(b"PAR1 and no more")
+    label = {"warehouse_version": WAREHOUSE_VERSION, "table_format": "parquet"}
+    (tmp_path / "w" / "_warehouse.json").write_text(json.dumps(label), encoding="utf-8")
 
     assert main(["nightly", "--history", str(history), "--warehouse", str(tmp_path / "w"), "--date", str(DAY)]) == 2
     error = capsys.readouterr().err.splitlines()[-1]

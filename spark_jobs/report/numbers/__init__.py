@@ -60,7 +60,7 @@ def report_numbers(warehouse: Warehouse, span: Span, *, parameters: Parameters, 
         "changes": lambda: changes(warehouse, span),
         "queues": lambda: queues(warehouse, span),
         "trend": lambda: trend(warehouse, span),
-        "computed": lambda: computed_days(warehouse, span, parameters, run),
+        "computed": lambda: computed_days(warehouse, span, parameters),
         "completeness": lambda: completeness(warehouse, span, run),
     }
     found = dict(zip(sections, together(*sections.values()), strict=True))

@@ -7,14 +7,13 @@ from datetime import date, timedelta
 from typing import Any
 
 from spark_jobs.io import Warehouse
-from spark_jobs.jobs.pipeline import Run
 from spark_jobs.parameters import Parameters
 from spark_jobs.report.numbers.rows import Row, collect
 from spark_jobs.report.numbers.trend import DAYS
 from spark_jobs.report.span import Span
 
 
-def computed_days(warehouse: Warehouse, span: Span, parameters: Parameters, run: Run) -> dict[str, Any]:
+def computed_days(warehouse: Warehouse, span: Span, parameters: Parameters) -> dict[str, Any]:
     """Of the days of the trend: who computed them, and which hold more rows now than they were computed from."""
     first = min(span.first_utc_day, span.last_day - timedelta(days=DAYS - 1))
     days = warehouse.read("computed_days", first_day=first, last_day=span.last_utc_day)
@@ -27,7 +26,6 @@ def computed_days(warehouse: Warehouse, span: Span, parameters: Parameters, run:
             {"code_version": code, "warehouse_version": version, "days": len(of), "first": of[0], "last": of[-1]}
             for (code, version), of in groups.items()
         ],
-        "older_warehouse": [day.isoformat() for day in sorted(run.older_days)],
         "other_parameters": [row["dt"].isoformat() for row in rows if _differs(row["parameters"], parameters)],
         "stale": _stale(warehouse, span, rows),
     }

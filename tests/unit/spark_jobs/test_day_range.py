@@ -11,7 +11,7 @@ from spark_jobs.errors import ReportError
 from spark_jobs.jobs.day_range import LATE_DAYS, Computed, DayRange, day_range
 
 DAY = date(2026, 3, 10)
-NOW = Computed(None, 2, ("1.0", "{}"))
+MADE_BY = ("1.0", "{}")
 
 
 def ago(days: int) -> date:
@@ -19,10 +19,10 @@ def ago(days: int) -> date:
 
 
 def decided(
-    rows: Mapping[date, int], computed: Mapping[date, int | None], *, looks_back: bool = True, reread: bool = False
+    rows: Mapping[date, int], computed: Mapping[date, int], *, looks_back: bool = True, reread: bool = False
 ) -> DayRange:
-    known = {day: Computed(count, 2, ("1.0", "{}")) for day, count in computed.items()}
-    return day_range(DAY, DAY, rows=rows, computed=known, now=NOW, looks_back=looks_back, reread=reread)
+    known = {day: Computed(count, MADE_BY) for day, count in computed.items()}
+    return day_range(DAY, DAY, rows=rows, computed=known, made_by=MADE_BY, looks_back=looks_back, reread=reread)
 
 
 def test_a_night_without_late_rows_computes_its_day() -> None:
@@ -38,10 +38,6 @@ def test_a_night_begins_at_the_first_day_that_got_late_rows() -> None:
 
 def test_days_that_were_never_computed_or_lie_further_back_are_not_late() -> None:
     assert decided({ago(2): 4, ago(LATE_DAYS + 1): 9}, {ago(LATE_DAYS + 1): 3}).late_days == ()
-
-
-def test_a_day_of_an_older_version_whose_rows_are_not_known_is_not_late() -> None:
-    assert decided({ago(2): 4}, {ago(2): None}).first_day == DAY
 
 
 def test_days_behind_a_changed_one_are_computed_too_or_said_to_be_stale() -> None:

@@ -129,11 +129,6 @@ def test_what_is_wrong_with_the_history_is_a_line(change: dict[str, Any], text: 
         ),
         pytest.param("computed", {"stale": ["2026-03-04"]}, "1 day has more rows now than when computed: 2026-03-04"),
         pytest.param(
-            "computed",
-            {"older_warehouse": ["2026-03-03", "2026-03-04"]},
-            "2 days were computed by an older version and say less: 2026-03-03, 2026-03-04",
-        ),
-        pytest.param(
             "topics_at_risk",
             {
                 "unwritable": 7,
