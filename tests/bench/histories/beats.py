@@ -1,4 +1,7 @@
-"""What a node says of a broker each ten minutes: how punctual its beats were and, if wanted, what its queues hold."""
+"""What a node says of a broker: each hour how punctual its heartbeats were and, if wanted, each ten minutes its queues.
+
+A row of heartbeats closes after ten minutes if a heartbeat in it was late.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import random
 from collections.abc import Iterator
 
 from namesrv.core.events import BrokerFacts, Event, EventKind
-from namesrv.core.punctuality import PERIOD_SECONDS, Punctuality
+from namesrv.core.punctuality import Punctuality
 from namesrv.core.queue_stats import GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
 from tests.bench.histories.fleet import DAY, Fleet
 
+PERIOD_SECONDS, HOUR_SECONDS = 600.0, 3_600.0
 BEAT = 30.0
 JITTER = 0.15
 PUNCTUAL_ROWS = 256
@@ -27,6 +31,7 @@ class Beats:
         self._stats = [_queue_stats(rng, fleet.topics_a_broker) for _ in range(STATS_ROWS * fleet.queue_stats)]
         self._turns = sorted((rng.uniform(0, PERIOD_SECONDS), number) for number in range(fleet.brokers))
         self._late: dict[int, list[tuple[float, float]]] = {}
+        self._row_at: dict[int, float] = {}
 
     def turns(self, began: float) -> Iterator[tuple[float, int]]:
         """Every broker's turns of the day that began then, in order."""
@@ -46,25 +51,30 @@ class Beats:
         if at - since < PERIOD_SECONDS:
             return
         choice = self._rng.random()
-        if self._wanted:
+        begun = max(since, self._row_at.get(number, since))
+        if self._wanted and (number in self._late or at - begun >= HOUR_SECONDS - 1):
             detail = self._punctual[int(choice * PUNCTUAL_ROWS)]
             late = self._late.pop(number, None)
-            if late is not None:
-                detail = _punctuality(self._rng, [silence for when, silence in late if at - when < PERIOD_SECONDS])
+            if late is not None or at - begun > HOUR_SECONDS + 1:
+                silences = [silence for when, silence in late or () if when >= begun]
+                detail = _punctuality(self._rng, silences, seconds=at - begun)
+            self._row_at[number] = at
             yield Event(kind=EventKind.HEARTBEATS, broker=broker, detail=detail)
         if self._stats:
             yield Event(kind=EventKind.QUEUE_STATS, broker=broker, detail=self._stats[int(choice * STATS_ROWS)])
 
 
-def _punctuality(rng: random.Random, silences: list[float] | None = None) -> dict[str, object]:
+def _punctuality(
+    rng: random.Random, silences: list[float] | None = None, *, seconds: float = HOUR_SECONDS
+) -> dict[str, object]:
     told = Punctuality(0.0)
     for silence in silences or ():
         told.add(silence)
-    left = PERIOD_SECONDS - sum(silences or ())
+    left = seconds - sum(silences or ())
     for _ in range(round(left / BEAT)):
         told.add(max(1.0, rng.gauss(BEAT, JITTER)))
     told.add_clock(-rng.randint(0, 20))
-    return told.detail()
+    return told.detail() | {"seconds": round(seconds, 3)}
 
 
 def _queue_stats(rng: random.Random, topics: int) -> dict[str, object]:

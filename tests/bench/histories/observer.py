@@ -6,11 +6,12 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from namesrv.core.events import BrokerFacts, Event, EventKind, Reason, TopicsPayload
 from namesrv.core.liveness import LATE_AFTER_INTERVALS, MAX_SWEEP_SECONDS, SUSPECT_AFTER_INTERVALS, LivenessRules
-from namesrv.core.model import BrokerState, DataVersion, QueueConfig
+from namesrv.core.model import DataVersion, QueueConfig
 from tests.bench.histories.beats import Beats
 from tests.bench.histories.faults import Happening, How
 from tests.bench.histories.fleet import DAY, Broker, Fleet
@@ -22,7 +23,21 @@ ALIVE_EACH = 60.0
 READY_AFTER = 40.0
 """Warm-up: a node without a snapshot waits until every agent had its turn."""
 
-Tell = Callable[[float, Event], None]
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What a row says of its replica after the event."""
+
+    state: str
+    since: float
+    """Seconds in this state."""
+    planned: bool = False
+
+    def columns(self) -> dict[str, object]:
+        return {"state": self.state, "since_ms": round(self.since * 1000), "planned": self.planned}
+
+
+Tell = Callable[[float, Event, Stated | None], None]
 
 
 class Sign(NamedTuple):
@@ -35,6 +50,7 @@ class Sign(NamedTuple):
     reason: Reason | None = None
     last_seen: float = math.nan
     process: Process | None = None
+    planned: bool = False
 
 
 class Observer:
@@ -47,7 +63,8 @@ class Observer:
         self._rng = random.Random(f"{fleet.seed}/node-{number}")
         self._beats = Beats(fleet, self._rng)
         self._held: list[BrokerFacts | None] = [None] * len(brokers)
-        self._states: list[BrokerState | None] = [None] * len(brokers)
+        self._states: list[tuple[str, float] | None] = [None] * len(brokers)
+        """Each broker's state, and since when."""
         self._since = [0.0] * len(brokers)
         self._counts: Counter[str] = Counter()
         self._pending = self._start()
@@ -72,13 +89,13 @@ class Observer:
             held = self._held[number]
             if held is not None:
                 for event in self._beats.told(held, number, at=at, since=self._since[number]):
-                    self._tell(at, event)
+                    self._tell(at, event, self._stated(number, at))
         while sign is not None:
             self._say(sign)
             sign = next(signs, None)
 
     def _start(self) -> list[Sign]:
-        self._tell(0.0, Event(kind=EventKind.NAMESRV_STARTED, detail={"version": "0.1.0"}))
+        self._tell(0.0, Event(kind=EventKind.NAMESRV_STARTED, detail={"version": "0.1.0"}), None)
         signs = [Sign(READY_AFTER, -1, EventKind.NAMESRV_READY)]
         for number in range(len(self._brokers)):
             at = self._rng.uniform(1, READY_AFTER - 5)
@@ -111,9 +128,11 @@ class Observer:
             if planned:
                 yield Sign(at, number, EventKind.MAINTENANCE_ON, Reason.ADMIN)
                 yield Sign(back + 5, number, EventKind.MAINTENANCE_OFF, Reason.ADMIN)
-            reason = Reason.MAINTENANCE if planned else Reason.SHUTDOWN
             left = at + self._rng.uniform(0.01, 0.2)
-            yield Sign(left, number, EventKind.UNREGISTERED, reason, last_seen)
+            if planned:
+                yield Sign(left, number, EventKind.EXPIRED, Reason.STREAM_BROKEN, last_seen, planned=True)
+            else:
+                yield Sign(left, number, EventKind.UNREGISTERED, Reason.SHUTDOWN, last_seen, planned=True)
             yield Sign(back, number, EventKind.REGISTERED, process=process)
 
     def _crashed(self, at: float, number: int, back: float, last_seen: float, process: Process) -> Iterator[Sign]:
@@ -154,14 +173,15 @@ class Observer:
             self._say_of_itself(sign)
         elif kind in {EventKind.MAINTENANCE_ON, EventKind.MAINTENANCE_OFF}:
             key = self._brokers[number].identity.group_key
-            self._tell(at, Event(kind=kind, reason=sign.reason, group=key, detail={"note": "disk", "by": "operator"}))
+            detail: dict[str, object] = {"note": "disk", "by": "operator"}
+            self._tell(at, Event(kind=kind, reason=sign.reason, group=key, detail=detail), None)
         elif kind in {EventKind.REGISTERED, EventKind.RESTARTED}:
             self._register(sign)
         else:
             held = self._held[number]
-            self._note(sign)
+            stated = self._note(sign)
             interval = max(0.0, at - max(sign.last_seen, self._since[number]))
-            self._tell(at, Event(kind=kind, reason=sign.reason, broker=held, interval=interval))
+            self._tell(at, Event(kind=kind, reason=sign.reason, broker=held, interval=interval), stated)
 
     def _register(self, sign: Sign) -> None:
         broker, process = self._brokers[sign.broker], sign.process
@@ -179,51 +199,59 @@ class Observer:
         )
         self._held[sign.broker] = facts
         interval = max(0.0, sign.at - max(sign.last_seen, self._since[sign.broker])) if was_held else None
-        self._enter(sign.broker, BrokerState.UP)
+        stated = self._enter(sign.broker, "UP", sign.at)
         self._since[sign.broker] = sign.at
         detail = {"topics": len(broker.topics)}
-        self._tell(sign.at, Event(kind=sign.kind, broker=facts, interval=interval, detail=detail))
+        self._tell(sign.at, Event(kind=sign.kind, broker=facts, interval=interval, detail=detail), stated)
         if not was_held:
             topics: dict[str, QueueConfig] = broker.topics
-            self._tell(sign.at, Event(kind=EventKind.TOPICS, broker=facts, topics=TopicsPayload(topics)))
+            self._tell(sign.at, Event(kind=EventKind.TOPICS, broker=facts, topics=TopicsPayload(topics)), stated)
 
-    def _note(self, sign: Sign) -> None:
+    def _note(self, sign: Sign) -> Stated:
         match sign.kind:
             case EventKind.EXPIRED | EventKind.UNREGISTERED:
                 self._held[sign.broker] = None
-                self._enter(sign.broker, None)
+                return self._enter(sign.broker, "GONE", sign.at, planned=sign.planned)
             case EventKind.PROBE_FAILED:
-                self._enter(sign.broker, BrokerState.PROBE_FAILED)
+                return self._enter(sign.broker, "OUT", sign.at)
             case EventKind.SUSPECTED:
-                self._enter(sign.broker, BrokerState.SUSPECT)
+                return self._enter(sign.broker, "SUSPECT", sign.at)
             case EventKind.LATE_HEARTBEAT:
                 self._beats.late(sign.broker, sign.at, sign.at - sign.last_seen)
+                return self._stated(sign.broker, sign.at)
             case _:
-                self._enter(sign.broker, BrokerState.UP)
+                return self._enter(sign.broker, "UP", sign.at)
 
-    def _enter(self, number: int, state: BrokerState | None) -> None:
-        before, self._states[number] = self._states[number], state
+    def _enter(self, number: int, state: str, at: float, *, planned: bool = False) -> Stated:
+        before = self._states[number]
         if before is not None:
-            self._counts[before.value] -= 1
-        if state is not None:
-            self._counts[state.value] += 1
+            self._counts[before[0]] -= 1
+        since = before[1] if before is not None and before[0] == state else at
+        self._states[number] = None if state == "GONE" else (state, since)
+        self._counts[state] += state != "GONE"
+        return Stated(state, at - since, planned=planned)
+
+    def _stated(self, number: int, at: float) -> Stated:
+        state, since = self._states[number] or ("UP", at)
+        return Stated(state, at - since)
 
     def _say_of_itself(self, sign: Sign) -> None:
         detail: dict[str, object] = {}
         if sign.kind is EventKind.NAMESRV_ALIVE:
             state = "READY" if sign.at >= READY_AFTER else "WARMING"
             detail = {"state": state, "brokers": dict(+self._counts), "rows_dropped": 0}
-        self._tell(sign.at, Event(kind=sign.kind, detail=detail))
+        self._tell(sign.at, Event(kind=sign.kind, detail=detail), None)
 
     def _checkpoint(self, at: float) -> None:
         """The first rows of a day: all that it holds."""
-        for number, held in enumerate(self._held):
-            state = self._states[number]
-            if held is None or state is None:
-                continue
+        registered = [number for number, held in enumerate(self._held) if held is not None]
+        for i, number in enumerate(registered, 1):
+            held, stated = self._held[number], self._stated(number, at)
+            assert held is not None
             topics = self._brokers[number].topics
             detail: dict[str, object] = {
-                "state": state.value,
+                "i": i,
+                "n": len(registered),
                 "brings_topics": held.identity.broker_id == 0,
                 "writable": True,
                 "topics": len(topics),
@@ -234,6 +262,6 @@ class Observer:
             }
             seen = self._rng.uniform(0, BEAT)
             told = Event(kind=EventKind.CHECKPOINT, reason=Reason.DAY, broker=held, interval=seen, detail=detail)
-            self._tell(at, told)
+            self._tell(at, told, stated)
             payload = TopicsPayload(topics)
-            self._tell(at, Event(kind=EventKind.TOPICS, reason=Reason.DAY, broker=held, topics=payload))
+            self._tell(at, Event(kind=EventKind.TOPICS, reason=Reason.DAY, broker=held, topics=payload), stated)

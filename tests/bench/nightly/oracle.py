@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import duckdb
 
 EPOCH = date(1970, 1, 1)
-INTERVAL = "cluster, broker_name, broker_id, state, start_at, end_at"
+INTERVAL = "cluster, broker_name, broker_id, state, planned, start_at, end_at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,8 @@ def _compute(histories: list[Path], warehouse: Path, day: date) -> Oracle:
     seconds = time.monotonic() - began
     of_day = f"{warehouse}/{{}}/dt={day}/*.parquet"
     ours = f"""
-        SELECT cluster, broker_name, broker_id, state, epoch_us(start_at) AS start_at, epoch_us(end_at) AS end_at
+        SELECT
+            cluster, broker_name, broker_id, state, planned, epoch_us(start_at) AS start_at, epoch_us(end_at) AS end_at
         FROM read_parquet('{of_day.format("broker_intervals")}')
     """
     theirs = f"SELECT {INTERVAL} FROM intervals"

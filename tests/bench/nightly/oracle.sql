@@ -1,16 +1,18 @@
 -- Ingest and intervals once more, for one day that begins a history: each row once, when each life of a name server watched,
--- what each observer said of each broker, and the merged up and down of every broker. $files, $day_start and $day_end
--- (microseconds) are given. Nothing here comes from the Spark job but the rules.
+-- what each observer recorded of each broker, and the merged up and down of every broker. $files, $day_start and $day_end
+-- (microseconds) are given; no row is missing. Nothing here comes from the Spark job but the rules.
 
 CREATE TEMP TABLE raw AS
-SELECT node, boot_id, seq, event, reason, cluster, broker_name, broker_id, epoch_us(event_at::TIMESTAMPTZ) AS at_us
+SELECT
+    node, boot_id, seq, event, reason, cluster, broker_name, broker_id, state, planned,
+    epoch_us(event_at::TIMESTAMPTZ) AS at_us
 FROM read_json(
     $files,
     format = 'newline_delimited',
     ignore_errors = true,
     columns = {
         node: 'VARCHAR', boot_id: 'VARCHAR', seq: 'BIGINT', event: 'VARCHAR', reason: 'VARCHAR', cluster: 'VARCHAR',
-        broker_name: 'VARCHAR', broker_id: 'BIGINT', event_at: 'VARCHAR'
+        broker_name: 'VARCHAR', broker_id: 'BIGINT', state: 'VARCHAR', planned: 'BOOLEAN', event_at: 'VARCHAR'
     }
 )
 WHERE node IS NOT NULL AND event_at IS NOT NULL;
@@ -31,41 +33,17 @@ FROM events
 GROUP BY node, boot_id;
 
 CREATE TEMP TABLE said AS
-WITH told AS (
-    SELECT
-        *,
-        CASE
-            WHEN event IN ('EXPIRED', 'PROBE_FAILED', 'UNREGISTERED') THEN event
-            WHEN event IN ('REGISTERED', 'REREGISTERED', 'ROLE_CHANGED', 'ADDRESS_CHANGED', 'RESTARTED')
-                OR (event = 'RECOVERED' AND reason IS DISTINCT FROM 'HEARTBEAT') THEN event
-        END AS decisive
-    FROM events
-    WHERE broker_id IS NOT NULL AND event IN (
-        'REGISTERED', 'REREGISTERED', 'ROLE_CHANGED', 'ADDRESS_CHANGED', 'RESTARTED', 'RECOVERED', 'EXPIRED', 'PROBE_FAILED',
-        'UNREGISTERED', 'SUSPECTED', 'LATE_HEARTBEAT', 'HEARTBEATS', 'CHECKPOINT'
-    )
-),
-remembered AS (
-    SELECT
-        *,
-        last_value(decisive IGNORE NULLS) OVER (
-            PARTITION BY cluster, broker_name, broker_id, node, boot_id ORDER BY at_us, seq
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ) AS last_decisive
-    FROM told
-)
 SELECT
-    r.* EXCLUDE (decisive, last_decisive),
+    e.*,
     watch_from,
     watch_to,
     CASE
-        WHEN decisive IN ('EXPIRED', 'PROBE_FAILED', 'UNREGISTERED') THEN 'down'
-        WHEN decisive IS NOT NULL THEN 'up'
-        WHEN event = 'RECOVERED' AND last_decisive IS DISTINCT FROM 'PROBE_FAILED' THEN 'up'
-        WHEN last_decisive IS NULL THEN 'up'
+        WHEN state IN ('UP', 'SUSPECT') THEN 'up'
+        WHEN state IN ('OUT', 'GONE') OR (state = 'PROTECTED' AND reason = 'PROBE') THEN 'down'
+        ELSE 'none'
     END AS opinion
-FROM remembered r JOIN windows USING (node, boot_id)
-WHERE at_us <= watch_to AND opinion IS NOT NULL;
+FROM events e JOIN windows USING (node, boot_id)
+WHERE broker_id IS NOT NULL AND state IS NOT NULL AND at_us <= watch_to;
 
 CREATE TEMP TABLE steps AS
 WITH in_force AS (
@@ -90,11 +68,14 @@ leaves AS (
     WHERE watch_to < $day_end
     GROUP BY cluster, broker_name, broker_id, node, boot_id, watch_to
 )
-SELECT cluster, broker_name, broker_id, at_us, node, boot_id, seq, gain_up, gain_down FROM changes
+SELECT
+    cluster, broker_name, broker_id, at_us, node, boot_id, seq, gain_up, gain_down,
+    CASE WHEN opinion = 'down' THEN planned END AS loss_planned
+FROM changes
 UNION ALL
 SELECT
     cluster, broker_name, broker_id, at_us, '~', '', 9223372036854775807,
-    -count(*) FILTER (held = 'up'), -count(*) FILTER (held = 'down')
+    -count(*) FILTER (held = 'up'), -count(*) FILTER (held = 'down'), NULL
 FROM leaves
 GROUP BY cluster, broker_name, broker_id, at_us;
 
@@ -103,21 +84,28 @@ WITH counted AS (
     SELECT
         *,
         sum(gain_up) OVER story AS up,
-        sum(gain_down) OVER story AS down
+        sum(gain_down) OVER story AS down,
+        last_value(loss_planned IGNORE NULLS) OVER (
+            PARTITION BY cluster, broker_name, broker_id ORDER BY at_us, node, boot_id, seq
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS is_planned
     FROM steps
     WINDOW story AS (PARTITION BY cluster, broker_name, broker_id ORDER BY at_us, node, boot_id, seq)
 ),
 seen AS (
-    SELECT *, CASE WHEN up > 0 THEN 'up' WHEN down > 0 THEN 'down' END AS state FROM counted
+    SELECT *, CASE WHEN up > 0 THEN 'up' WHEN down > 0 AND is_planned THEN 'left' WHEN down > 0 THEN 'down' END AS label
+    FROM counted
 ),
 begun AS (
     SELECT *
     FROM seen
-    QUALIFY state IS DISTINCT FROM lag(state) OVER (
+    QUALIFY label IS DISTINCT FROM lag(label) OVER (
         PARTITION BY cluster, broker_name, broker_id ORDER BY at_us, node, boot_id, seq
     )
 )
-SELECT cluster, broker_name, broker_id, state, at_us AS start_at, end_at
+SELECT
+    cluster, broker_name, broker_id, CASE label WHEN 'up' THEN 'up' ELSE 'down' END AS state, label = 'left' AS planned,
+    at_us AS start_at, end_at
 FROM (
     SELECT
         *,
@@ -126,4 +114,4 @@ FROM (
         ) AS end_at
     FROM begun
 )
-WHERE state IS NOT NULL;
+WHERE label IS NOT NULL;

@@ -1,0 +1,137 @@
+"""Rows that never arrive make Spark know less, and nothing that it says wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, lit, unix_micros, when
+
+from spark_jobs.schemas.liveness import BLIND_PERIODS, BROKER_STATE, OBSERVER_WINDOWS
+from spark_jobs.transforms.history import ingest
+from spark_jobs.transforms.liveness.blind import blind_periods
+from spark_jobs.transforms.liveness.intervals import broker_intervals
+from spark_jobs.transforms.liveness.observers import observer_windows
+from spark_jobs.transforms.liveness.opinions import opinions, rare_events, stated
+from spark_jobs.transforms.liveness.resync import with_losses
+from spark_jobs.transforms.liveness.sweep import sweep
+from spark_jobs.transforms.liveness.votes import votes
+from tests.bench.histories import Fleet, write
+from tests.spark.histories import MIDNIGHT, Row
+from tests.spark.typed import registration_events
+from tests.spark.worlds import DAYS, OWN_RUN, worlds
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+DAY_US, MARGIN_US = 86_400_000_000, 180_000_000
+Broker = tuple[str, str, int]
+Spans = list[tuple[int, int, str]]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a history says with and without some of its rows."""
+
+    wrong: list[tuple[Broker, int, str, str]]
+    known: int
+    """Microseconds of brokers that the whole history knows."""
+    forgotten: int
+    """Those of them that are unknown without the rows."""
+    dropped: int
+
+
+def spans(spark: SparkSession, rows: list[Row], first_day: date, last_day: date) -> dict[Broker, Spans]:
+    """Each broker's times as up, down or left (down by plan); what is unknown is not among them."""
+    days = {"first_day": first_day, "last_day": last_day}
+    events = registration_events(spark, rows).localCheckpoint()
+    empty = {schema: spark.createDataFrame([], schema) for schema in (OBSERVER_WINDOWS, BLIND_PERIODS, BROKER_STATE)}
+    windows = observer_windows(events, ingest.heard(events), empty[OBSERVER_WINDOWS], **days).localCheckpoint()
+    rare = rare_events(events).localCheckpoint()
+    blind = blind_periods(rare, windows, empty[BLIND_PERIODS], **days).localCheckpoint()
+    told = stated(rare, events, windows, empty[BROKER_STATE]).localCheckpoint()
+    said = opinions(with_losses(told, rare, windows), windows).localCheckpoint()
+    steps = sweep(votes(said, blind).localCheckpoint(), empty[BROKER_STATE], first_day=first_day)
+    return _spans(broker_intervals(steps, **days), last_day)
+
+
+def _spans(intervals: DataFrame, last_day: date) -> dict[Broker, Spans]:
+    label = when(col("planned"), "left").otherwise(col("state"))
+    whole = intervals.filter(~col("open") | (col("dt") == lit(last_day)))
+    found: dict[Broker, Spans] = defaultdict(list)
+    columns = ("cluster", "broker_name", "broker_id", unix_micros("start_at"), unix_micros("end_at"), label)
+    for cluster, name, number, begin, end, what in whole.select(*columns).collect():
+        found[cluster, name, number].append((begin, end, what))
+    return {broker: sorted(_without_midnights(own)) for broker, own in found.items()}
+
+
+def _without_midnights(own: Spans) -> Iterable[tuple[int, int, str]]:
+    """A day is computed before the next: what is lost over midnight is known from there on alone."""
+    for begin, end, what in own:
+        for day in range(begin // DAY_US, end // DAY_US + 1):
+            inside = max(begin, day * DAY_US + MARGIN_US), min(end, (day + 1) * DAY_US - MARGIN_US)
+            if inside[0] < inside[1]:
+                yield *inside, what
+
+
+def compared(spark: SparkSession, rows: list[Row], share: float, days: tuple[date, date]) -> Compared:
+    """Drop rows at random places, but none that tells when an observer watched, such as the last that it wrote."""
+    rng = random.Random(7)
+    last = {(row["node"], row["boot_id"]): row["seq"] for row in sorted(rows, key=lambda row: row["seq"])}
+    kept = (row["event"] in OWN_RUN or last[row["node"], row["boot_id"]] == row["seq"] for row in rows)
+    left = [row for row, stays in zip(rows, kept, strict=True) if stays or rng.random() >= share]
+    whole, less = spans(spark, rows, *days), spans(spark, left, *days)
+    wrong = [(broker, *one) for broker, own in less.items() for one in _wrong(whole.get(broker, []), own)]
+    known, still = _sum(whole.values()), _sum(less.values())
+    return Compared(wrong, known, known - still, len(rows) - len(left))
+
+
+def _wrong(whole: Spans, less: Spans) -> Iterable[tuple[int, str, str]]:
+    """Times that are known without the rows as what they are not."""
+    for begin, end, what in less:
+        covered = sum(min(end, to) - max(begin, at) for at, to, was in whole if was == what and at < end and begin < to)
+        if covered != end - begin:
+            others = [was for at, to, was in whole if was != what and at < end and begin < to]
+            yield begin, what, ", ".join(others) or "unknown"
+
+
+def _sum(brokers: Iterable[Spans]) -> int:
+    return sum(end - begin for own in brokers for begin, end, _ in own)
+
+
+def rows_of(histories: Iterable[Path]) -> list[Row]:
+    files = (file for history in histories for file in sorted((history / "raw").rglob("*.jsonl*")))
+    texts = (gzip.decompress(f.read_bytes()) if f.suffix == ".gz" else f.read_bytes() for f in files)
+    return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_of_a_fleet_that_loses_one_row_in_a_thousand_nearly_all_is_known_and_nothing_is_wrong(
+    spark: SparkSession, tmp_path: Path, nodes: int
+) -> None:
+    fleet = Fleet(brokers=60, nodes=nodes, flapping_share=0.1, seed=11)
+    rows = rows_of(write(fleet, tmp_path / "history").histories)
+
+    found = compared(spark, rows, 0.001, (fleet.first_day, fleet.last_day))
+
+    assert found.dropped > 2 * nodes
+    assert found.wrong == []
+    assert found.forgotten <= found.known / 100
+
+
+def test_of_small_worlds_that_lose_one_row_in_twenty_nothing_is_wrong(spark: SparkSession) -> None:
+    rows = worlds(80, seed=5, losses=False)
+    days = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=DAYS - 1)
+
+    found = compared(spark, rows, 0.05, days)
+
+    assert found.dropped > 100
+    assert found.wrong == []
+    assert 0 < found.forgotten < found.known / 2
