@@ -60,10 +60,10 @@ def events_of(kind: EventKind) -> list[Event]:
     if kind is EventKind.HEARTBEATS:
         beats = Punctuality(since=0.0)
         for interval in (0.001, 30.0, 31.5, 5_000.0):
-            beats.add(interval)
-        without_clock = beats.detail()
+            beats.add(interval, is_late=False)
+        without_clock = beats.detail(now=60.0)
         beats.add_clock(-5)
-        return [Event(kind=kind, broker=facts(), detail=detail) for detail in (without_clock, beats.detail())]
+        return [Event(kind=kind, broker=facts(), detail=detail) for detail in (without_clock, beats.detail(now=60.0))]
     if kind is EventKind.QUEUE_STATS:
         return [Event(kind=kind, broker=facts(), detail=stats.detail()) for stats in (NOTHING_MEASURED, MEASURED)]
     if kind in NODES_OWN:

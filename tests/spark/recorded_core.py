@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from namesrv.core.administration import Administration
-from namesrv.core.broker_events import checkpoint_events
+from namesrv.core.broker_events import full_checkpoint_events
 from namesrv.core.errors import NameServerError
 from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.guard import GuardRules
@@ -17,6 +17,7 @@ from namesrv.core.liveness import LivenessRules
 from namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Health, ProbeVerdict, QueueConfig, Registration
 from namesrv.core.name_server import NameServer
 from namesrv.history.row import Record, row_count, to_rows
+from namesrv.snapshot.keeper import health_to_keep
 from tests.spark.histories import moment
 
 TOPICS = ("t1", "t2", "t3")
@@ -158,6 +159,7 @@ class RecordedCore:
                 changed=changed,
                 removed=gone,
                 max_topics=99,
+                now=self.now,
             )
             self.tell(updated.events)
 
@@ -194,9 +196,14 @@ class RecordedCore:
         self.tell(administration.set_maintenance(key, seconds=seconds, note="", by="ops", now=self.now).events)
 
     def begin_day(self, reason: Reason = Reason.DAY) -> None:
-        for group, replica in self.core.replicas():
+        replicas = self.core.replicas()
+        for number, (group, replica) in enumerate(replicas, 1):
             writable = group.key not in self.core.overrides.wipes
-            self.tell(checkpoint_events(group, replica, reason, writable=writable, now=self.now))
+            self.tell(
+                full_checkpoint_events(
+                    group, replica, reason, number=number, of=len(replicas), writable=writable, now=self.now
+                )
+            )
 
     def restart(self) -> None:
         """With a snapshot of the last moment; one without any broker would leave no trace in the rows."""
@@ -207,8 +214,8 @@ class RecordedCore:
         self.now += self.rng.choice((0.5, 20.0))
         self.begin()
         for _, replica in before.replicas():
-            health = Health() if replica.is_routed else replica.health
-            self.core.restore(replace(replica.registration, health=health), replica.generation, now=self.now)
+            held = replace(replica.registration, health=health_to_keep(replica))
+            self.core.restore(held, replica.generation, now=self.now)
         self.core.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
         self.tell([Event(kind=EventKind.NAMESRV_STARTED)])
         if self.core.provisional_count():

@@ -55,11 +55,10 @@ def random_days(seed: int, *, brokers: int) -> tuple[list[Row], dict[str, list[H
             for tick in range(rng.randint(1, 4)):
                 beaten = told.Punctuality(since=0.0)
                 for _ in range(rng.choice((1, 3, 20))):
-                    beaten.add(
-                        30.0 * math.exp(rng.gauss(0.0, spread)) if rng.random() < 0.9 else rng.choice(told.EDGES)
-                    )
-                server.say("HEARTBEATS", moment(600 * tick), broker(f"b{n}"), detail=beaten.detail())
-                detail: dict[str, Any] = beaten.detail()
+                    beat = 30.0 * math.exp(rng.gauss(0.0, spread)) if rng.random() < 0.9 else rng.choice(told.EDGES)
+                    beaten.add(beat, is_late=False)
+                server.say("HEARTBEATS", moment(600 * tick), broker(f"b{n}"), detail=beaten.detail(now=600.0))
+                detail: dict[str, Any] = beaten.detail(now=600.0)
                 expected[f"b{n}"].append((detail["min_ms"], detail["max_ms"], detail["buckets"]))
     return servers[0].rows + servers[1].rows, expected
 

@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator
 
 from namesrv.core.events import BrokerFacts, Event, EventKind
+from namesrv.core.liveness import LATE_AFTER_INTERVALS
 from namesrv.core.punctuality import Punctuality
 from namesrv.core.queue_stats import GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
 from tests.bench.histories.fleet import DAY, Fleet
@@ -69,12 +70,12 @@ def _punctuality(
 ) -> dict[str, object]:
     told = Punctuality(0.0)
     for silence in silences or ():
-        told.add(silence)
+        told.add(silence, is_late=silence > LATE_AFTER_INTERVALS * BEAT)
     left = seconds - sum(silences or ())
     for _ in range(round(left / BEAT)):
-        told.add(max(1.0, rng.gauss(BEAT, JITTER)))
+        told.add(max(1.0, rng.gauss(BEAT, JITTER)), is_late=False)
     told.add_clock(-rng.randint(0, 20))
-    return told.detail() | {"seconds": round(seconds, 3)}
+    return told.detail(now=seconds)
 
 
 def _queue_stats(rng: random.Random, topics: int) -> dict[str, object]:

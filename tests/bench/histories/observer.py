@@ -6,12 +6,13 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import NamedTuple
 
 from namesrv.core.events import BrokerFacts, Event, EventKind, Reason, TopicsPayload
 from namesrv.core.liveness import LATE_AFTER_INTERVALS, MAX_SWEEP_SECONDS, SUSPECT_AFTER_INTERVALS, LivenessRules
 from namesrv.core.model import DataVersion, QueueConfig
+from namesrv.core.replica_state import UP, Phase, ReplicaState
 from tests.bench.histories.beats import Beats
 from tests.bench.histories.faults import Happening, How
 from tests.bench.histories.fleet import DAY, Broker, Fleet
@@ -24,20 +25,7 @@ READY_AFTER = 40.0
 """Warm-up: a node without a snapshot waits until every agent had its turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stated:
-    """What a row says of its replica after the event."""
-
-    state: str
-    since: float
-    """Seconds in this state."""
-    planned: bool = False
-
-    def columns(self) -> dict[str, object]:
-        return {"state": self.state, "since_ms": round(self.since * 1000), "planned": self.planned}
-
-
-Tell = Callable[[float, Event, Stated | None], None]
+Tell = Callable[[float, Event], None]
 
 
 class Sign(NamedTuple):
@@ -63,7 +51,7 @@ class Observer:
         self._rng = random.Random(f"{fleet.seed}/node-{number}")
         self._beats = Beats(fleet, self._rng)
         self._held: list[BrokerFacts | None] = [None] * len(brokers)
-        self._states: list[tuple[str, float] | None] = [None] * len(brokers)
+        self._states: list[tuple[ReplicaState, float] | None] = [None] * len(brokers)
         """Each broker's state, and since when."""
         self._since = [0.0] * len(brokers)
         self._counts: Counter[str] = Counter()
@@ -88,14 +76,14 @@ class Observer:
                 sign = next(signs, None)
             held = self._held[number]
             if held is not None:
-                for event in self._beats.told(held, number, at=at, since=self._since[number]):
-                    self._tell(at, event, self._stated(number, at))
+                for event in self._beats.told(self._in_state(number, at), number, at=at, since=self._since[number]):
+                    self._tell(at, event)
         while sign is not None:
             self._say(sign)
             sign = next(signs, None)
 
     def _start(self) -> list[Sign]:
-        self._tell(0.0, Event(kind=EventKind.NAMESRV_STARTED, detail={"version": "0.1.0"}), None)
+        self._tell(0.0, Event(kind=EventKind.NAMESRV_STARTED, detail={"version": "0.1.0"}))
         signs = [Sign(READY_AFTER, -1, EventKind.NAMESRV_READY)]
         for number in range(len(self._brokers)):
             at = self._rng.uniform(1, READY_AFTER - 5)
@@ -174,14 +162,13 @@ class Observer:
         elif kind in {EventKind.MAINTENANCE_ON, EventKind.MAINTENANCE_OFF}:
             key = self._brokers[number].identity.group_key
             detail: dict[str, object] = {"note": "disk", "by": "operator"}
-            self._tell(at, Event(kind=kind, reason=sign.reason, group=key, detail=detail), None)
+            self._tell(at, Event(kind=kind, reason=sign.reason, group=key, detail=detail))
         elif kind in {EventKind.REGISTERED, EventKind.RESTARTED}:
             self._register(sign)
         else:
-            held = self._held[number]
-            stated = self._note(sign)
+            facts = self._note(sign)
             interval = max(0.0, at - max(sign.last_seen, self._since[number]))
-            self._tell(at, Event(kind=kind, reason=sign.reason, broker=held, interval=interval), stated)
+            self._tell(at, Event(kind=kind, reason=sign.reason, broker=facts, interval=interval))
 
     def _register(self, sign: Sign) -> None:
         broker, process = self._brokers[sign.broker], sign.process
@@ -196,58 +183,65 @@ class Observer:
             broker.host,
             process.version,
             version,
+            UP,
+            0.0,
         )
         self._held[sign.broker] = facts
         interval = max(0.0, sign.at - max(sign.last_seen, self._since[sign.broker])) if was_held else None
-        stated = self._enter(sign.broker, "UP", sign.at)
+        facts = self._enter(sign.broker, UP, sign.at)
         self._since[sign.broker] = sign.at
         detail = {"topics": len(broker.topics)}
-        self._tell(sign.at, Event(kind=sign.kind, broker=facts, interval=interval, detail=detail), stated)
+        self._tell(sign.at, Event(kind=sign.kind, broker=facts, interval=interval, detail=detail))
         if not was_held:
             topics: dict[str, QueueConfig] = broker.topics
-            self._tell(sign.at, Event(kind=EventKind.TOPICS, broker=facts, topics=TopicsPayload(topics)), stated)
+            self._tell(sign.at, Event(kind=EventKind.TOPICS, broker=facts, topics=TopicsPayload(topics)))
 
-    def _note(self, sign: Sign) -> Stated:
+    def _note(self, sign: Sign) -> BrokerFacts:
         match sign.kind:
             case EventKind.EXPIRED | EventKind.UNREGISTERED:
-                self._held[sign.broker] = None
-                return self._enter(sign.broker, "GONE", sign.at, planned=sign.planned)
+                return self._enter(sign.broker, ReplicaState(Phase.GONE, sign.reason, sign.planned), sign.at)
             case EventKind.PROBE_FAILED:
-                return self._enter(sign.broker, "OUT", sign.at)
+                return self._enter(sign.broker, ReplicaState(Phase.OUT, sign.reason), sign.at)
             case EventKind.SUSPECTED:
-                return self._enter(sign.broker, "SUSPECT", sign.at)
+                return self._enter(sign.broker, ReplicaState(Phase.SUSPECT, sign.reason), sign.at)
             case EventKind.LATE_HEARTBEAT:
                 self._beats.late(sign.broker, sign.at, sign.at - sign.last_seen)
-                return self._stated(sign.broker, sign.at)
+                return self._in_state(sign.broker, sign.at)
             case _:
-                return self._enter(sign.broker, "UP", sign.at)
+                return self._enter(sign.broker, UP, sign.at)
 
-    def _enter(self, number: int, state: str, at: float, *, planned: bool = False) -> Stated:
+    def _enter(self, number: int, state: ReplicaState, at: float) -> BrokerFacts:
         before = self._states[number]
         if before is not None:
-            self._counts[before[0]] -= 1
-        since = before[1] if before is not None and before[0] == state else at
-        self._states[number] = None if state == "GONE" else (state, since)
-        self._counts[state] += state != "GONE"
-        return Stated(state, at - since, planned=planned)
+            self._counts[before[0].phase] -= 1
+        since = before[1] if before is not None and before[0].phase is state.phase else at
+        self._states[number] = (state, since)
+        self._counts[state.phase] += 1
+        facts = self._in_state(number, at)
+        if state.phase is Phase.GONE:
+            self._held[number] = self._states[number] = None
+            self._counts[Phase.GONE] = 0
+        return facts
 
-    def _stated(self, number: int, at: float) -> Stated:
-        state, since = self._states[number] or ("UP", at)
-        return Stated(state, at - since)
+    def _in_state(self, number: int, at: float) -> BrokerFacts:
+        held, known = self._held[number], self._states[number]
+        assert held is not None
+        assert known is not None
+        state, since = known
+        return replace(held, state=state, state_for=at - since)
 
     def _say_of_itself(self, sign: Sign) -> None:
         detail: dict[str, object] = {}
         if sign.kind is EventKind.NAMESRV_ALIVE:
             state = "READY" if sign.at >= READY_AFTER else "WARMING"
             detail = {"state": state, "brokers": dict(+self._counts), "rows_dropped": 0}
-        self._tell(sign.at, Event(kind=sign.kind, detail=detail), None)
+        self._tell(sign.at, Event(kind=sign.kind, detail=detail))
 
     def _checkpoint(self, at: float) -> None:
         """The first rows of a day: all that it holds."""
         registered = [number for number, held in enumerate(self._held) if held is not None]
         for i, number in enumerate(registered, 1):
-            held, stated = self._held[number], self._stated(number, at)
-            assert held is not None
+            held = self._in_state(number, at)
             topics = self._brokers[number].topics
             detail: dict[str, object] = {
                 "i": i,
@@ -262,6 +256,6 @@ class Observer:
             }
             seen = self._rng.uniform(0, BEAT)
             told = Event(kind=EventKind.CHECKPOINT, reason=Reason.DAY, broker=held, interval=seen, detail=detail)
-            self._tell(at, told, stated)
+            self._tell(at, told)
             payload = TopicsPayload(topics)
-            self._tell(at, Event(kind=EventKind.TOPICS, reason=Reason.DAY, broker=held, topics=payload), stated)
+            self._tell(at, Event(kind=EventKind.TOPICS, reason=Reason.DAY, broker=held, topics=payload))

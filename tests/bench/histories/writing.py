@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import random
 from collections.abc import Callable
@@ -13,17 +12,13 @@ from pathlib import Path
 
 from namesrv.core.events import Event
 from namesrv.history.files import HistoryFiles
-from namesrv.history.row import Record, row_count, to_rows
+from namesrv.history.row import Record, row_count, to_lines
 from tests.bench.histories.faults import Label, label_line
 from tests.bench.histories.fleet import Fleet, brokers_of
-from tests.bench.histories.observer import Observer, Stated
+from tests.bench.histories.observer import Observer
 from tests.bench.histories.truth import Truth
 
 Progress = Callable[[str], None]
-SCHEMA_VERSION = 2
-
-
-NOTHING_STATED: dict[str, object] = {"state": None, "since_ms": None, "planned": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +49,13 @@ class NodeHistory:
         self._files = HistoryFiles(directory, node=node, boot_id=boot_id)
         self._files.prepare()
 
-    def tell(self, at: float, event: Event, stated: Stated | None) -> None:
+    def tell(self, at: float, event: Event) -> None:
         """Write an event that happened so many seconds after the beginning."""
         event_at = datetime.fromtimestamp(self._began + at, self._began_at.tzinfo)
         rows = row_count(event)
         record = Record(event, event_at, int(at * 1000), self.rows + 1, rows)
         self.rows += rows
-        columns = NOTHING_STATED if stated is None else stated.columns()
-        for row in to_rows(record, node=self._node, boot_id=self._boot_id):
-            detail = row.pop("detail")
-            version = {"schema_version": SCHEMA_VERSION}
-            line = json.dumps(row | version | columns | {"detail": detail}, ensure_ascii=False).encode() + b"\n"
+        for line in to_lines(record, node=self._node, boot_id=self._boot_id):
             self._files.append(line, event_at=event_at)
             self.bytes += len(line)
 

@@ -14,12 +14,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from namesrv.core import model
 from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import BrokerIdentity, Health, ProbeVerdict, QueueConfig, Registration
+from namesrv.core.model import BrokerIdentity, Evidence, Health, ProbeVerdict, QueueConfig, Registration
 from namesrv.core.name_server import BeatStatus, NameServer
 from tests.bench.histories.writing import NodeHistory
 from tests.bench.incidents.faults import DAY, Act, Fault, Plan, What
@@ -103,10 +101,7 @@ _TOPICS = {"orders": QueueConfig(4, 4, 6)}
 def _refused(identity: BrokerIdentity) -> Health:
     """What a probe reports of a local port that no process listens on: strong evidence."""
     text = f"redis {identity.addr}: Error 111 connecting to {identity.addr}. Connection refused."
-    # Rows of schema version 2 state how strong the evidence is.
-    evidence: Any = getattr(model, "Evidence", None)
-    facts: dict[str, Any] = {} if evidence is None else {"evidence": evidence.STRONG}
-    return Health(ProbeVerdict.FAILING, text, **facts)
+    return Health(ProbeVerdict.FAILING, text, Evidence.STRONG)
 
 
 class _Day:

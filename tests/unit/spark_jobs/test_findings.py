@@ -231,7 +231,11 @@ def test_an_incident_of_unknown_cause_gives_no_advice_on_a_cause() -> None:
 
 
 def a_guard(cluster: str = "c", **change: Any) -> dict[str, Any]:
-    row = {"cluster": cluster, "from_at": "2026-03-05T10:00:00.000Z", "to_at": "2026-03-05T10:03:00.000Z"}
+    row: dict[str, Any] = {
+        "cluster": cluster,
+        "from_at": "2026-03-05T10:00:00.000Z",
+        "to_at": "2026-03-05T10:03:00.000Z",
+    }
     row |= {"seconds": 180.0, "open": False, "nodes": ["n1", "n2"], "modes": ["AUTO"], "lost": 3, "baseline": 4}
     return row | {"kept": 3, "up": 1, "over_limit": False} | change
 

@@ -116,7 +116,7 @@ def test_an_outage_shows_its_cause_with_the_evidence() -> None:
 
 def test_guards_and_rolling_restarts_have_sections_where_there_were_any() -> None:
     assert not {"Expiry guard", "Rolling restarts"} & set(tables_of(render(report_of())))
-    guard = {"cluster": "c", "from_at": "2026-03-05T10:00:00.000Z", "to_at": "2026-03-05T10:03:00.000Z"}
+    guard: dict[str, Any] = {"cluster": "c", "from_at": "2026-03-05T10:00:00.000Z", "to_at": "2026-03-05T10:03:00.000Z"}
     guard |= {"seconds": 180.0, "open": False, "nodes": ["n1"], "modes": ["AUTO"], "lost": 3, "baseline": 4}
     guard |= {"kept": 3, "up": 1, "over_limit": True}
     rolling = {"cluster": "c", "brokers": 3, "unplanned": 3, "version_before": None, "version_after": None}
