@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from namesrv.core.events import BrokerFacts, Event, EventKind, Reason, TopicsPayload
 from namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig
-from namesrv.core.replica_state import UP
+from namesrv.core.replica_state import UP, Phase, ReplicaState
 
 QUEUES = QueueConfig(4, 8, 6, 0)
+GONE = {EventKind.EXPIRED, EventKind.UNREGISTERED}
 
 
 def facts(name: str = "a", cluster: str = "c1") -> BrokerFacts:
@@ -24,9 +26,11 @@ def broker_event(
     reason: Reason | None = None,
     detail: Mapping[str, object] | None = None,
 ) -> Event:
-    return Event(
-        kind=kind, reason=reason, broker=facts(name, cluster), interval=1.2345, detail={"topics": 3, **(detail or {})}
-    )
+    """An event of a broker that is UP for 12.5 s, or GONE with it."""
+    broker = facts(name, cluster)
+    if kind in GONE:
+        broker = replace(broker, state=ReplicaState(Phase.GONE, reason), state_for=0.0)
+    return Event(kind=kind, reason=reason, broker=broker, interval=1.2345, detail={"topics": 3, **(detail or {})})
 
 
 def topics_event(

@@ -71,7 +71,7 @@ def events_of(kind: EventKind) -> list[Event]:
     if kind in OF_A_NAME | OF_A_CLUSTER:
         groups = [GroupKey("c1", ""), *([GroupKey("c1", "a")] if kind in OF_A_NAME else [])]
         return [Event(kind=kind, reason=Reason.ADMIN, group=group, detail={"by": "jo"}) for group in groups]
-    return [broker_event(kind)]
+    return [broker_event(kind, detail={"i": 1, "n": 1} if kind is EventKind.CHECKPOINT else {})]
 
 
 @pytest.fixture

@@ -86,7 +86,6 @@ def test_each_kind_of_fault_leaves_the_rows_that_name_servers_write_of_it(
         ("RECOVERED", "PROBE"),
         ("RECOVERED", "HEARTBEAT"),
         ("UNREGISTERED", "SHUTDOWN"),
-        ("UNREGISTERED", "MAINTENANCE"),
         ("MAINTENANCE_ON", "ADMIN"),
         ("LATE_HEARTBEAT", None),
         ("RESTARTED", None),
