@@ -1,0 +1,69 @@
+"""A demo that fails names the wait that ended it, and the command that continues from its history."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from deploy.demo import __main__ as demo
+from deploy.demo.processes import ProcessFailed, patience
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(demo, "ROOT", tmp_path)
+    # The demo logs into its folder; the test run has its own handlers.
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    return tmp_path
+
+
+async def test_a_wait_that_ends_is_named() -> None:
+    with pytest.raises(ProcessFailed, match=r"timed out after 0.01 s waiting for redis-a to start"):
+        async with patience(0.01, "redis-a to start"):
+            await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (
+            ProcessFailed("timed out after 600 s waiting for pointsman-report to end; slow machine?"),
+            "waiting for pointsman-report",
+        ),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)
+async def test_a_failure_is_never_empty_and_says_how_to_continue(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception, said: str
+) -> None:
+    async def run(self: demo.Demo) -> None:
+        (self.folder / "history").mkdir()
+        raise failure
+
+    monkeypatch.setattr(demo.Demo, "run", run)
+
+    assert await demo.main() == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert said in lines[0]
+    (folder,) = (root / ".build" / "demo").iterdir()
+    assert lines[1] == f"logs: {folder / 'logs'}"
+    assert " -m spark_jobs nightly --date " in lines[3] or " -m spark_jobs backfill --from " in lines[3]
+    for number in (1, 2):
+        assert f"--history {folder}/history/namesrv-{number}" in lines[3]
+    assert f"--warehouse {folder}/warehouse --report {folder}/report" in lines[3]
+
+
+@pytest.mark.usefixtures("root")
+async def test_without_a_history_there_is_nothing_to_continue_from(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run(_: demo.Demo) -> None:
+        raise ProcessFailed("redis-server is needed")
+
+    monkeypatch.setattr(demo.Demo, "run", run)
+
+    assert await demo.main() == 1
+    assert "continue" not in capsys.readouterr().err
