@@ -296,6 +296,24 @@ def the_demo(h: History, c: str) -> None:
         h.outage(c, "c", 1_006 + 4 * n, 1_007.5 + 4 * n, "refused", before=f"i{n}", incarnation=f"i{n + 1}")
 
 
+@case("network", "network", "network", "network", "network", "network")
+def an_outage_that_was_cut_and_continued_has_one_cause(h: History, c: str) -> None:
+    for name in "abc":
+        h.row(c, name, 1_000, "EXPIRED", "SILENCE")
+        h.row(c, name, 1_100, "REGISTERED")
+        h.down(c, name, 1_000, 1_050)
+        h.down(c, name, 1_060, 1_100)
+        h.intervals[-1]["continues"] = True
+
+
+@case(*["deploy"] * 3, *["rolling_restart"] * 3)
+def a_deploy_beside_a_rolling_restart(h: History, c: str) -> None:
+    for n, name in enumerate("abc"):
+        h.outage(c, name, 1_000 + 60 * n, 1_040 + 60 * n, "broken", incarnation="i2", broker_version="7.2")
+    for n, name in enumerate("xyz"):
+        h.outage(c, name, 1_020 + 60 * n, 1_055 + 60 * n, "refused", incarnation="i2")
+
+
 @case("process_died", "process_died")
 def the_next_outage_begins_before_the_last_has_settled(h: History, c: str) -> None:
     h.outage(c, "a", 1_000, 1_001, "refused", incarnation="i2")
@@ -312,7 +330,7 @@ def found(spark: SparkSession) -> Found:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_cause_follows_from_the_evidence(found: Found, name: str) -> None:
-    assert found.of(name) == CASES[name][1]
+    assert sorted(found.of(name)) == sorted(CASES[name][1])
 
 
 def test_the_evidence_is_shown_with_the_cause(found: Found) -> None:
@@ -339,6 +357,7 @@ def test_an_incident_has_the_cause_of_most_of_its_outages(found: Found) -> None:
 
     assert causes == {
         "several_silent_together_with_the_same_processes": "network",
+        "an_outage_that_was_cut_and_continued_has_one_cause": "network",
         "a_host_that_loses_its_network_is_not_lost": "network",
         "several_silent_together_on_one_host_with_new_processes": "host_lost",
         "of_several_silent_together_the_one_alone_on_its_host_is_not_known": "host_lost",
@@ -352,7 +371,9 @@ def test_an_incident_has_the_cause_of_most_of_its_outages(found: Found) -> None:
 def test_rolling_restarts_are_named_with_what_counts_against_their_brokers(found: Found) -> None:
     by_cluster = {row["cluster"]: row for row in found.rolling}
 
+    assert [row["cluster"] for row in found.rolling].count("a_deploy_beside_a_rolling_restart") == 2
     assert set(by_cluster) == {
+        "a_deploy_beside_a_rolling_restart",
         "kills_one_after_another",
         "a_deploy_broker_by_broker",
         "a_rolling_restart_in_which_another_broker_goes",

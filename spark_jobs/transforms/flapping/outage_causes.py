@@ -41,11 +41,17 @@ def outages_with_facts(
     """A row for each day on which an outage began, lasted or ended, with all that is known of it by the day's end.
 
     ``went`` and ``back`` are those of `outage_facts`; ``members`` the outages of incidents; ``yesterday`` the table
-    ``outage_causes`` of the day before the first. ``process``: NEW, SAME or null, where the evidence shows neither.
+    ``outage_causes`` of the day before the first. ``process``: NEW, SAME or null, where the evidence shows neither. An
+    interval that continues an outage which was cut (no name server had a vote for a time) is part of it: ``began_at``.
     """
-    down = intervals.filter(F.col("state") == "down").select(
+    story = Window.partitionBy("dt", *INSTANCE).orderBy("start_at")
+    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    began_at = F.last(F.when(~F.col("continues"), F.col("start_at")), ignorenulls=True).over(to_here)
+    all_down = intervals.filter(F.col("state") == "down").withColumn("began_at", began_at)
+    down = all_down.select(
         "dt",
         *OUTAGE,
+        F.coalesce("began_at", "start_at").alias("began_at"),
         "open",
         "planned",
         F.unix_micros("start_at").alias("start_us"),
@@ -54,7 +60,11 @@ def outages_with_facts(
     carried = yesterday.filter("open").select(*OUTAGE, *_WENT, *_TOGETHER)
     began = went.filter(F.unix_micros("start_at") >= days.start_of(first_day))
     known = _with_company(began, members).unionByName(carried)
-    rows = down.join(known, on=list(OUTAGE), how="left").join(back, on=["dt", *OUTAGE], how="left")
+    rows = (
+        down.join(known.withColumnRenamed("start_at", "began_at"), on=[*INSTANCE, "began_at"], how="left")
+        .join(back, on=["dt", *OUTAGE], how="left")
+        .withColumns({name: _of_outage(name) for name in ("incarnations", "versions", "returned")})
+    )
     incarnation, version = (_another(names, f"{name}_before") for names, name in _BEFORE_AND_AFTER)
     is_same = F.array_contains("returned", F.col("incarnation_before"))
     return rows.withColumns(
@@ -65,6 +75,11 @@ def outages_with_facts(
             "process": F.when(incarnation.isNotNull(), NEW).when(is_same, SAME),
         }
     )
+
+
+def _of_outage(name: str) -> Column:
+    """An array of all the intervals of an outage."""
+    return F.flatten(F.collect_list(name).over(Window.partitionBy("dt", *INSTANCE, "began_at")))
 
 
 _BEFORE_AND_AFTER = (("incarnations", "incarnation"), ("versions", "version"))
@@ -83,7 +98,10 @@ def outage_causes(rows: DataFrame, rolling: DataFrame) -> DataFrame:
 
 def incident_causes(causes: DataFrame) -> DataFrame:
     """``cause`` and ``evidence`` of each incident and day: the cause of more than half of its outages, else unknown."""
-    members = causes.filter(F.col("incident_id").isNotNull() & (F.to_date("start_at") == F.col("dt")))
+    began = causes.filter(F.col("incident_id").isNotNull() & (F.to_date("start_at") == F.col("dt")))
+    # An outage that was cut has several intervals, with one cause.
+    first = F.min_by(F.struct("cause", "evidence", "start_at"), "start_at").alias("first")
+    members = began.groupBy("dt", "incident_id", *INSTANCE).agg(first).select("dt", "incident_id", *INSTANCE, "first.*")
     of_all = members.groupBy("dt", "incident_id").agg(F.count("*").alias("of"))
     counted = members.groupBy("dt", "incident_id", "cause").agg(
         F.count("*").alias("count"), F.min_by("evidence", F.struct("start_at", *INSTANCE)).alias("example")

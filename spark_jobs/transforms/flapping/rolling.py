@@ -16,6 +16,7 @@ from spark_jobs.transforms import days
 from spark_jobs.transforms.flapping.outage_facts import NEW, SAME
 
 _CLUSTER = ("dt", "cluster")
+_STORY = (*_CLUSTER, "version")
 
 LONGEST_RESTART = 900 * days.SECOND
 """A broker that is away for longer is not one step of a rolling restart; the next one does not wait for it."""
@@ -25,20 +26,29 @@ def rolling_outages(rows: DataFrame, *, parameters: IncidentParameters) -> DataF
     """The outages that are part of a rolling restart, with its ``rolling_restart_id``; of `outages_with_facts`."""
     is_restart = (F.col("process") == NEW) | F.col("version_after").isNotNull()
     left = F.col("planned") & F.coalesce(F.col("process") != SAME, F.lit(True))
-    began = F.col("end_us").isNotNull() & (F.to_date("start_at") == F.col("dt")) & F.col("incident_id").isNull()
+    is_whole = F.col("end_us").isNotNull() & (F.col("start_at") == F.col("began_at"))
+    began = is_whole & (F.to_date("start_at") == F.col("dt")) & F.col("incident_id").isNull()
     quick = F.col("end_us") - F.col("start_us") <= LONGEST_RESTART
-    candidates = rows.filter(began & quick & F.coalesce(is_restart | left, F.lit(False)))
+    # Those that get the same version are one deploy, whatever else is restarted meanwhile.
+    candidates = rows.filter(began & quick & F.coalesce(is_restart | left, F.lit(False))).withColumn(
+        "version", F.coalesce("version_after", F.lit(""))
+    )
     # First all that are near each other, then without those that flap in it, in runs of one after another.
     near = _runs(candidates, _is_near(parameters))
-    of_run = Window.partitionBy(*_CLUSTER, "run", "broker_name", "broker_id")
+    of_run = Window.partitionBy(*_STORY, "run", "broker_name", "broker_id")
     once = near.withColumn("times", F.count("*").over(of_run)).filter("times = 1").drop("run", "times")
     runs = _runs(_one_after_another(once), _is_near(parameters))
-    run = Window.partitionBy(*_CLUSTER, "run")
+    run = Window.partitionBy(*_STORY, "run")
     began_at = F.date_format(F.timestamp_micros(F.min("start_us").over(run)), "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
     brokers = F.count("*").over(run)
-    named = runs.withColumns({"brokers": brokers, "rolling_restart_id": F.concat_ws("/", "cluster", began_at)})
+    named = runs.withColumns(
+        {
+            "brokers": brokers,
+            "rolling_restart_id": F.concat_ws("/", "cluster", began_at, F.nullif(F.col("version"), F.lit(""))),
+        }
+    )
     # An outage of a run is one of another broker each: those that flap are gone.
-    return named.filter(F.col("brokers") >= parameters.brokers).drop("run", "brokers")
+    return named.filter(F.col("brokers") >= parameters.brokers).drop("run", "brokers", "version")
 
 
 def rolling_restarts(members: DataFrame) -> DataFrame:
@@ -68,7 +78,7 @@ def _is_near(parameters: IncidentParameters) -> Column:
 
 def _one_after_another(rows: DataFrame) -> DataFrame:
     """Drop the outages that are not a step: those that last over several others, then those that overlap the last."""
-    story = Window.partitionBy(*_CLUSTER).orderBy("start_us", "broker_name", "broker_id")
+    story = Window.partitionBy(*_STORY).orderBy("start_us", "broker_name", "broker_id")
     lasting = F.coalesce(F.lead("start_us", 2).over(story) < F.col("end_us"), F.lit(False))
     steps = rows.withColumn("lasting", lasting).filter(~F.col("lasting")).drop("lasting")
     overlaps = F.coalesce(F.col("start_us") < F.lag("end_us").over(story), F.lit(False))
@@ -76,11 +86,11 @@ def _one_after_another(rows: DataFrame) -> DataFrame:
 
 
 def _runs(rows: DataFrame, continues: Column) -> DataFrame:
-    """Number the runs of each cluster's day: a new one begins where ``continues`` does not hold.
+    """Number the runs of each cluster's day and new version: a new one begins where ``continues`` does not hold.
 
     ``back_before``: when all that began before were back.
     """
-    story = Window.partitionBy(*_CLUSTER).orderBy("start_us", "broker_name", "broker_id")
+    story = Window.partitionBy(*_STORY).orderBy("start_us", "broker_name", "broker_id")
     before = story.rowsBetween(Window.unboundedPreceding, -1)
     to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     dated = rows.withColumn("back_before", F.max("end_us").over(before))
