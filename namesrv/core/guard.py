@@ -95,12 +95,16 @@ class _Watch:
     began_at: float | None = None
     """When it turned on, also for the time after its release."""
     released_at: float | None = None
+    paused: float = 0.0
+    """Seconds since the release in which this process was paused."""
     is_overdue: bool = False
     present: int = 0
     """Registered replicas that count."""
     lost: int = 0
     baseline: int = 0
     up: int = 0
+    began_to_fail: int = 0
+    """Probes that began to fail on weak evidence since these counts."""
     departed: dict[Position, _Departed] = field(default_factory=dict)
 
     def edge(self, now: float) -> float:
@@ -170,7 +174,7 @@ class Guard:
         ``members``: all replicas, and whether a maintenance window covers them.
         """
         for watch in self._watches.values():
-            watch.present = watch.lost = watch.baseline = watch.up = 0
+            watch.present = watch.lost = watch.baseline = watch.up = watch.began_to_fail = 0
         for replica, is_covered in members:
             self._count(self._watch(replica.identity.cluster), replica, is_covered=is_covered, now=now)
         events: list[Event] = []
@@ -185,8 +189,10 @@ class Guard:
                 kind = EventKind.GUARD_OFF if watch.active_since is None else EventKind.GUARD_ON
                 turned = [_event(kind, cluster, watch, reason)]
             events += turned
-            if watch.released_at is not None and now - watch.released_at > LONGEST_CREDIT_SECONDS:
-                watch.released_at = watch.began_at = None
+            if watch.released_at is not None and now - watch.released_at - watch.paused > LONGEST_CREDIT_SECONDS:
+                watch.released_at = None
+            if watch.active_since is None and watch.released_at is None:
+                watch.began_at, watch.paused = None, 0.0
             if watch == _Watch():
                 del self._watches[cluster]
         return events
@@ -236,21 +242,22 @@ class Guard:
             watch.active_since, watch.is_overdue = None, False
             # The other brokers of a fleet that was cut off are about to return: they get the time of two heartbeats,
             # but not when an operator turns the guard off.
-            watch.released_at = None if watch.mode is GuardMode.OFF else now
+            watch.released_at, watch.paused = None if watch.mode is GuardMode.OFF else now, 0.0
             yield _event(EventKind.GUARD_OFF, cluster, watch, reason, active_seconds=seconds)
         elif watch.active_since is not None and not watch.is_overdue and now - watch.active_since > self._rules.limit:
             watch.is_overdue = True
             seconds = round(now - watch.active_since, 3)
             yield _event(EventKind.GUARD_ON, cluster, watch, Reason.LIMIT, active_seconds=seconds)
 
-    def _should_hold(self, watch: _Watch, *, is_new_mode: bool = False) -> bool:
+    def _should_hold(self, watch: _Watch, *, is_new_mode: bool = False, more: int = 0) -> bool:
+        """Whether the guard is to be on; ``more``: replicas that are lost and not counted as such yet."""
         if watch.mode is not GuardMode.AUTO:
             return watch.mode is GuardMode.HOLD
-        rules = self._rules
-        if not (rules.enabled and watch.present) or watch.up >= (1 - rules.share) * watch.baseline:
+        rules, lost, up = self._rules, watch.lost + more, max(0, watch.up - more)
+        if not (rules.enabled and watch.present) or up >= (1 - rules.share) * watch.baseline:
             return False
         is_on = watch.active_since is not None and not is_new_mode
-        return is_on or (watch.lost >= rules.at_least and watch.lost > rules.share * watch.baseline)
+        return is_on or (lost >= rules.at_least and lost > rules.share * watch.baseline)
 
     # --- what it says -----------------------------------------------------------------------------------------
 
@@ -273,21 +280,21 @@ class Guard:
         else:
             lost_since = pulse.last_seen if pulse.stream_broken_at is None else pulse.stream_broken_at
             patience = SUSPECT_AFTER_INTERVALS * pulse.heartbeat_interval
-        return lost_since is not None and lost_since <= released_at and now - released_at <= patience
+        return lost_since is not None and lost_since <= released_at and now - released_at - watch.paused <= patience
 
     def might_turn_on(self, cluster: str) -> bool:
         """Whether one more lost broker could turn the guard on, by the last count: then it is to judge again."""
         watch = self._watch(cluster)
         if watch.active_since is not None or watch.mode is not GuardMode.AUTO:
             return False
-        watch.lost, watch.up = watch.lost + 1, max(0, watch.up - 1)
-        return self._should_hold(watch)
+        watch.began_to_fail += 1
+        return self._should_hold(watch, more=watch.began_to_fail)
 
     def credit_pause(self, seconds: float) -> None:
         """Extend the time after a release by a pause of this process: no broker could return in it."""
         for watch in self._watches.values():
             if watch.released_at is not None:
-                watch.released_at += seconds
+                watch.paused += seconds
 
     def status(self, cluster: str) -> GuardStatus:
         """The guard of one cluster."""

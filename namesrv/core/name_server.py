@@ -211,7 +211,7 @@ class NameServer:
         group.replicas[identity.broker_id] = replica
         self.routes.groups[group.key] = group
         ended = self._end_wipe(group, registration)
-        if replica.failing_since == now:
+        if replica.failing_since is not None and (holder is None or holder.failing_since is None):
             events += self._judge_failure(replica, now=now)
         self._settle(replica, now=now)
         reappears = group.contributor() is replica and self.overrides.end_tombstones(registration)
