@@ -76,7 +76,7 @@ endef
 
 .PHONY: mutants
 mutants: setup ## Break rules of the core one at a time: the tests must notice each
-	$(BIN)/python tests/property/mutants.py
+	$(BIN)/python -m tests.property.mutants
 
 .PHONY: fuzz
 fuzz: setup ## MINUTES=n: search with fresh random seeds for a failure of a property test

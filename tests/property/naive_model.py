@@ -1,223 +1,412 @@
-"""The name server as a list of facts, written to be obvious and slow. Imports nothing from the core.
+"""An oracle for the name server: states are formulas over the list of what happened. Imports nothing from the core.
 
-``replay`` plays all calls since the start over an empty list, so there is no state that could drift. A call is a
-plain dict; an answer is plain data too. Rules: RocketMQ's as the design has them, sections 3 and 5.
+Liveness, the table of states and the guard are computed from the signs of each position (its registrations, heartbeats,
+ends of streams and departures), the pauses and the windows. Results are stored only where the rules say "as last
+applied": a replica's state, and a guard's counts and period at its last judgement. Which address has which position,
+topics, wipes and deletions are plain tables. A call is a plain dict; an answer is plain data too.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import takewhile
+from math import inf
 from typing import Any
 
 Call = dict[str, Any]
 Fact = dict[str, Any]
 Who = tuple[str, str, int, str]
+At = tuple[str, str, int]
+State = tuple[str, str | None, bool]
 
 GRACE = 10
 HAND_OVER = 60
 PAUSE = 1.0
+LATE, SILENT = 1.5, 2.5
+"""Intervals."""
+ROUTED = {"PROVISIONAL", "UP", "SUSPECT", "PROTECTED"}
+EVENT_OF = {"OUT": "PROBE_FAILED", "PROTECTED": "PROTECTED", "SUSPECT": "SUSPECTED", "UP": "RECOVERED"}
+DECLARED = ("version", "interval", "expiry", "acting", "incarnation", "ha", "zone", "topics")
 
 
-class Model:
-    """Everything known, as one fact a broker."""
+class Oracle:
+    """The list of what happened, and what follows from it."""
 
-    def __init__(self, *, now: float, first_generation: int, share: float, at_least: int, limit: float) -> None:
-        self.lenient_since = now
-        self.generation = first_generation
-        self.share, self.at_least, self.limit = share, at_least, limit
-        self.facts: list[Fact] = []
-        self.gone: list[Fact] = []
+    def __init__(
+        self, *, now: float, first_generation: int, share: float, at_least: int, limit: float, enabled: bool
+    ) -> None:
+        self.started_at, self.generation = now, first_generation
+        self.share, self.at_least, self.limit, self.enabled = share, at_least, limit, enabled
+        self.held: dict[At, Fact] = {}
+        self.signs: dict[At, list[Fact]] = defaultdict(list)
+        self.pauses: list[tuple[float, float]] = []
         self.guards: dict[str, Fact] = {}
         self.windows: dict[tuple[str, str], float] = {}
         self.wipes: dict[tuple[str, str], str] = {}
         self.tombstones: list[tuple[tuple[str, str], str, Any]] = []
         self.orders: dict[str, str] = {}
 
-    def holder(self, who: Who) -> Fact | None:
-        return next((f for f in self.facts if f["who"][:3] == who[:3]), None)
+    # --- one replica: formulas over its signs -----------------------------------------------------------------
 
-    def held(self, who: Who, generation: int) -> Fact | None:
-        fact = self.holder(who)
-        return fact if fact and fact["who"][3] == who[3] and fact["generation"] == generation else None
+    def lenient_since(self) -> float:
+        return max([self.started_at, *(end for begin, end in self.pauses if end - begin >= PAUSE)])
+
+    def elapsed(self, since: float, now: float) -> float:
+        """Seconds of which this server itself was not paused."""
+        return now - since - sum(max(0.0, end - max(begin, since)) for begin, end in self.pauses)
+
+    def last_heartbeat(self, at: At) -> Fact:
+        return next(sign for sign in reversed(self.signs[at]) if sign["call"] != "end_stream")
+
+    def silent_for(self, at: At, now: float) -> float:
+        """Intervals since the last heartbeat."""
+        return float(self.elapsed(self.last_heartbeat(at)["now"], now) / self.held[at]["interval"])
+
+    def handed_over(self, at: At) -> bool:
+        return bool(self.last_heartbeat(at).get("hand_over"))
+
+    def stream(self, at: At) -> int | None:
+        """The stream that the latest heartbeat of this registration with a stream named, unless it ended."""
+        for sign in reversed(self.signs[at]):
+            if sign["call"] in {"register", "restore"}:
+                return None
+            if sign["stream"] is not None:
+                return None if sign["call"] == "end_stream" else int(sign["stream"])
+        raise AssertionError
+
+    def broken_at(self, at: At) -> float | None:
+        ends = takewhile(lambda sign: sign["call"] == "end_stream", reversed(self.signs[at]))
+        return next((end["now"] for end in ends if end["counts"]), None)
+
+    def failing_run(self, at: At) -> list[Fact]:
+        """The signs with failing verdicts after the last with another verdict, or after the last departure."""
+        verdicts = (sign for sign in reversed(self.signs[at]) if sign["call"] != "end_stream")
+        return list(takewhile(lambda sign: sign.get("probe") == "FAILING", verdicts))
+
+    def evidence(self, at: At) -> str | None:
+        run = self.failing_run(at)
+        return ("STRONG" if any(sign["evidence"] == "STRONG" for sign in run) else "WEAK") if run else None
+
+    def failing_since(self, at: At) -> float:
+        """When its uninterrupted run of failing verdicts began; a snapshot does not say, so it was long ago."""
+        first = self.failing_run(at)[-1]
+        return -inf if first["call"] == "restore" else first["now"]
+
+    def alive_since(self, at: At) -> float | None:
+        """When the position was first alive, as far back as its departures are remembered."""
+        first = next((sign for sign in self.signs[at] if sign.get("shows_life")), None)
+        return None if first is None else float(first["now"] - first["before"])
+
+    def expired(self, at: At, now: float) -> str | None:
+        last, expiry, broken = self.last_heartbeat(at)["now"], self.held[at]["expiry"], self.broken_at(at)
+        if self.handed_over(at):
+            return "SILENCE" if self.elapsed(last, now) > HAND_OVER else None
+        if broken and broken > self.lenient_since() + expiry and self.elapsed(broken, now) > GRACE:
+            return "STREAM_BROKEN"
+        return "SILENCE" if self.elapsed(last, now) > expiry else None
+
+    def suspect(self, at: At, now: float) -> str | None:
+        if self.handed_over(at):
+            return None
+        return "STREAM_BROKEN" if self.broken_at(at) else "SILENCE" if self.silent_for(at, now) > SILENT else None
+
+    def is_covered(self, at: At, now: float) -> bool:
+        return any(now < self.windows.get(key, now) for key in (at[:2], (at[0], "")))
+
+    def table(self, at: At, now: float) -> State:
+        expired, failing, suspect = self.expired(at, now), self.evidence(at), self.suspect(at, now)
+        covered, kept = self.is_covered(at, now), self.keeps(at, now)
+        if expired:
+            return ("GONE", expired, True) if covered else ("PROTECTED" if kept else "GONE", expired, False)
+        if failing == "STRONG":
+            return ("OUT", "REFUSED", covered)
+        if failing == "WEAK":
+            return ("PROTECTED", "PROBE", False) if kept else ("OUT", "PROBE", covered)
+        if self.last_heartbeat(at)["call"] == "restore":
+            return ("PROVISIONAL", "SNAPSHOT", False)
+        return ("SUSPECT", suspect, False) if suspect else ("UP", None, False)
+
+    # --- the guard: formulas over the replicas and departures of a cluster ----------------------------------------
+
+    def guard(self, cluster: str) -> Fact:
+        new = {"mode": "AUTO", "until": None, "edge": None, "ended": None, "overdue": False, "counts": (0, 0, 0, 0)}
+        return self.guards.setdefault(cluster, new | {"judged_at": -inf, "failures": 0})
+
+    def is_set_aside(self, at: At, now: float, edge: float) -> bool:
+        failing, begin = self.evidence(at), edge - self.held[at]["expiry"]
+        if self.is_covered(at, now):
+            return self.is_lost(at, now)
+        is_old_failure = failing and (self.alive_since(at) is None or self.failing_since(at) < begin)
+        return bool(failing == "STRONG" or is_old_failure)
+
+    def is_lost(self, at: At, now: float) -> bool:
+        if self.handed_over(at):
+            return bool(self.failing_run(at)) or self.expired(at, now) is not None
+        return bool(self.failing_run(at)) or self.suspect(at, now) is not None
+
+    def count(self, cluster: str, now: float) -> tuple[int, int, int, int]:
+        """Lost, baseline, up, and how many were counted that are registered."""
+        edge = self.guard(cluster)["edge"]
+        edge = now if edge is None else edge
+        here = [at for at in self.held if at[0] == cluster and not self.is_set_aside(at, now, edge)]
+        lost = [at for at in here if self.is_lost(at, now)]
+        up = [at for at in here if at not in lost and self.last_heartbeat(at)["call"] != "restore"]
+        departed = [at for at in self.departed(cluster, edge) if self.signs[at][-1]["is_lost"]]
+        begins = {at: edge - self.signs[at][-1]["expiry"] for at in departed}
+        begins |= {at: edge - self.held[at]["expiry"] for at in here}
+        since = {at: self.alive_since(at) for at in begins}
+        baseline = sum(begin >= (inf if since[at] is None else since[at]) for at, begin in begins.items())
+        return len(lost) + len(departed), baseline, len(up), len(here)
+
+    def departed(self, cluster: str, edge: float) -> list[At]:
+        """The positions that nothing holds, and whose departure is remembered."""
+        ends = [(at, signs[-1]) for at, signs in self.signs.items() if at[0] == cluster and at not in self.held]
+        return [at for at, end in ends if end["now"] >= edge - end["expiry"]]
+
+    def should_turn_on(self, cluster: str, *, more: int = 0) -> bool:
+        guard = self.guard(cluster)
+        lost, baseline, up, present = guard["counts"]
+        is_share = lost + more > self.share * baseline and max(0, up - more) < (1 - self.share) * baseline
+        return bool(guard["mode"] == "AUTO" and self.enabled and present and lost + more >= self.at_least and is_share)
+
+    def keeps(self, at: At, now: float) -> bool:
+        guard, failing = self.guard(at[0]), self.evidence(at)
+        if self.is_covered(at, now) or failing == "STRONG" or (guard["edge"] is None and guard["ended"] is None):
+            return False
+        edge, released = (guard["edge"], inf) if guard["edge"] is not None else guard["ended"]
+        rest = 0.0 if guard["edge"] is not None else self.elapsed(released, now) / self.held[at]["interval"]
+        if failing:
+            begin = edge - self.held[at]["expiry"]
+            return self.alive_since(at) is not None and begin <= self.failing_since(at) <= released and rest <= 1
+        quiet_since = self.broken_at(at) or self.last_heartbeat(at)["now"]
+        return bool(quiet_since <= released and rest <= SILENT)
+
+    def judge(self, now: float) -> list[Any]:
+        events: list[Any] = []
+        for cluster in {at[0] for at in self.signs} | self.guards.keys():
+            guard = self.guard(cluster)
+            guard.update(counts=self.count(cluster, now), judged_at=now, failures=0)
+            is_over = guard["until"] is not None and now > guard["until"]
+            if is_over:
+                guard.update(mode="AUTO", until=None)
+            reason = "TIME_OVER" if is_over else "SHARE"
+            turned = self.decide(cluster, reason, now, is_new_mode=is_over)
+            kind = "GUARD_OFF" if guard["edge"] is None else "GUARD_ON"
+            events += turned or [self.guard_event(kind, cluster, reason)] * is_over
+        return events
+
+    def decide(self, cluster: str, reason: str, now: float, *, is_new_mode: bool) -> list[Any]:
+        """Turn the guard on or off as its mode, or else its counts, require."""
+        guard = self.guard(cluster)
+        _, baseline, up, present = guard["counts"]
+        was_on = guard["edge"] is not None
+        stays = was_on and not is_new_mode and present and up < (1 - self.share) * baseline
+        is_on = guard["mode"] == "HOLD" or (guard["mode"] == "AUTO" and (stays or self.should_turn_on(cluster)))
+        seconds = now - guard["edge"] if was_on else 0.0
+        if is_on and not was_on:
+            guard.update(edge=now, ended=None)
+            return [self.guard_event("GUARD_ON", cluster, reason)]
+        if was_on and not is_on:
+            guard.update(edge=None, ended=None if guard["mode"] == "OFF" else (guard["edge"], now), overdue=False)
+            return [self.guard_event("GUARD_OFF", cluster, reason, seconds)]
+        if was_on and not guard["overdue"] and seconds > self.limit:
+            guard["overdue"] = True
+            return [self.guard_event("GUARD_ON", cluster, "LIMIT", seconds)]
+        return []
+
+    def guard_event(self, kind: str, cluster: str, reason: str, seconds: float = 0.0) -> Any:
+        return (kind, (cluster, ""), reason, *self.guard(cluster)["counts"][:3], seconds)
+
+    # --- where states are applied -----------------------------------------------------------------------------
+
+    def apply(self, at: At, now: float, state: State | None = None, row: tuple[str, str | None] | None = None) -> Any:
+        """Store a replica's state and return the rows: ``row`` if the call has its own, else that of the transition."""
+        fact, before = self.held[at], self.held[at]["state"]
+        after = state or self.table(at, now)
+        if after[0] == "GONE":
+            is_lost = state is None and not after[2] and not self.is_set_aside(at, now, self.edge(at[0], now))
+            row = row or ("EXPIRED", after[1])
+            self.signs[at].append({"call": "left", "now": now, "expiry": fact["expiry"], "is_lost": is_lost})
+            del self.held[at]
+        if before is None or before[0] != after[0]:
+            fact["since"] = now
+        fact["state"] = after
+        if row is None and before != after:
+            row = (EVENT_OF[after[0]], after[1])
+        return [self.event(fact, *row, now)] if row else []
+
+    def edge(self, cluster: str, now: float) -> float:
+        edge = self.guard(cluster)["edge"]
+        return now if edge is None else float(edge)
+
+    @staticmethod
+    def event(fact: Fact, kind: str, reason: str | None, now: float) -> Any:
+        phase, _, planned = fact["state"]
+        return (kind, fact["who"], reason, phase, planned, None if fact["since"] is None else now - fact["since"])
+
+    def record(self, call: Call, *, before: float = 0.0) -> list[Any]:
+        """Add a registration or heartbeat to the signs; the guard is judged if a probe begins to fail weakly.
+
+        ``before``: how long ago the broker was alive if this is the first sign that shows it.
+        """
+        at, now = call["who"][:3], call["now"]
+        shows_life = call["probe"] != "FAILING" or (call["call"] == "register" and call["ever_passed"] is not False)
+        self.signs[at].append({**call, "shows_life": shows_life, "before": before})
+        guard = self.guard(at[0])
+        if len(self.failing_run(at)) != 1 or self.evidence(at) != "WEAK" or self.is_covered(at, now) or guard["edge"]:
+            return []
+        guard["failures"] += 1
+        return self.judge(now) if self.should_turn_on(at[0], more=guard["failures"]) else []
 
     # --- calls of brokers -------------------------------------------------------------------------------------
 
+    def answer(self, call: Call) -> Any:
+        """Add a call to the list and return what the core is to answer."""
+        return getattr(self, call["call"])(call)
+
+    def of(self, call: Call) -> tuple[str, str] | Fact:
+        """The registration that a call is about, or why it is refused and the address of the holder."""
+        fact = self.held.get(call["who"][:3])
+        if not fact:
+            return ("UNKNOWN_BROKER", "")
+        is_current = fact["who"] == call["who"] and fact["generation"] == call["generation"]
+        return fact if is_current else ("STALE_GENERATION", fact["who"][3])
+
     def register(self, call: Call) -> Any:
-        who, now = call["who"], call["now"]
-        holder = self.holder(who)
-        if (
-            holder
-            and holder["who"][3] != who[3]
-            and state(holder) == "UP"
-            and call["version"][0] < holder["version"][0]
-        ):
+        who, now, at = call["who"], call["now"], call["who"][:3]
+        holder = self.held.get(at)
+        is_other = holder and holder["who"][3] != who[3] and holder["state"][0] == "UP"
+        if holder and is_other and call["version"][0] < holder["version"][0]:
             return ("held by", holder["who"][3])
         events: list[Any] = []
-        old = next(
-            (f for f in self.facts if f["who"][:2] == who[:2] and f["who"][3] == who[3] and f["who"][2] != who[2]), None
-        )
-        if old:
-            self.facts.remove(old)
-            events.append(("UNREGISTERED", old["who"], "SUPERSEDED"))
-        if holder:
-            self.facts.remove(holder)
-        fact = new_fact(call, self.generation, known=holder["known"] if holder else self.back(who, now))
+        moved = [a for a, f in self.held.items() if f["who"][:2] == who[:2] and f["who"][3] == who[3] and a != at]
+        for old in moved:
+            events += self.apply(old, now, ("GONE", "SUPERSEDED", True), ("UNREGISTERED", "SUPERSEDED"))
+        if not holder and at not in self.departed(at[0], self.edge(at[0], self.guard(at[0])["judged_at"])):
+            self.signs[at].clear()
+        fact = {**call, "generation": self.generation, "state": holder and holder["state"], "since": None}
+        fact["since"] = holder and holder["since"]
+        self.held[at] = fact
         self.generation += 1
-        self.facts.append(fact)
         was_wiped = self.wipes.get(who[:2], "")
-        next_process = who[2] == 0 and was_wiped and call["incarnation"] not in ("", was_wiped)
-        if next_process:
+        is_next_process = who[2] == 0 and was_wiped and call["incarnation"] not in ("", was_wiped)
+        if is_next_process:
             del self.wipes[who[:2]]
-        if call["probe"] == "FAILING":
-            fact["failing"] = holder["failing"] if holder and holder["failing"] is not None else now
-            events += self.fail(fact, now)
-        self.end_tombstones(fact)
-        name = name_of(call, holder, old)
-        says = ("version", "interval", "expiry", "acting", "incarnation", "ha", "zone", "topics")
-        says_nothing_new = (
-            holder
-            and name == "REREGISTERED"
-            and state(holder) == state(fact) == "UP"
-            and all(call[field] == holder[field] for field in says)
-        )
-        if not says_nothing_new:
-            events.append(told(fact, name, None))
-        if next_process:
+        events += self.record(call, before=0.0 if holder or not call["warming"] else call["expiry"])
+        name = "ROLE_CHANGED" if moved else name_of(call, holder)
+        was = holder and holder["state"]
+        self.apply(at, now)
+        self.end_tombstones(at)
+        is_same = holder and name == "REREGISTERED" and all(call[field] == holder[field] for field in DECLARED)
+        if not (is_same and was == fact["state"] == ("UP", None, False)):
+            events.append(self.event(fact, name, fact["state"][1], now))
+        if is_next_process:
             events.append(("PERM_CHANGED", who[:2], "INCARNATION"))
         return ("registered", fact["generation"], self.view(who), events)
 
-    def back(self, who: Who, now: float) -> float:
-        """Since when a position is known that is held again: it is gone no more."""
-        gone = next((g for g in self.gone if g["who"][:3] == who[:3]), None)
-        if gone is None:
-            return now
-        self.gone.remove(gone)
-        known: float = gone["known"]
-        return known
-
     def restore(self, call: Call) -> Any:
-        who = call["who"]
-        if self.holder(who) or any(f["who"][:2] == who[:2] and f["who"][3] == who[3] for f in self.facts):
-            return None
-        fact = new_fact(call, call["generation"], known=call["now"] - call["expiry"])
-        fact["provisional"] = True
-        if call["probe"] == "FAILING":
-            fact.update(failing=call["now"] - 2 * call["expiry"], out=True)
-        self.facts.append(fact)
+        at, who = call["who"][:3], call["who"]
+        assert at not in self.held
+        assert not any(f["who"][:2] == who[:2] and f["who"][3] == who[3] for f in self.held.values())
+        self.held[at] = {**call, "state": None, "since": None}
+        self.signs[at].append({**call, "shows_life": call["ever_passed"], "before": call["expiry"]})
+        self.apply(at, call["now"], row=("RESTORED", None))
+        if self.held[at]["state"][0] == "OUT":
+            self.held[at]["since"] = None  # the snapshot does not hold it
         self.generation += 1
-        return None
+
+    def kept(self, at: Any) -> Any:
+        """What a snapshot keeps of a replica's health: verdict, evidence, whether it was ever alive."""
+        is_out = self.held[at]["state"][0] not in ROUTED
+        evidence = self.evidence(at) if is_out else None
+        return ("FAILING" if is_out else "UNKNOWN", evidence or "WEAK", self.alive_since(at) is not None)
 
     def restore_overrides(self, call: Call) -> Any:
         self.wipes, self.tombstones = dict(call["wipes"]), list(call["tombstones"])
 
     def update(self, call: Call) -> Any:
-        if not self.holder(call["who"]):
-            return "BROKER_UNKNOWN"
-        fact = self.held(call["who"], call["generation"])
-        if not fact:
-            return "STALE_GENERATION"
+        fact = self.of(call)
+        if isinstance(fact, tuple):
+            return "BROKER_UNKNOWN" if fact[0] == "UNKNOWN_BROKER" else fact[0]
         if fact["version"] != call["base"]:
             return "STALE_DATA_VERSION"
         if not all(topic in fact["topics"] for topic in call["removed"]):
             return "INVALID_REQUEST"
         topics = {topic: queues for topic, queues in fact["topics"].items() if topic not in call["removed"]}
         fact["topics"], fact["version"] = {**topics, **call["changed"]}, call["version"]
-        self.end_tombstones(fact)
+        self.end_tombstones(fact["who"][:3])
         return len(fact["topics"])
 
     def beat(self, call: Call) -> Any:
-        holder, now = self.holder(call["who"]), call["now"]
-        if not holder:
-            return ("UNKNOWN_BROKER", "", (0, "", "", ""), [])
-        fact = self.held(call["who"], call["generation"])
-        if not fact:
-            return ("STALE_GENERATION", holder["who"][3], (0, "", "", ""), [])
-        fails, failed = call["probe"] == "FAILING", fact["probe"] == "FAILING"
-        events: list[Any] = []
-        if fact["provisional"]:
-            heard = ("REREGISTERED", fact["who"], "SNAPSHOT")
-            events = [told(fact, *heard[::2]) if fails else heard]
-        elif failed and not fails:
-            events = [("RECOVERED", fact["who"], "PROBE")]
-        elif fact["suspect"] and not fails:
-            events = [("RECOVERED", fact["who"], "HEARTBEAT")]
-        elif not fails and silence(fact, now) > 1.5 * fact["interval"]:
-            events = [("LATE_HEARTBEAT", fact["who"], None)]
-        fact.update(seen=now, excused=0.0, suspect=False, broken=None, probe=call["probe"], provisional=False)
-        fact["handed"] = now if call["hand_over"] else None
-        if call["stream"] is not None:
-            fact["stream"] = call["stream"]
-        if not fails:
-            fact.update(failing=None, out=False, protected=None)
-            if failed and fact["who"][2] == 0:
-                self.end_tombstones(fact)
-        elif not failed:
-            fact["failing"] = now
-            events += self.fail(fact, now)
-            events.append(told(fact, "SUSPECTED", "PROBE"))
+        fact, now, at = self.of(call), call["now"], call["who"][:3]
+        if isinstance(fact, tuple):
+            return (*fact, (0, "", "", ""), [])
+        was_provisional = self.last_heartbeat(at)["call"] == "restore"
+        was_late, had_failed = self.silent_for(at, now) > LATE, bool(self.failing_run(at))
+        events = self.record(call)
+        row: tuple[str, str | None] | None = ("REREGISTERED", "SNAPSHOT") if was_provisional else None
+        is_same = fact["state"] == self.table(at, now)
+        if not row and fact["state"][0] != "UP" and self.table(at, now)[0] == "UP":
+            row = ("RECOVERED", "PROBE" if had_failed else "HEARTBEAT")
+        if not row and is_same and was_late and call["probe"] != "FAILING":
+            row = ("LATE_HEARTBEAT", None)
+        events += self.apply(at, now, row=row)
+        if had_failed and call["probe"] != "FAILING" and at[2] == 0:
+            self.end_tombstones(at)
         status = "OK" if fact["version"] == call["version"] else "TOPICS_OUT_OF_DATE"
         return (status, "", self.view(fact["who"]), events)
 
     def end_stream(self, call: Call) -> Any:
-        fact = self.held(call["who"], call["generation"])
-        if not fact or fact["stream"] != call["stream"]:
+        fact, now, at = self.of(call), call["now"], call["who"][:3]
+        if isinstance(fact, tuple) or self.stream(at) != call["stream"]:
             return []
-        fact["stream"] = None
-        if call["by_us"] or fact["handed"] is not None or silence(fact, call["now"]) > 1.5 * fact["interval"]:
-            return []
-        if call["now"] - self.lenient_since <= fact["expiry"]:
-            return []
-        fact["broken"] = call["now"]
-        return self.mark(fact, "STREAM_BROKEN")
+        says_nothing = call["by_us"] or self.handed_over(at) or self.silent_for(at, now) > LATE
+        counts = not says_nothing and now > self.lenient_since() + fact["expiry"]
+        self.signs[at].append({**call, "counts": counts})
+        return self.apply(at, now) if counts else []
 
     def unregister(self, call: Call) -> Any:
-        holder = self.holder(call["who"])
-        if not holder:
-            return ("UNKNOWN_BROKER", "", [])
-        fact = self.held(call["who"], call["generation"])
-        if not fact:
-            return ("STALE_GENERATION", holder["who"][3], [])
-        self.remove(fact, call["now"], lost=False)
-        return ("UNREGISTERED", "", [("UNREGISTERED", fact["who"], "SHUTDOWN")])
+        fact = self.of(call)
+        if isinstance(fact, tuple):
+            return (*fact, [])
+        state = ("GONE", call["reason"], True)
+        return ("UNREGISTERED", "", self.apply(call["who"][:3], call["now"], state, ("UNREGISTERED", call["reason"])))
 
     def report_queue_stats(self, call: Call) -> Any:
-        holder = self.holder(call["who"])
-        if not holder:
-            return ("UNKNOWN_BROKER", "", [])
-        if not self.held(call["who"], call["generation"]):
-            return ("STALE_GENERATION", holder["who"][3], [])
-        return ("RECORDED", "", [("QUEUE_STATS", call["who"], None)])
+        fact = self.of(call)
+        if isinstance(fact, tuple):
+            return (*fact, [])
+        return ("RECORDED", "", [self.event(fact, "QUEUE_STATS", None, call["now"])])
 
-    # --- calls of operators -----------------------------------------------------------------------------------
+    # --- calls of operators and time --------------------------------------------------------------------------
 
     def evict(self, call: Call) -> Any:
-        fact = self.holder(call["who"])
-        if not fact:
+        at = call["who"][:3]
+        if at not in self.held:
             return "BROKER_UNKNOWN"
-        self.remove(fact, call["now"], lost=False)
-        return [("UNREGISTERED", fact["who"], "ADMIN")]
+        return self.apply(at, call["now"], ("GONE", "ADMIN", True), ("UNREGISTERED", "ADMIN"))
 
     def set_writable(self, call: Call) -> Any:
         key = call["key"]
         # A wipe outlives the group's absence, and can be taken back in it.
-        if key not in self.wipes and not any(f["who"][:2] == key for f in self.facts):
+        if key not in self.wipes and not any(at[:2] == key for at in self.held):
             return "BROKER_UNKNOWN"
         if call["writable"] is (key not in self.wipes):
             return False
         if call["writable"]:
             del self.wipes[key]
         else:
-            master = self.holder((*key, 0, ""))
-            self.wipes[key] = master["incarnation"] if master else ""
+            self.wipes[key] = self.held.get((*key, 0), {"incarnation": ""})["incarnation"]
         return True
 
     def hide_topic(self, call: Call) -> Any:
-        topic, cluster = call["topic"], call["cluster"]
-        keys = [key for key, _, _ in self.routes(cluster).get(topic, [])]
+        topic = call["topic"]
+        keys = [key for key, _, _ in self.routes(call["cluster"]).get(topic, [])]
         for key in keys:
-            brings = self.brings(key)
-            assert brings is not None
+            source = self.source(key)
+            assert source is not None
             self.tombstones = [t for t in self.tombstones if t[:2] != (key, topic)]
-            self.tombstones.append((key, topic, brings["version"]))
+            self.tombstones.append((key, topic, source["version"]))
         return keys or "TOPIC_NOT_FOUND"
 
     def order_topic(self, call: Call) -> Any:
@@ -231,12 +420,11 @@ class Model:
 
     def set_guard(self, call: Call) -> Any:
         guard = self.guard(call["cluster"])
-        guard["mode"], guard["until"] = call["mode"], None if call["mode"] == "AUTO" else call["until"]
+        is_new_mode = guard["mode"] != call["mode"]
+        guard.update(mode=call["mode"], until=None if call["mode"] == "AUTO" else call["until"])
         if call["mode"] == "OFF":
-            guard["released"] = None
-        return self.turn(call["cluster"], "ADMIN", call["now"])
-
-    # --- what time does ---------------------------------------------------------------------------------------
+            guard["ended"] = None
+        return self.decide(call["cluster"], "ADMIN", call["now"], is_new_mode=is_new_mode)
 
     def sweep(self, call: Call) -> Any:
         now = call["now"]
@@ -245,276 +433,69 @@ class Model:
         for key in over:
             del self.windows[key]
         events += self.judge(now)
-        for fact in sorted(self.facts, key=lambda f: f["seen"]):
-            reason = self.over(fact, now)
-            if reason:
-                events += self.lose(fact, reason, now)
-            elif fact["protected"] == "PROBE":
-                events += self.let_failing_go(fact, now)
-            elif fact["handed"] is None and fact["broken"] is not None:
-                events += self.mark(fact, "STREAM_BROKEN")
-            elif fact["handed"] is None and silence(fact, now) > 2.5 * fact["interval"]:
-                events += self.mark(fact, "SILENCE")
-        for fact in self.facts:
-            if fact["out"] and fact["announced"] and not self.is_covered(fact, now):
-                fact["announced"] = False
-                events.append(told(fact, "SUSPECTED", "PROBE"))
-        return sorted(events, key=repr)
-
-    def excuse(self, call: Call) -> Any:
-        now, seconds = call["now"], call["seconds"]
-        for fact in self.facts:
-            fact["excused"] += min(seconds, now - fact["seen"])
-            for since in ("broken", "handed"):
-                if fact[since] is not None:
-                    fact[since] += min(seconds, now - fact[since])
-        for guard in self.guards.values():
-            if guard["released"] is not None:
-                guard["released"] += seconds
-        if seconds < PAUSE:
-            return []
-        self.lenient_since = now
-        return [("NAMESRV_PAUSED", None, None)]
-
-    def over(self, fact: Fact, now: float) -> str | None:
-        if fact["handed"] is not None:
-            return "SILENCE" if now - fact["handed"] > HAND_OVER else None
-        if silence(fact, now) > fact["expiry"]:
-            return "SILENCE"
-        broken = fact["broken"]
-        if broken is not None and broken > self.lenient_since + fact["expiry"] and now - broken > GRACE:
-            return "STREAM_BROKEN"
-        return None
-
-    def mark(self, fact: Fact, reason: str) -> list[Any]:
-        if fact["suspect"] or fact["provisional"]:
-            return []
-        fact["suspect"] = True
-        return [("SUSPECTED", fact["who"], reason)] if is_routed(fact) else []
-
-    def lose(self, fact: Fact, reason: str, now: float) -> list[Any]:
-        if self.is_covered(fact, now):
-            self.remove(fact, now, lost=False)
-            return [("UNREGISTERED", fact["who"], "MAINTENANCE")]
-        if self.keeps(fact, now):
-            if is_routed(fact) and not fact["protected"]:
-                fact.update(protected=reason, provisional=False)
-            return []
-        self.remove(fact, now, lost=True)
-        return [("EXPIRED", fact["who"], reason)]
-
-    def fail(self, fact: Fact, now: float) -> list[Any]:
-        """A probe begins to fail: the guard counts at once if this one could turn it on."""
-        events: list[Any] = []
-        fact["protected"] = None
-        if not self.is_covered(fact, now):
-            guard = self.guard(fact["who"][0])
-            if guard["since"] is None and guard["mode"] == "AUTO":
-                guard["lost"] += 1
-                if self.wants(guard):
-                    events = self.judge(now)
-        if self.keeps(fact, now) and not self.is_covered(fact, now):
-            fact["protected"] = "PROBE"
-        else:
-            fact.update(out=True, announced=self.is_covered(fact, now))
+        for at in list(self.held):
+            events += self.apply(at, now)
         return events
 
-    def let_failing_go(self, fact: Fact, now: float) -> list[Any]:
-        if self.keeps(fact, now) and not self.is_covered(fact, now):
-            return []
-        was_told = fact["out"]
-        fact.update(protected=None, out=True, announced=self.is_covered(fact, now))
-        return [] if was_told else [told(fact, "SUSPECTED", "PROBE")]
-
-    def remove(self, fact: Fact, now: float, *, lost: bool) -> None:
-        self.facts.remove(fact)
-        self.gone.append({**fact, "at": now, "lost": lost, "was_long_out": is_long_out(fact, now)})
-
-    # --- the guard --------------------------------------------------------------------------------------------
-
-    def guard(self, cluster: str) -> Fact:
-        new = {"mode": "AUTO", "until": None, "since": None, "released": None, "overdue": False, "lost": 0, "lived": 0}
-        return self.guards.setdefault(cluster, new)
-
-    def is_covered(self, fact: Fact, now: float) -> bool:
-        keys = (fact["who"][:2], (fact["who"][0], ""))
-        return any(now < self.windows.get(key, now) for key in keys)
-
-    def judge(self, now: float) -> list[Any]:
-        """Count each cluster anew; a guard that turns on puts back what it keeps."""
-        events: list[Any] = []
-        for cluster in {f["who"][0] for f in self.facts + self.gone} | self.guards.keys():
-            guard = self.guard(cluster)
-            here = [f for f in self.facts if f["who"][0] == cluster]
-            lost = [f for f in here if is_lost(f, now) and not self.is_covered(f, now)]
-            gone = [g for g in self.gone if g["who"][0] == cluster and now - g["at"] <= g["expiry"]]
-            guard["lost"] = len(lost) + sum(g["lost"] and not g["was_long_out"] for g in gone)
-            old = [f for f in here if not is_long_out(f, now)] + [g for g in gone if not g["was_long_out"]]
-            guard["lived"] = sum(f["known"] <= now - f["expiry"] for f in old)
-            reason = "SHARE"
-            if guard["until"] is not None and now > guard["until"]:
-                guard.update(mode="AUTO", until=None)
-                reason = "TIME_OVER"
-            turned = self.turn(cluster, reason, now)
-            if reason == "TIME_OVER" and not turned:
-                name = "GUARD_ON" if guard["since"] is not None else "GUARD_OFF"
-                turned = [(name, (cluster, ""), reason, guard["lost"], guard["lived"])]
-            events += turned
-        self.gone = [g for g in self.gone if now - g["at"] <= g["expiry"]]
-        if any(event[0] == "GUARD_ON" for event in events):
-            for fact in self.facts:
-                is_out = fact["failing"] is not None and not is_routed(fact) and not is_long_out(fact, now)
-                if is_out and self.keeps(fact, now) and not self.is_covered(fact, now):
-                    fact["protected"] = "PROBE"
-        return events
-
-    def wants(self, guard: Fact) -> bool:
-        if guard["mode"] != "AUTO":
-            return bool(guard["mode"] == "HOLD")
-        return bool(guard["lost"] >= self.at_least and guard["lost"] > self.share * guard["lived"])
-
-    def turn(self, cluster: str, reason: str, now: float) -> list[Any]:
-        guard = self.guard(cluster)
-        counted = (guard["lost"], guard["lived"])
-        if self.wants(guard) and guard["since"] is None:
-            guard.update(since=now, released=None, overdue=False)
-            return [("GUARD_ON", (cluster, ""), reason, *counted)]
-        if not self.wants(guard) and guard["since"] is not None:
-            guard.update(since=None, released=None if guard["mode"] == "OFF" else now, overdue=False)
-            return [("GUARD_OFF", (cluster, ""), reason, *counted)]
-        if guard["since"] is not None and not guard["overdue"] and now - guard["since"] > self.limit:
-            guard["overdue"] = True
-            return [("GUARD_ON", (cluster, ""), "LIMIT", *counted)]
-        return []
-
-    def keeps(self, fact: Fact, now: float) -> bool:
-        """While it is on, all. After a release whoever was quiet by then has two and a half intervals, whoever failed
-        and was kept has one.
-        """
-        guard = self.guard(fact["who"][0])
-        if guard["since"] is not None:
-            return True
-        if guard["released"] is None:
-            return False
-        if fact["failing"] is not None:
-            return bool(fact["protected"] and now - guard["released"] <= fact["interval"])
-        quiet_since = fact["seen"] if fact["broken"] is None else fact["broken"]
-        return bool(quiet_since <= guard["released"] and now - guard["released"] <= 2.5 * fact["interval"])
+    def credit_pause(self, call: Call) -> Any:
+        self.pauses.append((call["now"] - call["seconds"], call["now"]))
+        return [("NAMESRV_PAUSED", None, None)] if call["seconds"] >= PAUSE else []
 
     # --- what is seen -----------------------------------------------------------------------------------------
 
-    def group(self, cluster: str, name: str) -> list[Fact]:
-        routed = [f for f in self.facts if f["who"][:2] == (cluster, name) and is_routed(f)]
-        return sorted(routed, key=lambda f: f["who"][2])
+    def routed(self, key: tuple[str, str]) -> list[Fact]:
+        return [self.held[at] for at in sorted(self.held) if at[:2] == key and self.held[at]["state"][0] in ROUTED]
 
     def view(self, who: Who) -> Any:
         """What a member is told of its group."""
-        group = self.group(who[0], who[1])
-        if not group:
+        routed = self.routed(who[:2])
+        if not routed:
             return (0, "", "", "")
-        first = group[0]["who"]
+        first = routed[0]["who"]
         is_slave_of_a_living_master = who[2] != 0 and first[2] == 0
-        return (first[2], first[3], *((first[3], group[0]["ha"]) if is_slave_of_a_living_master else ("", "")))
+        return (first[2], first[3], *((first[3], routed[0]["ha"]) if is_slave_of_a_living_master else ("", "")))
 
-    def brings(self, key: tuple[str, str]) -> Fact | None:
-        """Whose topics are the group's."""
-        group = self.group(*key)
-        return group[0] if group and (group[0]["who"][2] == 0 or group[0]["acting"]) else None
+    def source(self, key: tuple[str, str]) -> Fact | None:
+        """The replica whose topics are the group's."""
+        return next((f for f in self.routed(key)[:1] if f["who"][2] == 0 or f["acting"]), None)
 
-    def end_tombstones(self, fact: Fact) -> None:
-        key = fact["who"][:2]
-        if self.brings(key) is fact:
-            self.tombstones = [t for t in self.tombstones if t[0] != key or t[2] == fact["version"]]
+    def end_tombstones(self, at: At) -> None:
+        source = self.source(at[:2])
+        if source and source["who"][:3] == at:
+            self.tombstones = [t for t in self.tombstones if t[0] != at[:2] or t[2] == source["version"]]
 
     def routes(self, cluster: str = "", zone: str = "") -> dict[str, Any]:
         """Each topic's route: per group its queues and the routed replicas."""
         routes: dict[str, Any] = {}
-        for key in sorted({f["who"][:2] for f in self.facts if not cluster or f["who"][0] == cluster}):
-            brings = self.brings(key)
-            if brings is None:
+        for key in sorted({at[:2] for at in self.held if not cluster or at[0] == cluster}):
+            source = self.source(key)
+            if source is None:
                 continue
-            is_far = bool(zone) and brings["who"][2] == 0 and brings["zone"] != zone
-            for topic, (queues, perm) in brings["topics"].items():
-                if (key, topic, brings["version"]) in self.tombstones:
+            is_far = bool(zone) and source["who"][2] == 0 and source["zone"] != zone
+            for topic, (queues, perm) in source["topics"].items():
+                if (key, topic, source["version"]) in self.tombstones:
                     continue
                 route = routes.setdefault(topic, [])
-                seen_perm = perm if brings["who"][2] == 0 and key not in self.wipes else perm & ~2
-                replicas = [(f["who"][2], f["who"][3], state(f)) for f in self.group(*key)]
+                seen_perm = perm if source["who"][2] == 0 and key not in self.wipes else perm & ~2
+                replicas = [(f["who"][2], f["who"][3], f["state"][0]) for f in self.routed(key)]
                 if not is_far:
                     route.append((key, (queues, seen_perm), replicas))
         return routes
 
     def brokers(self) -> list[Any]:
-        return sorted((f["who"], state(f), f["generation"]) for f in self.facts)
+        return [(f["who"], f["state"], f["generation"]) for _, f in sorted(self.held.items())]
 
     def guard_seen(self, cluster: str) -> Any:
         guard = self.guard(cluster)
-        return (guard["mode"], guard["since"] is not None, guard["lost"], guard["lived"], guard["overdue"])
+        return (guard["mode"], guard["edge"] is not None, *guard["counts"][:3], guard["overdue"])
 
 
-def new_fact(call: Call, generation: int, *, known: float) -> Fact:
-    nothing = {"suspect": False, "stream": None, "broken": None, "handed": None, "excused": 0.0, "failing": None}
-    quiet = {"out": False, "announced": False, "protected": None, "provisional": False}
-    return {**call, **nothing, **quiet, "generation": generation, "seen": call["now"], "known": known}
-
-
-def name_of(call: Call, holder: Fact | None, old: Fact | None) -> str:
-    """What a registration is to the history."""
-    if old:
-        return "ROLE_CHANGED"
+def name_of(call: Call, holder: Fact | None) -> str:
+    """What a registration of a position is to the history."""
     if not holder:
         return "REGISTERED"
     if holder["who"][3] != call["who"][3]:
         return "ADDRESS_CHANGED"
     before, after = holder["incarnation"], call["incarnation"]
-    return "RESTARTED" if before and after and before != after and is_routed(holder) else "REREGISTERED"
-
-
-def told(fact: Fact, name: str, reason: str | None) -> Any:
-    """What is out of the routes for its probe is out, whatever it did."""
-    if fact["failing"] is None or not fact["out"]:
-        return (name, fact["who"], reason)
-    if fact["announced"]:
-        return ("UNREGISTERED", fact["who"], "MAINTENANCE")
-    return ("PROBE_FAILED", fact["who"], "PROBE")
-
-
-def silence(fact: Fact, now: float) -> float:
-    return float(now - fact["seen"] - fact["excused"])
-
-
-def is_routed(fact: Fact) -> bool:
-    return fact["probe"] != "FAILING" or fact["protected"] is not None
-
-
-def is_long_out(fact: Fact, now: float) -> bool:
-    """Failing since before the window began, and not kept: it did not live then, so it cannot be lost in it."""
-    return not fact["protected"] and fact["failing"] is not None and now - fact["failing"] > fact["expiry"]
-
-
-def is_lost(fact: Fact, now: float) -> bool:
-    if fact["protected"]:
-        return True
-    if fact["failing"] is not None:
-        return not is_long_out(fact, now)
-    if fact["broken"] is not None:
-        return True
-    if fact["handed"] is not None:
-        return bool(now - fact["handed"] > HAND_OVER)
-    return bool(silence(fact, now) > 2.5 * fact["interval"])
-
-
-def state(fact: Fact) -> str:
-    if not is_routed(fact):
-        return "PROBE_FAILED"
-    if fact["protected"]:
-        return "PROTECTED"
-    if fact["provisional"]:
-        return "PROVISIONAL"
-    return "SUSPECT" if fact["suspect"] else "UP"
-
-
-def replay(calls: list[Call]) -> tuple[Model, list[Any]]:
-    """Play all calls; the first one is the start."""
-    model = Model(**calls[0])
-    return model, [getattr(model, call["call"])(call) for call in calls[1:]]
+    is_new_process = before and after and before != after and holder["state"][0] in ROUTED
+    return "RESTARTED" if is_new_process else "REREGISTERED"

@@ -18,10 +18,12 @@ from namesrv.core.errors import IdentityHeld, NameServerError, TopicNotFound
 from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.group import MemberView
 from namesrv.core.guard import GuardMode, GuardRules
+from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.liveness import LivenessRules
 from namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
+    Evidence,
     GroupKey,
     Health,
     Position,
@@ -31,11 +33,13 @@ from namesrv.core.model import (
 )
 from namesrv.core.name_server import NameServer
 from namesrv.core.staging import StagedTopics, Staging
+from namesrv.snapshot.keeper import health_to_keep
 from tests.fakes.queue_stats import NOTHING_MEASURED
-from tests.property.naive_model import GRACE, HAND_OVER, Call, replay
+from tests.property.naive_model import GRACE, HAND_OVER, Oracle
 
 CLUSTERS = ("c1", "c2")
 NAMES = ("a", "b")
+WARM_UP = 60.0
 TOPIC_NAMES = ("t1", "t2", "t3", "t4", "t5")
 AT_ONCE = route_table.AT_ONCE
 
@@ -49,11 +53,17 @@ KEY = st.tuples(st.sampled_from(CLUSTERS), st.sampled_from(NAMES))
 QUEUES = st.tuples(st.integers(0, 8), st.sampled_from([2, 4, 6]))
 TOPICS = st.dictionaries(st.sampled_from(TOPIC_NAMES), QUEUES, max_size=5)
 VERSION = st.tuples(st.integers(0, 2), st.just(0), st.integers(1, 2))
-PROBE = st.sampled_from(["UNKNOWN", "UNKNOWN", "PASSING", "FAILING"])
+PROBE = st.sampled_from(["UNKNOWN", "PASSING", "PASSING", "FAILING", "FAILING", "REFUSED"])
+"""A verdict; REFUSED: it fails on strong evidence."""
+EVER_PASSED = st.sampled_from([None, None, True, False])
 PACE = st.sampled_from([(30.0, 120.0), (30.0, 120.0), (1.0, 4.0), (10.0, 300.0)])
 TIMES = st.sampled_from(
     [0.5, 1.0, 2.5, 4.0, 10.0, 10.5, 15.0, 25.0, 30.0, 45.0, 45.5, 60.0, 60.5, 75.0, 75.5, 120.0, 120.5, 300.0]
 )
+"""Seconds. Their sums are exact in binary: no two formulas differ by a rounding."""
+
+FAULT_TIMES = st.sampled_from([0.5, 15.0, 30.0, 45.5, 76.0, 121.0])
+AFTER_A_FAULT = ("PASSING", "FAILING", "REFUSED", "leave", "AUTO")
 
 ONE_TOPIC: dict[str, Any] = {
     "topics": {"t1": (4, 6)},
@@ -62,32 +72,48 @@ ONE_TOPIC: dict[str, Any] = {
     "acting": True,
     "incarnation": "i1",
     "zone": "",
+    "ever_passed": None,
 }
 
 NOT_COMPARED = {EventKind.TOPICS, EventKind.HEARTBEATS}
 
 
 def shown(events: Iterable[Event]) -> list[Any]:
-    """Events as the model tells them, without order: who was first of two clusters means nothing."""
-    told = []
-    for event in events:
-        if event.kind in NOT_COMPARED:
-            continue
-        about = event.broker.identity if event.broker else event.group
-        counted = [event.detail[word] for word in ("lost", "lived") if word in event.detail]
-        told.append((event.kind.value, about and tuple(about), event.reason and event.reason.value, *counted))
-    return sorted(told, key=repr)
+    """Return events as the oracle has them, sorted: which of two clusters comes first has no meaning."""
+    return sorted((shown_event(event) for event in events if event.kind not in NOT_COMPARED), key=repr)
+
+
+def shown_event(event: Event) -> Any:
+    about = event.broker.identity if event.broker else event.group
+    head = (event.kind.value, about and tuple(about), event.reason and event.reason.value)
+    if event.broker:
+        state = event.broker.state
+        return (*head, state.phase.value, state.planned, event.broker.state_for)
+    if "lost" in event.detail:
+        counts = (event.detail[word] for word in ("lost", "baseline", "up"))
+        return (*head, *counts, event.detail.get("active_seconds", 0.0))
+    return head
 
 
 def in_order(answer: Any) -> Any:
-    """An answer of the model with its events sorted as well."""
+    """Return an answer of the oracle with its events sorted as well."""
     if isinstance(answer, tuple) and answer and isinstance(answer[-1], list):
         return (*answer[:-1], sorted(answer[-1], key=repr))
     return sorted(answer, key=repr) if isinstance(answer, list) else answer
 
 
-def told(view: MemberView) -> tuple[int, str, str, str]:
+def shown_view(view: MemberView) -> tuple[int, str, str, str]:
     return (view.min_broker_id, view.min_broker_addr, view.master_addr, view.ha_addr)
+
+
+def health_of(probe: str, ever_passed: bool | None) -> Health:
+    if probe == "REFUSED":
+        return Health(ProbeVerdict.FAILING, evidence=Evidence.STRONG, ever_passed=ever_passed)
+    return Health(ProbeVerdict(probe), ever_passed=ever_passed)
+
+
+def health_facts(health: Health) -> dict[str, Any]:
+    return {"probe": health.verdict.value, "evidence": health.evidence.value, "ever_passed": health.ever_passed}
 
 
 def queue_configs(topics: Any) -> dict[str, QueueConfig]:
@@ -105,23 +131,27 @@ class NameServerMachine(RuleBasedStateMachine):
         at_once=st.sampled_from([1, 2, AT_ONCE]),
         at_least=st.sampled_from([1, 2, 3]),
         limit=st.sampled_from([100.0, 600.0]),
+        enabled=st.sampled_from([True, True, True, False]),
     )
-    def start(self, first: int, at_once: int, at_least: int, limit: float) -> None:
+    def start(self, first: int, at_once: int, at_least: int, limit: float, enabled: bool) -> None:
         route_table.AT_ONCE = at_once
         self.now = 1_000.0
-        self.guard_rules = {"share": 0.5, "at_least": at_least, "limit": limit}
+        self.guard_rules: Any = {"share": 0.5, "at_least": at_least, "limit": limit, "enabled": enabled}
         self.boots = 0
         self.begin(first)
 
-    def begin(self, first: int) -> None:
+    def begin(self, first: int, *, warming: bool = False) -> None:
+        self.lifecycle = NodeLifecycle(started_at=self.now, warm_up_seconds=WARM_UP)
+        if not warming:
+            self.be_ready()
         self.core = NameServer(
             rules=LivenessRules(stream_grace=GRACE, hand_over=HAND_OVER),
-            guard_rules=GuardRules(**self.guard_rules),  # type: ignore[arg-type]
+            guard_rules=GuardRules(**self.guard_rules),
             first_generation=first,
             started_at=self.now,
+            lifecycle=self.lifecycle,
         )
-        self.calls: list[Call] = [{"now": self.now, "first_generation": first, **self.guard_rules}]
-        self.model, _ = replay(self.calls)
+        self.oracle = Oracle(now=self.now, first_generation=first, **self.guard_rules)
         self.arriving: list[tuple[Any, Staging, list[str]]] = []
         self.windows: dict[Any, float] = {}
         self.history: dict[Position, tuple[DataVersion, dict[str, QueueConfig]]] = {}
@@ -135,11 +165,8 @@ class NameServerMachine(RuleBasedStateMachine):
         route_table.AT_ONCE = AT_ONCE
 
     def expect(self, answer: Any, **call: Any) -> None:
-        self.calls.append({"now": self.now, **call})
-        model, answers = replay(self.calls)
-        said, expected = in_order(answer), in_order(answers[-1])
-        assert said == expected, f"{call['call']}: {said} is not {expected}"
-        self.model = model
+        given, expected = in_order(answer), in_order(self.oracle.answer({"now": self.now, **call}))
+        assert given == expected, f"{call['call']}: {given} is not {expected}"
 
     def take(self, events: Iterable[Event]) -> list[Any]:
         """Follow the topic sets as a reader of the history would: a delta starts from the version told before."""
@@ -173,6 +200,7 @@ class NameServerMachine(RuleBasedStateMachine):
         acting=st.sampled_from([True, True, False]),
         incarnation=st.sampled_from(["", "i1", "i2"]),
         zone=st.sampled_from(["", "z1", "z2"]),
+        ever_passed=EVER_PASSED,
     )
     def register(self, **facts: Any) -> Any:
         return self.claim(**facts)
@@ -183,7 +211,9 @@ class NameServerMachine(RuleBasedStateMachine):
         who = known["who"] if broker_id is None else (*known["who"][:2], broker_id, known["who"][3])
         return self.claim(**{**known, "who": who, "topics": topics, "probe": probe})
 
-    @rule(target=held, known=held, probe=st.sampled_from([None, None, "FAILING"]), version=st.none() | VERSION)
+    @rule(
+        target=held, known=held, probe=st.sampled_from([None, None, "FAILING", "REFUSED"]), version=st.none() | VERSION
+    )
     def register_the_same_again(self, known: Any, probe: str | None, version: Any) -> Any:
         return self.claim(**{**known, "probe": probe or known["probe"], "version": version or known["version"]})
 
@@ -208,9 +238,9 @@ class NameServerMachine(RuleBasedStateMachine):
     def register_a_fleet(self, names: Any, pace: Any, probe: str) -> Any:
         """Enough brokers of one cluster for the guard to mean something."""
         fleet = [(name, broker_id) for name in names for broker_id in (0, 1)]
-        plain = {"topics": {"t1": (4, 6)}, "version": (0, 0, 1), "probe": probe, "pace": pace, "acting": True}
+        plain = {"topics": {"t1": (4, 6)}, "version": (0, 0, 1), "probe": probe, "pace": pace}
         known = [
-            self.claim(who=("c1", name, broker_id, f"h{broker_id + 1}:1"), incarnation="i1", zone="", **plain)
+            self.claim(**{**ONE_TOPIC, **plain, "who": ("c1", name, broker_id, f"h{broker_id + 1}:1")})
             for name, broker_id in fleet
         ]
         return multiple(*(one for one in known if isinstance(one, dict)))
@@ -246,10 +276,11 @@ class NameServerMachine(RuleBasedStateMachine):
         acting: bool,
         incarnation: str,
         zone: str,
+        ever_passed: bool | None,
         topics_seen: StagedTopics | None = None,
         **_: Any,
     ) -> Any:
-        ha = f"{who[3]}1"
+        ha, health = f"{who[3]}1", health_of(probe, ever_passed)
         registration = Registration(
             identity=BrokerIdentity(*who),
             topics=queue_configs(topics),
@@ -258,19 +289,26 @@ class NameServerMachine(RuleBasedStateMachine):
             expiry=pace[1],
             acting_master=acting,
             incarnation=incarnation,
-            health=Health(ProbeVerdict(probe)),
+            health=health,
             ha_addr=ha,
             zone=zone,
         )
         try:
             registered = self.core.register(registration, now=self.now, topics=topics_seen)
-            answer: Any = ("registered", registered.generation, told(registered.view), self.take(registered.events))
+            answer: Any = (
+                "registered",
+                registered.generation,
+                shown_view(registered.view),
+                self.take(registered.events),
+            )
         except IdentityHeld as error:
             answer = ("held by", error.holder_addr)
-        facts = {"who": who, "topics": topics, "version": version, "probe": probe, "acting": acting}
-        facts |= {"incarnation": incarnation, "zone": zone}
-        self.expect(answer, call="register", interval=pace[0], expiry=pace[1], ha=ha, **facts)
-        return {**facts, "pace": pace, "generation": answer[1]} if answer[0] == "registered" else multiple()
+        facts = {"who": who, "topics": topics, "version": version, "acting": acting}
+        facts |= {"incarnation": incarnation, "zone": zone, "ever_passed": ever_passed}
+        declared = {"interval": pace[0], "expiry": pace[1], "ha": ha, "warming": not self.lifecycle.is_warmed_up}
+        self.expect(answer, call="register", **{**facts, **declared, **health_facts(health)})
+        known = {**facts, "probe": probe, "pace": pace, "generation": answer[1]}
+        return known if answer[0] == "registered" else multiple()
 
     @rule(
         known=held,
@@ -278,27 +316,36 @@ class NameServerMachine(RuleBasedStateMachine):
         probe=PROBE,
         stream=st.sampled_from([None, 1, 1, 2]),
         hand_over=st.sampled_from([False, False, False, True]),
+        ever_passed=EVER_PASSED,
     )
-    def beat(self, known: Any, version: Any, probe: str, stream: int | None, hand_over: bool) -> None:
-        version = version or known["version"]
+    def beat(
+        self,
+        known: Any,
+        version: Any = None,
+        probe: str = "PASSING",
+        stream: int | None = None,
+        hand_over: bool = False,
+        ever_passed: bool | None = None,
+    ) -> None:
+        version, health = version or known["version"], health_of(probe, ever_passed)
         answer = self.core.beat(
             BrokerIdentity(*known["who"]),
             known["generation"],
             data_version=DataVersion(*version),
-            health=Health(ProbeVerdict(probe)),
+            health=health,
             now=self.now,
             stream=stream,
             hand_over=hand_over,
         )
         self.expect(
-            (answer.status.value, answer.holder_addr, told(answer.view), self.take(answer.events)),
+            (answer.status.value, answer.holder_addr, shown_view(answer.view), self.take(answer.events)),
             call="beat",
             who=known["who"],
             generation=known["generation"],
             version=version,
-            probe=probe,
             stream=stream,
             hand_over=hand_over,
+            **health_facts(health),
         )
 
     @rule(known=held, stream=st.sampled_from([1, 1, 2]), by_us=st.sampled_from([False, False, True]))
@@ -313,7 +360,7 @@ class NameServerMachine(RuleBasedStateMachine):
         """A stream of a broker that is registered now ends some time after its last beat."""
         known = self.living(data)
         if known is not None:
-            self.beat(known, version=None, probe="UNKNOWN", stream=stream, hand_over=False)
+            self.beat(known, probe="UNKNOWN", stream=stream)
             self.pass_time_unswept(seconds)
             self.end_stream(known, stream, by_us=False)
 
@@ -330,10 +377,10 @@ class NameServerMachine(RuleBasedStateMachine):
         known = self.living(data)
         if known is not None:
             for _ in range(2 * long_after_the_start):
-                self.beat(known, version=None, probe="PASSING", stream=None, hand_over=False)
+                self.beat(known)
                 self.pass_time(0.75 * known["expiry"])
             for stream in (1, 2):
-                self.beat(known, version=None, probe="PASSING", stream=stream, hand_over=False)
+                self.beat(known, stream=stream)
             for stream in order:
                 self.end_stream(known, stream, by_us=False)
                 self.pass_time(seconds)
@@ -342,7 +389,7 @@ class NameServerMachine(RuleBasedStateMachine):
     def beat_of_a_living_one(self, data: st.DataObject, probe: str, hand_over: bool) -> None:
         known = self.living(data)
         if known is not None:
-            self.beat(known, version=None, probe=probe, stream=None, hand_over=hand_over)
+            self.beat(known, probe=probe, hand_over=hand_over)
 
     @rule(data=st.data(), announced=TIMES, seconds=TIMES, expires=st.booleans())
     def fail_in_a_window(self, data: st.DataObject, announced: float, seconds: float, expires: bool) -> None:
@@ -352,7 +399,7 @@ class NameServerMachine(RuleBasedStateMachine):
             if expires:
                 announced, seconds = known["expiry"], known["expiry"] + 0.5
             self.open_window(known["who"][0], known["who"][1], announced)
-            self.beat(known, version=None, probe="FAILING", stream=None, hand_over=False)
+            self.beat(known, probe="FAILING")
             self.pass_time(seconds)
 
     @rule(data=st.data(), announced=st.booleans())
@@ -363,7 +410,7 @@ class NameServerMachine(RuleBasedStateMachine):
             expiry = known["expiry"]
             if announced:
                 self.open_window(known["who"][0], known["who"][1], expiry + 10.0)
-            self.beat(known, version=None, probe="PASSING", stream=None, hand_over=False)
+            self.beat(known)
             for seconds in (expiry, 0.5, 0.5):
                 self.pass_time(seconds)
 
@@ -372,19 +419,19 @@ class NameServerMachine(RuleBasedStateMachine):
         """An agent hands over, and no next one beats."""
         known = self.living(data)
         if known is not None:
-            self.beat(known, version=None, probe="PASSING", stream=None, hand_over=True)
+            self.beat(known, hand_over=True)
             self.pass_time(seconds)
 
     @rule(share=st.sampled_from([1, 2, 3, 9]), probe=st.sampled_from(["PASSING", "PASSING", "FAILING"]))
     def beats_of_many(self, share: int, probe: str) -> None:
         """Each second, third ... of all that live: the rest is cut off."""
         for known in self.all_living()[::share]:
-            self.beat(known, version=None, probe=probe, stream=None, hand_over=False)
+            self.beat(known, probe=probe)
 
     @rule()
     def all_streams_break(self) -> None:
         for known in self.all_living():
-            self.beat(known, version=None, probe="UNKNOWN", stream=1, hand_over=False)
+            self.beat(known, probe="UNKNOWN", stream=1)
         for known in self.all_living():
             self.end_stream(known, 1, by_us=False)
 
@@ -395,6 +442,7 @@ class NameServerMachine(RuleBasedStateMachine):
                 "generation": r.generation,
                 "version": tuple(r.registration.data_version),
                 "expiry": r.registration.expiry,
+                "interval": r.registration.heartbeat_interval,
                 "topics": sorted(r.registration.topics),
             }
             for _, r in self.core.replicas()
@@ -404,19 +452,19 @@ class NameServerMachine(RuleBasedStateMachine):
         living = self.all_living()
         return data.draw(st.sampled_from(living)) if living else None
 
-    @rule(known=held)
-    def unregister(self, known: Any) -> None:
+    @rule(known=held, reason=st.sampled_from(["SHUTDOWN", "DRAIN", "REMOVED_FROM_CONFIG"]))
+    def unregister(self, known: Any, reason: str = "SHUTDOWN") -> None:
         who, generation = known["who"], known["generation"]
-        answer = self.core.unregister(BrokerIdentity(*who), generation, reason=Reason.SHUTDOWN, now=self.now)
-        said = (answer.status.value, answer.holder_addr, self.take(answer.events))
-        self.expect(said, call="unregister", who=who, generation=generation)
+        left = self.core.unregister(BrokerIdentity(*who), generation, reason=Reason(reason), now=self.now)
+        answer = (left.status.value, left.holder_addr, self.take(left.events))
+        self.expect(answer, call="unregister", who=who, generation=generation, reason=reason)
 
     @rule(known=held)
     def report_queue_stats(self, known: Any) -> None:
         who, generation = known["who"], known["generation"]
-        answer = self.core.report_queue_stats(BrokerIdentity(*who), generation, NOTHING_MEASURED)
-        said = (answer.status.value, answer.holder_addr, self.take(answer.events))
-        self.expect(said, call="report_queue_stats", who=who, generation=generation)
+        taken = self.core.report_queue_stats(BrokerIdentity(*who), generation, NOTHING_MEASURED, now=self.now)
+        answer = (taken.status.value, taken.holder_addr, self.take(taken.events))
+        self.expect(answer, call="report_queue_stats", who=who, generation=generation)
 
     @rule(data=st.data(), known=held, changed=TOPICS, version=VERSION, fresh=st.sampled_from([True, True, False]))
     def update_topics(self, data: st.DataObject, known: Any, changed: Any, version: Any, fresh: bool) -> None:
@@ -447,6 +495,7 @@ class NameServerMachine(RuleBasedStateMachine):
                 changed=queue_configs(changed),
                 removed=removed,
                 max_topics=99,
+                now=self.now,
             )
             assert not self.take(updated.events)
             answer: Any = updated.topic_count
@@ -500,9 +549,9 @@ class NameServerMachine(RuleBasedStateMachine):
         master = self.claim(**ONE_TOPIC, who=("c1", "a", 0, "h1:1"), version=(2, 0, 2))
         if isinstance(master, dict):
             self.delete_topic("t1", "c1")
-            self.beat(master, version=None, probe="FAILING", stream=None, hand_over=False)
+            self.beat(master, probe="FAILING")
             other = self.claim(**{**master, "version": (2, 0, 1), "probe": "FAILING"})
-            self.beat(other, version=None, probe="PASSING", stream=None, hand_over=False)
+            self.beat(other)
             if returns:
                 self.claim(**master)
 
@@ -541,11 +590,51 @@ class NameServerMachine(RuleBasedStateMachine):
         self.set_guard("c1", mode, None)
         self.pass_time(0.5)
 
+    @rule(
+        size=st.integers(1, 4),
+        restarts=st.booleans(),
+        mode=st.sampled_from([*GuardMode, GuardMode.AUTO, GuardMode.AUTO]),
+        fault=st.sampled_from(["silence", "FAILING", "FAILING", "REFUSED"]),
+        lost=st.integers(1, 4),
+        steps=st.lists(st.tuples(FAULT_TIMES, st.sampled_from([*AFTER_A_FAULT, "wait"])), min_size=2, max_size=5),
+    )
+    def lose_brokers_for_one_cause(
+        self, size: int, restarts: bool, mode: GuardMode, fault: str, lost: int, steps: list[tuple[float, str]]
+    ) -> None:
+        """Brokers that were alive for longer than a window are lost; then some return, leave or fail in another way."""
+        names = [(name, broker_id) for name in NAMES for broker_id in (0, 1)][:size]
+        for name, broker_id in names:
+            self.claim(**ONE_TOPIC, who=("c1", name, broker_id, f"h{broker_id + 1}:1"), version=(2, 0, 2))
+        for _ in range(2):
+            self.pass_time(60.0)
+            self.beats_of_many(1, "PASSING")
+        if restarts:
+            self.warm_restart(100, warming=False)
+        self.set_guard("c1", mode, None)
+        up = [known for known in self.all_living() if known["who"][0] == "c1"]
+        out = [up.pop() for _ in range(min(lost, len(up)))]
+        for known in out if fault != "silence" else []:
+            self.beat(known, probe=fault)
+        for seconds, action in steps:
+            self.now += seconds
+            for known in [] if restarts else up:
+                self.beat(known)
+            if action == "AUTO":
+                self.set_guard("c1", GuardMode.AUTO, None)
+            elif out and action == "leave":
+                self.unregister(out.pop())
+            elif out and action != "wait":
+                self.beat(out[0], probe=action)
+            self.sweep()
+
     # --- time and ourselves -----------------------------------------------------------------------------------
 
     @rule(seconds=TIMES)
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
+        self.sweep()
+
+    def sweep(self) -> None:
         self.expect(self.take(self.core.sweep(now=self.now)), call="sweep")
 
     @rule(seconds=TIMES)
@@ -555,18 +644,18 @@ class NameServerMachine(RuleBasedStateMachine):
     @rule(seconds=TIMES, share=st.sampled_from([0, 0, 2]), probe=st.sampled_from(["PASSING", "PASSING", "FAILING"]))
     def pass_time_with_beats(self, seconds: float, share: int, probe: str) -> None:
         """Beats come in all the while, from none or each second."""
-        for _ in range(3):
-            self.now += seconds / 3
+        for _ in range(4):
+            self.now += seconds / 4
             if share:
                 self.beats_of_many(share, probe)
-            self.expect(self.take(self.core.sweep(now=self.now)), call="sweep")
+            self.sweep()
 
     @rule(seconds=TIMES, credited=st.sampled_from([0.5, 1.0]))
     def stand_still(self, seconds: float, credited: float) -> None:
         """A pause of our own, of which nearly all is noticed."""
         self.now += seconds
-        events = self.core.excuse(seconds * credited, now=self.now)
-        self.expect(shown(events), call="excuse", seconds=seconds * credited)
+        events = self.core.credit_pause(seconds * credited, now=self.now)
+        self.expect(shown(events), call="credit_pause", seconds=seconds * credited)
 
     @rule(data=st.data(), seconds=TIMES, later=TIMES)
     def stand_still_as_a_stream_breaks(self, data: st.DataObject, seconds: float, later: float) -> None:
@@ -575,45 +664,44 @@ class NameServerMachine(RuleBasedStateMachine):
         self.stand_still(seconds, credited=1.0)
         self.pass_time(later)
 
-    @rule(first=st.integers(100, 105))
-    def restart(self, first: int) -> None:
-        """A server that restarted without a snapshot knows nobody; what agents still hold is of another boot."""
-        self.begin(first)
+    @rule(first=st.integers(100, 105), warming=st.booleans())
+    def restart(self, first: int, warming: bool) -> None:
+        """A server that restarted without a snapshot has no broker; generations that agents hold are of another run."""
+        self.begin(first, warming=warming)
 
-    @rule(first=st.integers(100, 105))
-    def warm_restart(self, first: int) -> None:
-        """One that has a snapshot knows all, and their generations."""
-        before, self.boots = self.core, self.boots + 1
-        restored = [
-            (replace(r.registration, health=Health() if r.is_routed else r.health), r.generation)
-            for _, r in before.replicas()
-        ]
-        orders = self.model.orders
-        self.begin(first + 1_000 * self.boots)
+    @precondition(lambda self: not self.lifecycle.is_warmed_up)
+    @rule()
+    def be_ready(self) -> None:
+        self.lifecycle.end_warm_up(now=self.now + WARM_UP, still_provisional=0)
+
+    @rule(first=st.integers(100, 105), warming=st.booleans())
+    def warm_restart(self, first: int, warming: bool) -> None:
+        """One with a snapshot has all brokers, and their generations."""
+        before, orders, self.boots = self.core, self.oracle.orders, self.boots + 1
+        restored = []
+        for _, replica in before.replicas():
+            health = health_to_keep(replica)
+            kept = (health.verdict.value, health.evidence.value, health.ever_passed)
+            assert kept == self.oracle.kept(tuple(replica.identity.position))
+            restored.append((replace(replica.registration, health=health), replica.generation))
+        self.begin(first + 1_000 * self.boots, warming=warming)
         for registration, generation in restored:
             self.core.restore(registration, generation, now=self.now)
             self.history[registration.identity.position] = (registration.data_version, dict(registration.topics))
-            self.calls.append({**self.as_restored(registration), "now": self.now, "generation": generation})
+            self.expect(None, call="restore", generation=generation, **self.as_restored(registration))
         self.core.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
-        self.calls.append(
-            {
-                "call": "restore_overrides",
-                "wipes": dict(before.overrides.wipes),
-                "tombstones": [
-                    (tuple(key), topic, tuple(version))
-                    for key, topics in before.overrides.tombstones.items()
-                    for topic, version in topics.items()
-                ],
-            }
-        )
-        self.model, _ = replay(self.calls)
+        tombstones = [
+            (tuple(key), topic, tuple(version))
+            for key, topics in before.overrides.tombstones.items()
+            for topic, version in topics.items()
+        ]
+        self.expect(None, call="restore_overrides", wipes=dict(before.overrides.wipes), tombstones=tombstones)
         for topic, conf in orders.items():
             self.configure_order_topic(topic, conf)
 
     @staticmethod
-    def as_restored(registration: Registration) -> Call:
+    def as_restored(registration: Registration) -> dict[str, Any]:
         return {
-            "call": "restore",
             "who": tuple(registration.identity),
             "topics": {topic: (queues[0], queues[2]) for topic, queues in registration.topics.items()},
             "version": tuple(registration.data_version),
@@ -623,7 +711,7 @@ class NameServerMachine(RuleBasedStateMachine):
             "incarnation": registration.incarnation,
             "ha": registration.ha_addr,
             "zone": registration.zone,
-            "probe": registration.health.verdict.value,
+            **health_facts(registration.health),
         }
 
     @rule(at_most=st.integers(1, 3))
@@ -644,20 +732,27 @@ class NameServerMachine(RuleBasedStateMachine):
             return
         if route_table.AT_ONCE == AT_ONCE:
             self.core.check_invariants()
-        brokers = [(tuple(r.identity), r.state.value, r.generation) for _, r in self.core.replicas()]
-        assert brokers == self.model.brokers()
+        brokers = [
+            (
+                tuple(r.identity),
+                (r.state.phase.value, r.state.reason and r.state.reason.value, r.state.planned),
+                r.generation,
+            )
+            for _, r in self.core.replicas()
+        ]
+        assert brokers == self.oracle.brokers()
         for cluster in CLUSTERS:
             status = self.core.guard.status(cluster)
             is_overdue = cluster in self.core.guard.overdue()
-            seen = (status.mode.value, status.active, status.lost, status.lived, is_overdue)
-            assert seen == self.model.guard_seen(cluster)
+            seen = (status.mode.value, status.active, status.lost, status.baseline, status.up, is_overdue)
+            assert seen == self.oracle.guard_seen(cluster)
         for cluster in ("", *CLUSTERS):
-            expected = self.model.routes(cluster)
+            expected = self.oracle.routes(cluster)
             assert self.core.routes.topic_names(cluster) == sorted(expected)
             for topic, route in expected.items():
-                assert self.route(topic, cluster) == [route, self.model.orders.get(topic, "")]
-        for topic, route in self.model.routes(zone="z1").items():
-            assert self.route(topic, zone="z1") == [route, self.model.orders.get(topic, "")]
+                assert self.route(topic, cluster) == [route, self.oracle.orders.get(topic, "")]
+        for topic, route in self.oracle.routes(zone="z1").items():
+            assert self.route(topic, zone="z1") == [route, self.oracle.orders.get(topic, "")]
 
     def route(self, topic: str, cluster: str = "", zone: str = "") -> Any:
         route = self.core.routes.route(topic, cluster=cluster, zone=zone)
@@ -665,7 +760,7 @@ class NameServerMachine(RuleBasedStateMachine):
             (
                 tuple(key),
                 (queues.read_queue_nums, queues.perm),
-                [(r.identity.broker_id, r.identity.addr, r.state.value) for r in group.routed()],
+                [(r.identity.broker_id, r.identity.addr, r.state.phase.value) for r in group.routed()],
             )
             for (key, queues), group in zip(route.queues, route.groups, strict=True)
         ]
