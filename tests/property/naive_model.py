@@ -2,8 +2,8 @@
 
 Liveness, the table of states and the guard are computed from the signs of each position (its registrations, heartbeats,
 ends of streams and departures), the pauses and the windows. Results are stored only where the rules say "as last
-applied": a replica's state, and a guard's counts and period at its last judgement. Which address has which position,
-topics, wipes and deletions are plain tables. A call is a plain dict; an answer is plain data too.
+applied": a replica's state, and a guard's counts and period at its last judgement. Topics, wipes, deletions and routes
+are plain tables (``naive_tables``). A call is a plain dict; an answer is plain data too.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from itertools import takewhile
 from math import inf
 from typing import Any
 
-Call = dict[str, Any]
-Fact = dict[str, Any]
-Who = tuple[str, str, int, str]
-At = tuple[str, str, int]
+from tests.property.naive_tables import ROUTED, At, Call, Fact, Tables, name_of
+
 State = tuple[str, str | None, bool]
 
 GRACE = 10
@@ -24,27 +22,23 @@ HAND_OVER = 60
 PAUSE = 1.0
 LATE, SILENT = 1.5, 2.5
 """Intervals."""
-ROUTED = {"PROVISIONAL", "UP", "SUSPECT", "PROTECTED"}
 EVENT_OF = {"OUT": "PROBE_FAILED", "PROTECTED": "PROTECTED", "SUSPECT": "SUSPECTED", "UP": "RECOVERED"}
 DECLARED = ("version", "interval", "expiry", "acting", "incarnation", "ha", "zone", "topics")
 
 
-class Oracle:
+class Oracle(Tables):
     """The list of what happened, and what follows from it."""
 
     def __init__(
         self, *, now: float, first_generation: int, share: float, at_least: int, limit: float, enabled: bool
     ) -> None:
+        super().__init__()
         self.started_at, self.generation = now, first_generation
         self.share, self.at_least, self.limit, self.enabled = share, at_least, limit, enabled
-        self.held: dict[At, Fact] = {}
         self.signs: dict[At, list[Fact]] = defaultdict(list)
         self.pauses: list[tuple[float, float]] = []
         self.guards: dict[str, Fact] = {}
         self.windows: dict[tuple[str, str], float] = {}
-        self.wipes: dict[tuple[str, str], str] = {}
-        self.tombstones: list[tuple[tuple[str, str], str, Any]] = []
-        self.orders: dict[str, str] = {}
 
     # --- one replica: formulas over its signs -----------------------------------------------------------------
 
@@ -132,6 +126,11 @@ class Oracle:
         new = {"mode": "AUTO", "until": None, "edge": None, "ended": None, "overdue": False, "counts": (0, 0, 0, 0)}
         return self.guards.setdefault(cluster, new | {"judged_at": -inf, "failures": 0})
 
+    def edge(self, cluster: str, now: float) -> float:
+        """The end of the window: frozen while the guard is on."""
+        edge = self.guard(cluster)["edge"]
+        return now if edge is None else float(edge)
+
     def is_set_aside(self, at: At, now: float, edge: float) -> bool:
         failing, begin = self.evidence(at), edge - self.held[at]["expiry"]
         if self.is_covered(at, now):
@@ -146,8 +145,7 @@ class Oracle:
 
     def count(self, cluster: str, now: float) -> tuple[int, int, int, int]:
         """Lost, baseline, up, and how many were counted that are registered."""
-        edge = self.guard(cluster)["edge"]
-        edge = now if edge is None else edge
+        edge = self.edge(cluster, now)
         here = [at for at in self.held if at[0] == cluster and not self.is_set_aside(at, now, edge)]
         lost = [at for at in here if self.is_lost(at, now)]
         up = [at for at in here if at not in lost and self.last_heartbeat(at)["call"] != "restore"]
@@ -235,10 +233,6 @@ class Oracle:
             row = (EVENT_OF[after[0]], after[1])
         return [self.event(fact, *row, now)] if row else []
 
-    def edge(self, cluster: str, now: float) -> float:
-        edge = self.guard(cluster)["edge"]
-        return now if edge is None else float(edge)
-
     @staticmethod
     def event(fact: Fact, kind: str, reason: str | None, now: float) -> Any:
         phase, _, planned = fact["state"]
@@ -261,16 +255,8 @@ class Oracle:
     # --- calls of brokers -------------------------------------------------------------------------------------
 
     def answer(self, call: Call) -> Any:
-        """Add a call to the list and return what the core is to answer."""
+        """Take a call and return what the core is to answer."""
         return getattr(self, call["call"])(call)
-
-    def of(self, call: Call) -> tuple[str, str] | Fact:
-        """The registration that a call is about, or why it is refused and the address of the holder."""
-        fact = self.held.get(call["who"][:3])
-        if not fact:
-            return ("UNKNOWN_BROKER", "")
-        is_current = fact["who"] == call["who"] and fact["generation"] == call["generation"]
-        return fact if is_current else ("STALE_GENERATION", fact["who"][3])
 
     def register(self, call: Call) -> Any:
         who, now, at = call["who"], call["now"], call["who"][:3]
@@ -284,8 +270,8 @@ class Oracle:
             events += self.apply(old, now, ("GONE", "SUPERSEDED", True), ("UNREGISTERED", "SUPERSEDED"))
         if not holder and at not in self.departed(at[0], self.edge(at[0], self.guard(at[0])["judged_at"])):
             self.signs[at].clear()
-        fact = {**call, "generation": self.generation, "state": holder and holder["state"], "since": None}
-        fact["since"] = holder and holder["since"]
+        was = holder and holder["state"]
+        fact = {**call, "generation": self.generation, "state": was, "since": holder and holder["since"]}
         self.held[at] = fact
         self.generation += 1
         was_wiped = self.wipes.get(who[:2], "")
@@ -294,7 +280,6 @@ class Oracle:
             del self.wipes[who[:2]]
         events += self.record(call, before=0.0 if holder or not call["warming"] else call["expiry"])
         name = "ROLE_CHANGED" if moved else name_of(call, holder)
-        was = holder and holder["state"]
         self.apply(at, now)
         self.end_tombstones(at)
         is_same = holder and name == "REREGISTERED" and all(call[field] == holder[field] for field in DECLARED)
@@ -320,22 +305,6 @@ class Oracle:
         is_out = self.held[at]["state"][0] not in ROUTED
         evidence = self.evidence(at) if is_out else None
         return ("FAILING" if is_out else "UNKNOWN", evidence or "WEAK", self.alive_since(at) is not None)
-
-    def restore_overrides(self, call: Call) -> Any:
-        self.wipes, self.tombstones = dict(call["wipes"]), list(call["tombstones"])
-
-    def update(self, call: Call) -> Any:
-        fact = self.of(call)
-        if isinstance(fact, tuple):
-            return "BROKER_UNKNOWN" if fact[0] == "UNKNOWN_BROKER" else fact[0]
-        if fact["version"] != call["base"]:
-            return "STALE_DATA_VERSION"
-        if not all(topic in fact["topics"] for topic in call["removed"]):
-            return "INVALID_REQUEST"
-        topics = {topic: queues for topic, queues in fact["topics"].items() if topic not in call["removed"]}
-        fact["topics"], fact["version"] = {**topics, **call["changed"]}, call["version"]
-        self.end_tombstones(fact["who"][:3])
-        return len(fact["topics"])
 
     def beat(self, call: Call) -> Any:
         fact, now, at = self.of(call), call["now"], call["who"][:3]
@@ -386,32 +355,6 @@ class Oracle:
             return "BROKER_UNKNOWN"
         return self.apply(at, call["now"], ("GONE", "ADMIN", True), ("UNREGISTERED", "ADMIN"))
 
-    def set_writable(self, call: Call) -> Any:
-        key = call["key"]
-        # A wipe outlives the group's absence, and can be taken back in it.
-        if key not in self.wipes and not any(at[:2] == key for at in self.held):
-            return "BROKER_UNKNOWN"
-        if call["writable"] is (key not in self.wipes):
-            return False
-        if call["writable"]:
-            del self.wipes[key]
-        else:
-            self.wipes[key] = self.held.get((*key, 0), {"incarnation": ""})["incarnation"]
-        return True
-
-    def hide_topic(self, call: Call) -> Any:
-        topic = call["topic"]
-        keys = [key for key, _, _ in self.routes(call["cluster"]).get(topic, [])]
-        for key in keys:
-            source = self.source(key)
-            assert source is not None
-            self.tombstones = [t for t in self.tombstones if t[:2] != (key, topic)]
-            self.tombstones.append((key, topic, source["version"]))
-        return keys or "TOPIC_NOT_FOUND"
-
-    def order_topic(self, call: Call) -> Any:
-        self.orders[call["topic"]] = call["conf"]
-
     def open_window(self, call: Call) -> Any:
         self.windows[call["key"]] = call["until"]
 
@@ -443,59 +386,9 @@ class Oracle:
 
     # --- what is seen -----------------------------------------------------------------------------------------
 
-    def routed(self, key: tuple[str, str]) -> list[Fact]:
-        return [self.held[at] for at in sorted(self.held) if at[:2] == key and self.held[at]["state"][0] in ROUTED]
-
-    def view(self, who: Who) -> Any:
-        """What a member is told of its group."""
-        routed = self.routed(who[:2])
-        if not routed:
-            return (0, "", "", "")
-        first = routed[0]["who"]
-        is_slave_of_a_living_master = who[2] != 0 and first[2] == 0
-        return (first[2], first[3], *((first[3], routed[0]["ha"]) if is_slave_of_a_living_master else ("", "")))
-
-    def source(self, key: tuple[str, str]) -> Fact | None:
-        """The replica whose topics are the group's."""
-        return next((f for f in self.routed(key)[:1] if f["who"][2] == 0 or f["acting"]), None)
-
-    def end_tombstones(self, at: At) -> None:
-        source = self.source(at[:2])
-        if source and source["who"][:3] == at:
-            self.tombstones = [t for t in self.tombstones if t[0] != at[:2] or t[2] == source["version"]]
-
-    def routes(self, cluster: str = "", zone: str = "") -> dict[str, Any]:
-        """Each topic's route: per group its queues and the routed replicas."""
-        routes: dict[str, Any] = {}
-        for key in sorted({at[:2] for at in self.held if not cluster or at[0] == cluster}):
-            source = self.source(key)
-            if source is None:
-                continue
-            is_far = bool(zone) and source["who"][2] == 0 and source["zone"] != zone
-            for topic, (queues, perm) in source["topics"].items():
-                if (key, topic, source["version"]) in self.tombstones:
-                    continue
-                route = routes.setdefault(topic, [])
-                seen_perm = perm if source["who"][2] == 0 and key not in self.wipes else perm & ~2
-                replicas = [(f["who"][2], f["who"][3], f["state"][0]) for f in self.routed(key)]
-                if not is_far:
-                    route.append((key, (queues, seen_perm), replicas))
-        return routes
-
     def brokers(self) -> list[Any]:
         return [(f["who"], f["state"], f["generation"]) for _, f in sorted(self.held.items())]
 
     def guard_seen(self, cluster: str) -> Any:
         guard = self.guard(cluster)
         return (guard["mode"], guard["edge"] is not None, *guard["counts"][:3], guard["overdue"])
-
-
-def name_of(call: Call, holder: Fact | None) -> str:
-    """What a registration of a position is to the history."""
-    if not holder:
-        return "REGISTERED"
-    if holder["who"][3] != call["who"][3]:
-        return "ADDRESS_CHANGED"
-    before, after = holder["incarnation"], call["incarnation"]
-    is_new_process = before and after and before != after and holder["state"][0] in ROUTED
-    return "RESTARTED" if is_new_process else "REREGISTERED"
