@@ -41,7 +41,7 @@ def _intervals(work: Work, rare: DataFrame) -> None:
         lambda: warehouse.stage("maintenance_windows", maintenance_windows(rare, maintenance_before, **days)),
     )
     rows = stated(rare, events, windows, state)
-    if any_missing(windows):
+    if any_missing(windows, state):
         rows = with_losses(warehouse.aside("stated", rows), rare, windows)
     said = warehouse.aside("opinions", opinions(rows, windows))
     cast = warehouse.aside("votes", votes(said, blind))

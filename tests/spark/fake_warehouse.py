@@ -381,7 +381,7 @@ def _more(world: World, day: date, members: list[Any], chance: random.Random) ->
         "observer_windows": [
             rows
             | {"node": f"ns{n}:9876", "boot_id": f"{n}f3a", "from_at": start, "to_at": start + timedelta(days=1)}
-            | {"open": True, "rows": 81_233, "rows_missing": 7 * (n == 3), "gaps": [(812, 818)] if n == 3 else []}
+            | {"open": True, "rows": 81_233, "rows_missing": 7 * (n == 3), "gaps": [(812, 818, None)] if n == 3 else []}
             for n in (1, 2, 3)
         ],
         "observer_clocks": [

@@ -240,7 +240,8 @@ def _changes(told: list[Opinion]) -> list[Opinion]:
         if opinion.said == "up" and (before is None or before.said == "lost"):
             one = replace(opinion, at=max(_reach(opinion), before.at) if before else _reach(opinion))
         same = before is not None and (before.said, before.planned) == (one.said, one.planned)
-        if not same or (one.said == "down" and one.since == one.at):
+        removed_again = before is not None and one.said == "down" and one.since == one.at != before.since
+        if not same or removed_again:
             found.append(one)
         before = opinion
     return found

@@ -32,6 +32,7 @@ _NEXT = {
     "PROTECTED": (*_REPEATS, "PROTECTED", "PROBE_FAILED", "EXPIRED", "UNREGISTERED", "RECOVERED", "RECOVERED"),
 }
 """What may happen to a replica in each state."""
+_TOPICS: Row = {"part": 1, "parts": 1, "full": True, "topics": {}, "removed": []}
 _REASONS = {
     "PROBE_FAILED": ("REFUSED", "PROBE"),
     "EXPIRED": ("SILENCE", "STREAM_BROKEN"),
@@ -158,6 +159,8 @@ def _happen(server: NameServer, at: datetime, replica: Replica, rng: random.Rand
         _become(replica, "UP", None, at, planned=False)
         reason = "PROBE" if why in {"PROBE", "REFUSED"} else "HEARTBEAT"
     _tell(server, event, at, replica, rng, reason=reason)
+    if event == "REGISTERED":
+        _tell(server, "TOPICS", at, replica, rng, reason=None, detail=_TOPICS)
     if replica.state == "GONE":
         replica.state = None
 

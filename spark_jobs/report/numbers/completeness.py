@@ -87,6 +87,7 @@ def _quarantine(warehouse: Warehouse, span: Span) -> Row:
 
 def _windows(warehouse: Warehouse, span: Span) -> list[Row]:
     named = F.col("dt").between(F.lit(span.first_day), F.lit(span.last_day))
+    gaps = F.transform("gaps", lambda gap: F.struct(gap["from_seq"].alias("from_seq"), gap["to_seq"].alias("to_seq")))
     lives = (
         span.touched(warehouse, "observer_windows")
         .groupBy(*OBSERVER)
@@ -96,7 +97,7 @@ def _windows(warehouse: Warehouse, span: Span) -> list[Row]:
             F.max_by("open", "dt").alias("open"),
             F.sum(F.when(named, F.col("rows"))).alias("rows"),
             F.sum(F.when(named, F.col("rows_missing"))).alias("rows_missing"),
-            F.slice(F.flatten(F.sort_array(F.collect_list(F.when(named, F.col("gaps"))))), 1, 20).alias("gaps"),
+            F.slice(F.flatten(F.sort_array(F.collect_list(F.when(named, gaps)))), 1, 20).alias("gaps"),
         )
     )
     rows = collect(lives)

@@ -59,12 +59,13 @@ def opinions(stated: DataFrame, windows: DataFrame) -> DataFrame:
         F.max(F.when(~F.col("open"), F.unix_micros("to_at"))).alias("watch_to"),
     )
     story = stated.join(F.broadcast(watches), on=list(OBSERVER), how="inner")
-    known = story.withColumn("before", F.lag(F.struct("opinion", "planned", "at")).over(in_order()))
+    known = story.withColumn("before", F.lag(F.struct("opinion", "planned", "at", "since_us")).over(in_order()))
     is_first = F.col("before").isNull() | (F.col("before.opinion") == LOST)
     same = (F.col("before.opinion") == F.col("opinion")) & F.col("before.planned").eqNullSafe(F.col("planned"))
     fresh = F.coalesce(F.col("since_us") == F.col("at"), F.lit(False))
     # The event of a removal counts, however often a broker that is out already is removed again.
-    repeats = F.coalesce(same & ~((F.col("opinion") == DOWN) & fresh), F.lit(False))
+    removed_again = (F.col("opinion") == DOWN) & fresh & ~F.col("before.since_us").eqNullSafe(F.col("since_us"))
+    repeats = F.coalesce(same & ~removed_again, F.lit(False))
     # greatest() skips the null of a first row.
     known_us = F.greatest(reach_us(F.col("since_us"), F.col("at")), "before.at")
     told = known.filter(~repeats).withColumns(

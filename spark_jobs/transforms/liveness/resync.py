@@ -2,7 +2,8 @@
 
 A missing row may have changed any broker's state. A state is known over a gap only if the row before it and the row
 after it agree, and the latter's ``since_ms`` reaches back over the gap. A replica that a complete checkpoint does not
-name is not registered by then; if it was up before, how it left is unknown (``none``).
+name is not registered by then; if it was up before, how it left is unknown (``none``). No gap shows that the last rows
+of a run are missing, nor which broker's every row is.
 """
 
 from __future__ import annotations
@@ -26,15 +27,19 @@ BLOCK = 1_000
 _EACH = (*INSTANCE, *OBSERVER)
 
 
-def any_missing(windows: DataFrame) -> bool:
-    """Whether rows are missing on the days."""
-    return not windows.filter("rows_missing > 0").isEmpty()
+def any_missing(windows: DataFrame, state: DataFrame) -> bool:
+    """Whether rows are missing on the days, or an opinion that the day before carries is lost."""
+    carried = state.filter(F.exists("opinions", lambda held: held["opinion"] == LOST))
+    missing = windows.filter("rows_missing > 0").select(F.lit(1)).unionByName(carried.select(F.lit(1)))
+    return not missing.isEmpty()
 
 
 def with_losses(stated: DataFrame, rare: DataFrame, windows: DataFrame) -> DataFrame:
     """Add to `opinions.stated` an opinion ``lost`` at each gap that is not bridged, and what checkpoints leave out."""
     gaps = _gaps(windows)
-    rows = _behind_gaps(_with_next_gap(stated.unionByName(_left_out(stated, rare)), gaps))
+    marked = _left_out(stated, rare).withColumn("is_left_out", F.lit(True))
+    both = stated.withColumn("is_left_out", F.lit(False)).unionByName(marked)
+    rows = _behind_gaps(_with_next_gap(both, gaps))
     return rows.select(*STATED).unionByName(_before_first(stated, gaps)).unionByName(_lost(rows))
 
 
@@ -110,23 +115,19 @@ def _with_next_gap(rows: DataFrame, gaps: DataFrame) -> DataFrame:
 def _behind_gaps(rows: DataFrame) -> DataFrame:
     """Of what checkpoints leave out keep what only missing rows explain, with its opinion."""
     before = F.lag("gap").over(in_order())
-    real = F.when(~_is_left_out(), F.when(_was_down(), DOWN).otherwise(F.col("opinion")))
+    real = F.when(~F.col("is_left_out"), F.when(_was_down(), DOWN).otherwise(F.col("opinion")))
     last = F.last(real, ignorenulls=True).over(in_order().rowsBetween(Window.unboundedPreceding, -1))
     was_lost = F.coalesce(F.lag("opinion").over(in_order()) == LOST, F.lit(False))
     marked = rows.withColumns({"gap_before": before, "last": last, "was_lost": was_lost})
     explained = F.coalesce(F.col("gap_before.from_seq") < F.col("seq"), F.lit(False)) | F.col("was_lost")
     gone = F.when(F.col("last") == DOWN, DOWN).otherwise(NONE)
-    kept = marked.filter(~_is_left_out() | explained)
-    return kept.withColumn("opinion", F.when(_is_left_out(), gone).otherwise(F.col("opinion")))
+    kept = marked.filter(~F.col("is_left_out") | explained)
+    return kept.withColumn("opinion", F.when(F.col("is_left_out"), gone).otherwise(F.col("opinion")))
 
 
 def _was_down() -> Column:
     """Whether a broker was down when its opinion was lost, which its event then tells."""
     return F.coalesce((F.col("opinion") == LOST) & F.col("event").isNotNull(), F.lit(False))
-
-
-def _is_left_out() -> Column:
-    return F.coalesce(F.col("event") == LEFT_OUT, F.lit(False))
 
 
 def _left_out(stated: DataFrame, rare: DataFrame) -> DataFrame:
