@@ -206,7 +206,7 @@ def test_a_day_is_stale_with_more_rows_than_it_was_computed_from_and_not_with_fe
 
 
 def test_an_incident_comes_before_the_brokers_and_says_how_large_it_was() -> None:
-    row = {"brokers": 8, "scope": "zone", "scope_name": "z1", "cluster": "c", "topics_unwritable": 1}
+    row: dict[str, Any] = {"brokers": 8, "scope": "zone", "scope_name": "z1", "cluster": "c", "topics_unwritable": 1}
     row |= {"cause": "network", "evidence": "8 of 8 outages: stream broken"}
     numbers = calm_numbers(
         incidents={"in_all": 1, "outages": 8, "rows": [row | {"from_at": "2026-03-05T15:12:00.000Z"}]},
@@ -222,7 +222,7 @@ def test_an_incident_comes_before_the_brokers_and_says_how_large_it_was() -> Non
 
 
 def test_an_incident_of_unknown_cause_gives_no_advice_on_a_cause() -> None:
-    row = {"brokers": 3, "scope": "host", "scope_name": "h1", "cluster": "c", "topics_unwritable": 0}
+    row: dict[str, Any] = {"brokers": 3, "scope": "host", "scope_name": "h1", "cluster": "c", "topics_unwritable": 0}
     row |= {"cause": "unknown", "evidence": None, "from_at": "2026-03-05T15:12:00.000Z"}
     (finding,) = findings(calm_numbers(incidents={"in_all": 1, "outages": 3, "rows": [row]}))
 
@@ -262,7 +262,13 @@ def test_the_guards_periods_of_a_cluster_are_one_finding_that_names_the_longest(
 
 
 def test_a_rolling_restart_is_named_and_is_not_an_incident() -> None:
-    row = {"cluster": "c", "brokers": 4, "unplanned": 3, "version_before": "7.1", "version_after": "7.2"}
+    row: dict[str, Any] = {
+        "cluster": "c",
+        "brokers": 4,
+        "unplanned": 3,
+        "version_before": "7.1",
+        "version_after": "7.2",
+    }
     row |= {"from_at": "2026-03-05T10:00:00.000Z"}
     (finding,) = findings(calm_numbers(rolling_restarts={"rows": [row], "in_all": 1, "unplanned": 3}))
 
@@ -270,7 +276,7 @@ def test_a_rolling_restart_is_named_and_is_not_an_incident() -> None:
         "1 rolling restart, not an incident: 4 brokers of cluster c one after another from 2026-03-05 10:00 UTC, "
         "7.1 to 7.2; 3 unplanned outages counted against the brokers"
     )
-    planned = {"rows": [row | {"unplanned": 0}], "in_all": 1, "unplanned": 0}
+    planned: dict[str, Any] = {"rows": [row | {"unplanned": 0}], "in_all": 1, "unplanned": 0}
     assert findings(calm_numbers(rolling_restarts=planned)) == [], "planned shutdowns one after another need nothing"
 
 

@@ -75,7 +75,7 @@ def test_one_of_a_thing_is_singular_in_the_summary() -> None:
 
 def test_a_short_coverage_stands_on_top_and_nothing_is_extrapolated_from_it() -> None:
     numbers = report_of(coverage={"seconds": 36.0, "is_short": True}, completeness={"watched_seconds": 36.0})
-    outlier = {"rank": 1, "outlier": True, "ratio": 3.0, "outages": 9, "days": 1}
+    outlier: dict[str, Any] = {"rank": 1, "outlier": True, "ratio": 3.0, "outages": 9, "days": 1}
     numbers["brokers"] = [a_broker(availability=0.89069, percent_state_change=0.0, ranking=outlier)]
     numbers["headline"]["clusters"][0]["availability"] = 0.89069
     without_rates(numbers)
@@ -91,7 +91,7 @@ def test_a_short_coverage_stands_on_top_and_nothing_is_extrapolated_from_it() ->
 
 
 def test_a_day_is_covered_without_a_word_on_top_and_ranks_are_of_outliers() -> None:
-    ranking = {"rank": 7, "outlier": False, "ratio": 1.5}
+    ranking: dict[str, Any] = {"rank": 7, "outlier": False, "ratio": 1.5}
     numbers = report_of()
     numbers["brokers"] = [
         a_broker("usual", ranking=ranking),
@@ -104,7 +104,11 @@ def test_a_day_is_covered_without_a_word_on_top_and_ranks_are_of_outliers() -> N
 
 
 def test_an_outage_shows_its_cause_with_the_evidence() -> None:
-    outage = {"start_at": "2026-03-05T10:00:00.000Z", "end_at": "2026-03-05T10:01:00.000Z", "seconds": 60.0}
+    outage: dict[str, Any] = {
+        "start_at": "2026-03-05T10:00:00.000Z",
+        "end_at": "2026-03-05T10:01:00.000Z",
+        "seconds": 60.0,
+    }
     outage |= {"start_censored": False, "end_censored": False, "observers": 2, "reason": "REFUSED"}
     outage |= {"last_sign_of_life_at": None, "cause": "process_died", "evidence": "probe refused <b>"}
     numbers = report_of()
@@ -119,7 +123,13 @@ def test_guards_and_rolling_restarts_have_sections_where_there_were_any() -> Non
     guard: dict[str, Any] = {"cluster": "c", "from_at": "2026-03-05T10:00:00.000Z", "to_at": "2026-03-05T10:03:00.000Z"}
     guard |= {"seconds": 180.0, "open": False, "nodes": ["n1"], "modes": ["AUTO"], "lost": 3, "baseline": 4}
     guard |= {"kept": 3, "up": 1, "over_limit": True}
-    rolling = {"cluster": "c", "brokers": 3, "unplanned": 3, "version_before": None, "version_after": None}
+    rolling: dict[str, Any] = {
+        "cluster": "c",
+        "brokers": 3,
+        "unplanned": 3,
+        "version_before": None,
+        "version_after": None,
+    }
     rolling |= {"from_at": guard["from_at"], "back_at": guard["to_at"], "down_seconds": 60.0}
     rolling |= {"members": [{"broker_name": "a", "broker_id": 0}]}
     numbers = report_of(
