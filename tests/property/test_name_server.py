@@ -62,8 +62,28 @@ TIMES = st.sampled_from(
 )
 """Seconds. Their sums are exact in binary: no two formulas differ by a rounding."""
 
-FAULT_TIMES = st.sampled_from([0.5, 15.0, 30.0, 45.5, 76.0, 121.0])
-AFTER_A_FAULT = ("PASSING", "FAILING", "REFUSED", "leave", "AUTO")
+AFTER_A_FAULT = st.lists(
+    st.tuples(
+        st.sampled_from([0.5, 15.0, 30.0, 45.5, 76.0, 121.0]),
+        st.sampled_from(["wait", "PASSING", "FAILING", "REFUSED", "leave", "AUTO", "pause", "restart"]),
+    ),
+    min_size=2,
+    max_size=5,
+)
+"""Seconds, and what then becomes of the first broker that was lost."""
+KNOWN_FAULTS = st.sampled_from(
+    [
+        # One returns in time, which ends the guard; then the others have their time.
+        (GuardMode.AUTO, "silence", [(76.0, "wait"), (30.0, "PASSING"), (30.0, "wait"), (45.5, "wait")]),
+        # It fails again after that.
+        (GuardMode.AUTO, "silence", [(76.0, "wait"), (30.0, "PASSING"), (0.5, "FAILING"), (0.5, "pause")]),
+        # This process is paused in the time of the others.
+        (GuardMode.AUTO, "FAILING", [(0.5, "wait"), (0.5, "PASSING"), (30.0, "pause"), (15.0, "wait")]),
+        (GuardMode.AUTO, "FAILING", [(0.5, "wait"), (0.5, "restart"), (0.5, "wait")]),
+        # All expire, and nothing is left to keep.
+        (GuardMode.OFF, "silence", [(121.0, "wait"), (0.5, "AUTO"), (0.5, "wait")]),
+    ]
+)
 
 ONE_TOPIC: dict[str, Any] = {
     "topics": {"t1": (4, 6)},
@@ -592,14 +612,14 @@ class NameServerMachine(RuleBasedStateMachine):
 
     @rule(
         size=st.integers(1, 4),
-        restarts=st.booleans(),
+        lost=st.integers(1, 4),
+        restarts=st.sampled_from([False, False, True]),
         mode=st.sampled_from([*GuardMode, GuardMode.AUTO, GuardMode.AUTO]),
         fault=st.sampled_from(["silence", "FAILING", "FAILING", "REFUSED"]),
-        lost=st.integers(1, 4),
-        steps=st.lists(st.tuples(FAULT_TIMES, st.sampled_from([*AFTER_A_FAULT, "wait"])), min_size=2, max_size=5),
+        steps=AFTER_A_FAULT,
     )
     def lose_brokers_for_one_cause(
-        self, size: int, restarts: bool, mode: GuardMode, fault: str, lost: int, steps: list[tuple[float, str]]
+        self, size: int, lost: int, restarts: bool, mode: GuardMode, fault: str, steps: Any
     ) -> None:
         """Brokers that were alive for longer than a window are lost; then some return, leave or fail in another way."""
         names = [(name, broker_id) for name in NAMES for broker_id in (0, 1)][:size]
@@ -616,16 +636,36 @@ class NameServerMachine(RuleBasedStateMachine):
         for known in out if fault != "silence" else []:
             self.beat(known, probe=fault)
         for seconds, action in steps:
+            if action == "pause":
+                self.stand_still(seconds, credited=1.0)
+                continue
             self.now += seconds
             for known in [] if restarts else up:
                 self.beat(known)
-            if action == "AUTO":
+            if action == "restart":
+                self.warm_restart(100, warming=False)
+            elif action == "AUTO":
                 self.set_guard("c1", GuardMode.AUTO, None)
             elif out and action == "leave":
                 self.unregister(out.pop())
             elif out and action != "wait":
                 self.beat(out[0], probe=action)
             self.sweep()
+
+    @rule(fault=KNOWN_FAULTS, lost=st.sampled_from([3, 3, 4, 1]))
+    def lose_brokers_as_known(self, fault: Any, lost: int) -> None:
+        mode, kind, steps = fault
+        self.lose_brokers_for_one_cause(4, lost, restarts=False, mode=mode, fault=kind, steps=steps)
+
+    @rule(restarts=st.booleans())
+    def register_brokers_that_were_never_alive(self, restarts: bool) -> None:
+        for name in NAMES:
+            never_alive = {**ONE_TOPIC, "probe": "FAILING", "ever_passed": False}
+            self.claim(**never_alive, who=("c1", name, 0, "h1:1"), version=(2, 0, 2))
+        self.pass_time(0.5)
+        if restarts:
+            self.warm_restart(100, warming=False)
+        self.pass_time(0.5)
 
     # --- time and ourselves -----------------------------------------------------------------------------------
 
