@@ -103,7 +103,7 @@ class _Watch:
     lost: int = 0
     baseline: int = 0
     up: int = 0
-    began_to_fail: int = 0
+    new_failures: int = 0
     """Probes that began to fail on weak evidence since these counts."""
     departed: dict[Position, _Departed] = field(default_factory=dict)
 
@@ -174,7 +174,7 @@ class Guard:
         ``members``: all replicas, and whether a maintenance window covers them.
         """
         for watch in self._watches.values():
-            watch.present = watch.lost = watch.baseline = watch.up = watch.began_to_fail = 0
+            watch.present = watch.lost = watch.baseline = watch.up = watch.new_failures = 0
         for replica, is_covered in members:
             self._count(self._watch(replica.identity.cluster), replica, is_covered=is_covered, now=now)
         events: list[Event] = []
@@ -287,8 +287,8 @@ class Guard:
         watch = self._watch(cluster)
         if watch.active_since is not None or watch.mode is not GuardMode.AUTO:
             return False
-        watch.began_to_fail += 1
-        return self._should_hold(watch, more=watch.began_to_fail)
+        watch.new_failures += 1
+        return self._should_hold(watch, more=watch.new_failures)
 
     def credit_pause(self, seconds: float) -> None:
         """Extend the time after a release by a pause of this process: no broker could return in it."""

@@ -341,7 +341,7 @@ class NameServer:
         silence, is_late = now - pulse.last_seen, pulse.is_late(now=now)
         replica.punctuality.add(silence, is_late=is_late)
         pulse.beat(now=now, stream=stream, hand_over=hand_over)
-        begins_to_fail = replica.record_health(health, now=now)
+        is_new_failure = replica.record_health(health, now=now)
         replica.is_provisional = False
         events: list[Event] = []
         if before.phase is Phase.UP and health.failing is None:
@@ -349,7 +349,7 @@ class NameServer:
             if is_late:
                 events.append(broker_event(EventKind.LATE_HEARTBEAT, replica, now=now, interval=silence))
         else:
-            if begins_to_fail:
+            if is_new_failure:
                 events += self._judge_failure(replica, now=now)
             if was_failing and health.failing is None and replica.identity.broker_id == MASTER_ID:
                 # The topics that it registered while it was out of the routes are its group's from now on.

@@ -98,7 +98,7 @@ class QueueStats:
 
     def detail(self) -> dict[str, object]:
         """As the history tells it."""
-        lists = {field: [_told(entry) for entry in entries] for field, entries in self._lists()}
+        lists = {field: [_to_detail(entry) for entry in entries] for field, entries in self._lists()}
         return {
             "period_ms": round(self.period * 1000),
             "queue_count": self.queue_count,
@@ -150,6 +150,6 @@ def _not(field: str, value: object, problem: str) -> FieldViolation:
     return FieldViolation(field, f"{problem}, not {shown(value)}")
 
 
-def _told(entry: _Entry) -> dict[str, object]:
+def _to_detail(entry: _Entry) -> dict[str, object]:
     facts = entry._asdict()
     return {field: round(fact, RATE_DIGITS) if isinstance(fact, float) else fact for field, fact in facts.items()}

@@ -184,7 +184,7 @@ BROKEN = {
             "watch.paused = None if watch.mode is GuardMode.OFF else now, 0.0",
             "watch.paused = now, 0.0",
         ),
-        ("each probe that began to fail since the last count counts", "more=watch.began_to_fail)", "more=1)"),
+        ("each probe that began to fail since the last count counts", "more=watch.new_failures)", "more=1)"),
         (
             "a position that returns continues to be alive",
             "return None if departed is None else departed.alive_since",
