@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from spark_jobs.errors import ReportError
 from spark_jobs.files import Files
 from spark_jobs.io import Warehouse, file_sizes
 from spark_jobs.io.warehouse import FORMAT_SETTING, MEMORY_SETTING
-from spark_jobs.schemas import TABLES
+from spark_jobs.schemas import TABLES, WAREHOUSE_VERSION
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -33,6 +34,8 @@ def partition(root: Path, table: str, text: str) -> None:
 @pytest.fixture
 def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
     """One that holds a day, with the same day staged anew, without a Spark job."""
+    label = {"warehouse_version": WAREHOUSE_VERSION, "table_format": "parquet"}
+    (tmp_path / "_warehouse.json").write_text(json.dumps(label), encoding="utf-8")
     found = Warehouse(spark, str(tmp_path))
     for table in TABLES:
         partition(tmp_path, table, "old")
