@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import date, timedelta
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -178,20 +177,3 @@ def test_a_day_that_was_not_computed_is_named_with_what_to_run(warehouse: Wareho
         compare(warehouse, date(2026, 2, 3), date(2026, 2, 1))
     with pytest.raises(ReportError, match="2026-02-01 was not computed"):
         compare(warehouse, date(2026, 2, 1), ONE)
-
-
-def test_days_of_a_warehouse_that_lacks_tables_can_be_compared(spark: SparkSession, tmp_path: Path) -> None:
-    old = Warehouse(spark, str(tmp_path))
-    schema = TABLES["flapping"].schema
-    state = TABLES["broker_state"].schema
-    days = [(ONE, "healthy"), (OTHER, "flapping")]
-    facts = [broker("a", dt=day) | {"class": kind} for day, kind in days]
-    old.stage(
-        "flapping", spark.createDataFrame([tuple(row.get(name) for name in schema.names) for row in facts], schema)
-    )
-    old.stage(
-        "broker_state", spark.createDataFrame([tuple(row.get(name) for name in state.names) for row in facts], state)
-    )
-    old.publish(first_day=ONE, last_day=OTHER)
-
-    assert compare(old, ONE, OTHER).got_worse == {"brokers": 1}

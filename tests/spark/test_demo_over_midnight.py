@@ -31,7 +31,7 @@ def is_a_demo_over_midnight(one: NameServer, two: NameServer, b: Row) -> None:
             process = sum(when > moment(at, day=2) + NOTICED_AFTER * 2 for at in KILLS[name, broker_id])
             about |= {"incarnation": f"i{process}"}
             if what == "down":
-                server.say("PROBE_FAILED", when, about, reason="PROBE", detail={"probe": "Connection refused."})
+                server.say("PROBE_FAILED", when, about, reason="REFUSED", detail={"probe": "Connection refused."})
             elif what == "back":
                 server.say("REREGISTERED", when, about)
             else:

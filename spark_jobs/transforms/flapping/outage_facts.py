@@ -38,13 +38,10 @@ _TEXT = 160
 def fact_rows(events: DataFrame) -> DataFrame:
     """The rows that are evidence, with the columns that the rest of this module reads.
 
-    This is the one place that knows the history's format. Rows of schema version 1 do not state how strong the evidence
-    of a probe is; there a refused connection counts as a refusal.
+    This is the one place that knows the history's format.
     """
     event, probe = F.col("event"), F.get_json_object("detail", "$.probe")
-    is_strong = F.get_json_object("detail", "$.evidence") == "STRONG"
-    is_old = (F.col("schema_version") == 1) & F.lower(probe).contains("refused")
-    failed = (event == "PROBE_FAILED") | (F.col("reason") == "PROBE") & event.isin(*_GOING)
+    failed = (event == "PROBE_FAILED") | F.col("reason").isin("PROBE", "REFUSED") & event.isin(*_GOING)
     named = events.filter(F.col("broker_name").isNotNull() & F.col("broker_id").isNotNull())
     return named.filter(event.isin(*_BACK, *_GOING)).select(
         *INSTANCE,
@@ -52,7 +49,7 @@ def fact_rows(events: DataFrame) -> DataFrame:
         "seq",
         event.isin(*_BACK).alias("is_back"),
         F.coalesce(failed, F.lit(False)).alias("probe_failed"),
-        F.coalesce(failed & ((F.col("reason") == "REFUSED") | is_strong | is_old), F.lit(False)).alias("refused"),
+        F.coalesce(failed & (F.col("reason") == "REFUSED"), F.lit(False)).alias("refused"),
         F.coalesce((F.col("reason") == "STREAM_BROKEN") & event.isin(*_GOING), F.lit(False)).alias("stream_broken"),
         F.coalesce((F.col("reason") == "SILENCE") & (event == "EXPIRED"), F.lit(False)).alias("silent"),
         F.when(failed, F.substring(F.nullif(probe, F.lit("")), 1, _TEXT)).alias("probe"),
