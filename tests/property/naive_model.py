@@ -124,7 +124,7 @@ class Oracle(Tables):
 
     def guard(self, cluster: str) -> Fact:
         new = {"mode": "AUTO", "until": None, "edge": None, "ended": None, "overdue": False, "counts": (0, 0, 0, 0)}
-        return self.guards.setdefault(cluster, new | {"judged_at": -inf, "failures": 0})
+        return self.guards.setdefault(cluster, new | {"counted_to": -inf, "failures": 0})
 
     def edge(self, cluster: str, now: float) -> float:
         """The end of the window: frozen while the guard is on."""
@@ -183,7 +183,7 @@ class Oracle(Tables):
         events: list[Any] = []
         for cluster in {at[0] for at in self.signs} | self.guards.keys():
             guard = self.guard(cluster)
-            guard.update(counts=self.count(cluster, now), judged_at=now, failures=0)
+            guard.update(counts=self.count(cluster, now), counted_to=self.edge(cluster, now), failures=0)
             is_over = guard["until"] is not None and now > guard["until"]
             if is_over:
                 guard.update(mode="AUTO", until=None)
@@ -268,7 +268,7 @@ class Oracle(Tables):
         moved = [a for a, f in self.held.items() if f["who"][:2] == who[:2] and f["who"][3] == who[3] and a != at]
         for old in moved:
             events += self.apply(old, now, ("GONE", "SUPERSEDED", True), ("UNREGISTERED", "SUPERSEDED"))
-        if not holder and at not in self.departed(at[0], self.edge(at[0], self.guard(at[0])["judged_at"])):
+        if not holder and at not in self.departed(at[0], self.guard(at[0])["counted_to"]):
             self.signs[at].clear()
         was = holder and holder["state"]
         fact = {**call, "generation": self.generation, "state": was, "since": holder and holder["since"]}

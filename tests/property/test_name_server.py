@@ -1,4 +1,4 @@
-"""The core against the naive model, over any history of what brokers, operators, time and restarts do to it.
+"""The core against the oracle, over any history of what brokers, operators, time and restarts do to it.
 
 Large topic sets are made small: the index follows few topics at once, so that most swaps leave it lagging while other
 calls come in between.
