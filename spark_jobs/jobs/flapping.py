@@ -60,7 +60,7 @@ def _incidents(work: Work) -> DataFrame:
 
 def _outage_causes(work: Work, in_incidents: DataFrame) -> DataFrame:
     warehouse = work.warehouse
-    intervals = warehouse.staged("broker_intervals")
+    intervals = warehouse.staged("broker_intervals").unionByName(_day_before(work, "broker_intervals"))
     events = fact_rows(warehouse.set_aside("rare_events"))
     before = fact_rows(early_rows(_day_before(work, "registration_events"), work.first_day))
     near = warehouse.aside("near_outages", near_rows(events.unionByName(before), downs(intervals)))

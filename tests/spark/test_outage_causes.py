@@ -152,14 +152,6 @@ def a_new_process_that_registers_a_little_after_the_probe_passes(h: History, c: 
     h.down(c, "a", 1_000, 1_010)
 
 
-@case("process_died")
-def rows_of_version_1_that_say_refused_in_the_text(h: History, c: str) -> None:
-    detail = {"probe": "redis h:1: Error 111 connecting to h:1. Connection refused."}
-    h.row(c, "a", 1_000, "PROBE_FAILED", "PROBE", detail=detail, schema_version=1)
-    h.row(c, "a", 1_010, "REREGISTERED", incarnation="i2", schema_version=1)
-    h.down(c, "a", 1_000, 1_010)
-
-
 @case("unknown")
 def a_refused_probe_and_the_same_process_afterwards(h: History, c: str) -> None:
     h.outage(c, "a", 1_000, 1_010, "refused")

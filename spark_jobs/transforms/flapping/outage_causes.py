@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from spark_jobs.schemas import INSTANCE
 from spark_jobs.schemas.flapping import OUTAGE_CAUSES
 from spark_jobs.transforms import days
+from spark_jobs.transforms.days import lit_day
 from spark_jobs.transforms.flapping.outage_facts import LEFT, NEW, OUTAGE, PROBE, REFUSED, SAME, SILENT, STREAM_BROKEN
 
 PLANNED, DEPLOY, ROLLING_RESTART, PROCESS_DIED = "planned", "deploy", "rolling_restart", "process_died"
@@ -40,15 +41,16 @@ def outages_with_facts(
 ) -> DataFrame:
     """A row for each day on which an outage began, lasted or ended, with all that is known of it by the day's end.
 
-    ``went`` and ``back`` are those of `outage_facts`; ``members`` the outages of incidents; ``yesterday`` the table
-    ``outage_causes`` of the day before the first. ``process``: NEW, SAME or null, where the evidence shows neither. An
-    interval that continues an outage which was cut (no name server had a vote for a time) is part of it: ``began_at``.
+    ``intervals`` begin with those of the day before the first; ``went`` and ``back`` are those of `outage_facts`;
+    ``members`` the outages of incidents; ``yesterday`` the table ``outage_causes`` of the day before the first.
+    ``process``: NEW, SAME or null, where the evidence shows neither. An interval that continues an outage which was
+    cut (no name server had a vote for a time) is part of it: ``began_at``.
     """
-    story = Window.partitionBy("dt", *INSTANCE).orderBy("start_at")
+    story = Window.partitionBy(*INSTANCE).orderBy("start_at", "dt")
     to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     began_at = F.last(F.when(~F.col("continues"), F.col("start_at")), ignorenulls=True).over(to_here)
     all_down = intervals.filter(F.col("state") == "down").withColumn("began_at", began_at)
-    down = all_down.select(
+    down = all_down.filter(F.col("dt") >= lit_day(first_day)).select(
         "dt",
         *OUTAGE,
         F.coalesce("began_at", "start_at").alias("began_at"),
@@ -57,7 +59,7 @@ def outages_with_facts(
         F.unix_micros("start_at").alias("start_us"),
         F.when(~F.col("open"), F.unix_micros("end_at")).alias("end_us"),
     )
-    carried = yesterday.filter("open").select(*OUTAGE, *_WENT, *_TOGETHER)
+    carried = yesterday.select(*OUTAGE, *_WENT, *_TOGETHER).distinct()
     began = went.filter(F.unix_micros("start_at") >= days.start_of(first_day))
     known = _with_company(began, members).unionByName(carried)
     rows = (
