@@ -255,7 +255,7 @@ class Observer:
                 "expiry_ms": round(EXPIRY * 1000),
             }
             seen = self._rng.uniform(0, BEAT)
-            told = Event(kind=EventKind.CHECKPOINT, reason=Reason.DAY, broker=held, interval=seen, detail=detail)
-            self._tell(at, told)
+            row = Event(kind=EventKind.CHECKPOINT, reason=Reason.DAY, broker=held, interval=seen, detail=detail)
+            self._tell(at, row)
             payload = TopicsPayload(topics)
             self._tell(at, Event(kind=EventKind.TOPICS, reason=Reason.DAY, broker=held, topics=payload))
