@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 
 from namesrv.core.broker_events import (
     broker_event,
@@ -237,7 +238,7 @@ class NameServer:
         replica.generation = generation
         if replica.failing_since is not None:
             # The snapshot does not hold since when: before any window of the guard.
-            replica.failing_since = now - 2 * registration.expiry
+            replica.failing_since = -inf
         replica.alive_since = None if registration.health.ever_passed is False else now - registration.expiry
         replica.is_provisional = True
         self._settle(replica, now=now)
