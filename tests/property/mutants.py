@@ -267,7 +267,7 @@ BROKEN = {
         ),
         (
             "a probe of the snapshot began to fail before the window",
-            "replica.failing_since = now - 2 * registration.expiry",
+            "replica.failing_since = -inf",
             "replica.failing_since = now",
         ),
         (
@@ -433,7 +433,7 @@ def main() -> int:
             result = f"{'noticed' if noticed else 'MISSED '} {seconds:5.1f} s"
             print(f"{number:2}/{len(MUTANTS)} {result}  {mutant.rule}", flush=True)
         if unbroken.get()[0]:
-            print("the state machine fails without any mutant")
+            print("the state machine fails without any mutant: make fuzz shows where")
             return 1
     print(f"{len(MUTANTS) - missed} of {len(MUTANTS)} mutants noticed, {time.monotonic() - began:.0f} s")
     return 1 if missed else 0
