@@ -64,7 +64,7 @@ BROKEN = {
             "return Reason.SILENCE if self.silence(now=now) >= self.expiry else None",
         ),
         (
-            "the end of an old stream is no evidence against a later one",
+            "the end of an old stream is not evidence against a later one",
             "if self.stream != stream:",
             "if self.stream is None:",
         ),
@@ -221,7 +221,7 @@ BROKEN = {
             "if not is_counted or self.guard.might_turn_on(key.cluster):",
         ),
         (
-            "the phase of a replica goes on when it registers again",
+            "the phase of a replica continues when it registers again",
             "state_since=now if holder is None else holder.state_since,",
             "state_since=now,",
         ),
@@ -236,7 +236,7 @@ BROKEN = {
             "alive_since, punctuality = None, holder.punctuality",
         ),
         (
-            "a probe that fails at a registration goes on failing",
+            "a probe that fails at a registration still fails",
             "failing_since=None if holder is None else holder.failing_since,",
             "failing_since=None,",
         ),
@@ -392,7 +392,7 @@ MUTANTS += rows_that_never_apply()
 
 
 def notices(tree: Path, profile: str) -> bool:
-    """Whether the state machine fails against the copy of ``namesrv`` in ``tree``: in a process of its own."""
+    """Whether the state machine fails against the copy of ``namesrv`` in ``tree``: in a separate process."""
     settings.load_profile(profile)  # before a state machine takes its settings
     sys.path.insert(0, str(tree))
     import namesrv  # noqa: PLC0415
@@ -409,7 +409,7 @@ def notices(tree: Path, profile: str) -> bool:
 
 
 def is_noticed(mutant: Mutant | None, profile: str) -> tuple[bool, float]:
-    """Try one mutant in a copy of its own; return how many seconds of a processor it took as well."""
+    """Try one mutant in a separate copy; return how many seconds of a processor it took as well."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         shutil.copytree(ROOT / "namesrv", tree / "namesrv")

@@ -79,7 +79,7 @@ class Tables:
         return [self.held[at] for at in sorted(self.held) if at[:2] == key and self.held[at]["state"][0] in ROUTED]
 
     def view(self, who: Who) -> Any:
-        """What a member is told of its group."""
+        """What a member is sent about its group."""
         routed = self.routed(who[:2])
         if not routed:
             return (0, "", "", "")
