@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.ctl_process import environment
 from tests.fakes.deadline import until
 from tests.fakes.redis_process import free_port
 
@@ -57,7 +58,7 @@ class Fleet:
             "PYTHONUNBUFFERED": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }
-        self._environment = os.environ | own
+        self._environment = environment() | own
 
     def exchanged(self, text: str) -> str:
         for documented, real in self._ports.items():
@@ -150,7 +151,7 @@ def test_the_five_minutes_of_the_front_page_work_as_pasted(tmp_path: Path) -> No
     assert len(re.findall(r"^SEND_OK: broker-a queue [0-3]$", printed, re.MULTILINE)) == 10
     assert len(re.findall(r"^broker-a queue [0-3] offset [0-2]: b'order [0-9]'$", printed, re.MULTILINE)) == 10
     assert re.search(r"rule +the probe fails on strong evidence$", printed, re.MULTILINE)
-    assert re.search(r"PROBE_FAILED +(PROBE|REFUSED) .*\n.* its probe failed", printed), printed
+    assert re.search(r"PROBE_FAILED +REFUSED .*\n.* the broker refuses to serve", printed), printed
     assert re.search(r"^home/broker-a/0 +degraded +1000 +1 ", printed, re.MULTILINE)
     (page,) = re.findall(r"report: (\S+/report\.html)$", printed, re.MULTILINE)
     assert "broker-a" in Path(page).read_text(encoding="utf-8")

@@ -331,7 +331,8 @@ async def test_a_connection_that_died_without_a_word_is_replaced_and_not_waited_
     async with scripted_registration_server() as server, silent_proxy(server.port) as proxy:
         config = replace(
             agent_config([proxy.addr]),
-            heartbeat=HeartbeatSection(interval_seconds=0.3, expiry_seconds=60.0, timeout_seconds=0.3),
+            # A connection that a busy machine opens within the timeout: one that is late would be replaced as well.
+            heartbeat=HeartbeatSection(interval_seconds=0.3, expiry_seconds=60.0, timeout_seconds=3.0),
         )
         async with running_agent(config) as agent:
             await server.next_registration()
@@ -343,7 +344,7 @@ async def test_a_connection_that_died_without_a_word_is_replaced_and_not_waited_
             before = agent.beats(proxy.addr)
             await until(lambda: agent.beats(proxy.addr) > before)
 
-            assert proxy.connections >= 2  # a machine that is too busy for the timeout needs another
+            assert proxy.connections == 2
             assert agent.registrations(proxy.addr) == 1
 
 
