@@ -43,6 +43,7 @@ class Opinion:
     reason: str | None = None
     is_fresh: bool = False
     left_out: bool = False
+    is_change: bool = False
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,10 @@ def _opinion(row: Row) -> Opinion | None:
     if is_out and reason not in {"REFUSED", "PROBE"}:
         reason = None
     boot = (row["node"], row["boot_id"])
-    return Opinion(when(row), boot, row["seq"], said, since, row["planned"], reason, is_fresh=is_fresh)
+    is_change = row["event"] in {"PROBE_FAILED", "PROTECTED"}
+    return Opinion(
+        when(row), boot, row["seq"], said, since, row["planned"], reason, is_fresh=is_fresh, is_change=is_change
+    )
 
 
 def _gap_between(before: Opinion, after: Opinion | None, missing: list[Gap]) -> Gap | None:
@@ -211,7 +215,7 @@ def _reach(opinion: Opinion) -> datetime:
 
 def _bridges(after: Opinion, before: Opinion, gap: Gap) -> bool:
     agrees = (after.said, after.planned) == (before.said, before.planned)
-    return agrees and _reach(after) <= gap.begin + timedelta(milliseconds=10)
+    return agrees and not after.is_change and _reach(after) <= gap.begin + timedelta(milliseconds=10)
 
 
 def _left_out(told: list[Opinion], missing: list[Gap], checkpoints: list[Checkpoint]) -> list[Opinion]:

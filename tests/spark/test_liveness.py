@@ -333,6 +333,26 @@ def test_a_broker_that_still_fails_when_its_window_is_over_has_an_outage_from_th
 
 
 @story
+def is_planned_for_a_time_in_lost_rows(one: NameServer, two: NameServer, b: Row) -> None:
+    two.rows.clear()
+    one.say("REGISTERED", moment(10), b)
+    one.say("PROBE_FAILED", moment(100), b, reason="PROBE")
+    one.lose("PROBE_FAILED", moment(300), b, reason="PROBE", planned=True)
+    one.say("PROBE_FAILED", moment(900), b, reason="PROBE")
+    one.say("RECOVERED", moment(1_000), b, reason="PROBE")
+    one.stop(moment(5_000))
+
+
+def test_a_row_that_changes_the_plan_says_nothing_of_the_time_of_lost_rows_before_it(stories: Stories) -> None:
+    downs = stories.downs("is_planned_for_a_time_in_lost_rows")
+
+    assert [(row["start_at"], row["end_at"], row["planned"]) for row in downs] == [
+        (moment(100), moment(100), False),
+        (moment(900), moment(1_000), False),
+    ]
+
+
+@story
 def comes_back_in_lost_rows(one: NameServer, two: NameServer, b: Row) -> None:
     two.rows.clear()
     one.say("REGISTERED", moment(10), b)

@@ -25,7 +25,9 @@ ROUTED, REMOVED = ("UP", "SUSPECT"), ("OUT", "GONE")
 UP, DOWN, NONE, LOST = "up", "down", "none", "lost"
 
 LONGEST_MS = 366 * 86_400_000
-STATED = (*INSTANCE, *OBSERVER, "seq", "at", "event", "reason", "sign_us", "since_us", "opinion", "planned")
+_STATED = ("seq", "at", "event", "reason", "sign_us", "since_us", "opinion", "planned", "is_change")
+STATED = (*INSTANCE, *OBSERVER, *_STATED)
+"""``is_change``: the row was written because the reason or plan of the state changed, be it an old state."""
 
 MANY = ("HEARTBEAT", "HEARTBEATS", "QUEUE_STATS", "TOPICS")
 """Events of which a day has most rows, or the longest. None of them changes a state."""
@@ -75,7 +77,7 @@ def opinions(stated: DataFrame, windows: DataFrame) -> DataFrame:
         }
     )
     in_time = told.filter(F.col("watch_to").isNull() | (F.col("at") <= F.col("watch_to")))
-    columns = (name for name in STATED if name != "since_us")
+    columns = (name for name in STATED if name not in {"since_us", "is_change"})
     return in_time.select(*columns, "is_fresh", "watch_from", "watch_to").withColumn(
         "next_at", F.lead("at").over(in_order())
     )
@@ -110,6 +112,7 @@ def _rows(events: DataFrame, *more: str) -> DataFrame:
             "since_us": at - age,
             "opinion": opinion,
             "planned": F.coalesce("planned", F.lit(False)),
+            "is_change": F.col("event").isin("PROBE_FAILED", "PROTECTED"),
         }
     )
     return typed.withColumns(
@@ -154,6 +157,7 @@ def _repeated(events: DataFrame, windows: DataFrame) -> DataFrame:
             "since_us": F.when(F.col("earliest_us") <= F.col("at"), F.col("earliest_us")),
             "opinion": F.when(is_first[UP], UP).when(is_first[DOWN], DOWN).otherwise(NONE),
             "planned": is_first["planned"],
+            "is_change": F.lit(False),
         }
     ).select(*STATED)
 
@@ -165,6 +169,7 @@ def _carried(state: DataFrame) -> DataFrame:
             "at": F.unix_micros("event_at"),
             "sign_us": F.unix_micros("last_sign_of_life_at"),
             "since_us": F.lit(None).cast("long"),
+            "is_change": F.lit(None).cast("boolean"),
         }
     ).select(*STATED)
 

@@ -1,9 +1,9 @@
 """Where rows of an observer are missing: from when on its opinion of a broker is ``lost``, and which row ends that.
 
 A missing row may have changed any broker's state. A state is known over a gap only if the row before it and the row
-after it agree, and the latter's ``since_ms`` reaches back over the gap. A replica that a complete checkpoint does not
-name is not registered by then; if it was up before, how it left is unknown (``none``). No gap shows that the last rows
-of a run are missing, nor which broker's every row is.
+after it agree, the latter's ``since_ms`` reaches back over the gap, and it is not itself a change of reason or plan. A
+replica that a complete checkpoint does not name is not registered by then; if it was up before, how it left is unknown
+(``none``). No gap shows that the last rows of a run are missing, nor which broker's every row is.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def _before_first(stated: DataFrame, gaps: DataFrame) -> DataFrame:
 
 def _lost(rows: DataFrame) -> DataFrame:
     """Where a gap follows that the row behind it does not bridge."""
-    after = F.lead(F.struct("seq", "at", "since_us", "opinion", "planned")).over(in_order())
+    after = F.lead(F.struct("seq", "at", "since_us", "opinion", "planned", "is_change")).over(in_order())
     paired = rows.withColumn("after", after)
     opens = F.col("gap.from_seq") < F.coalesce("after.seq", F.lit(2**63 - 1))
     agrees = (F.col("after.opinion") == F.col("opinion")) & F.col("after.planned").eqNullSafe(F.col("planned"))
     reaches = reach_us(F.col("after.since_us"), F.col("after.at")) <= F.col("gap.at") + TOLERANCE
-    is_bridged = F.coalesce(agrees & reaches, F.lit(False))
+    is_bridged = F.coalesce(agrees & reaches & ~F.col("after.is_change"), F.lit(False))
     losing = paired.filter(opens & ~is_bridged & (F.col("opinion") != LOST))
     return _losses(
         losing.withColumns(
@@ -82,7 +82,7 @@ def _losses(rows: DataFrame) -> DataFrame:
 
 def _nothing() -> dict[str, Column]:
     """The columns of which a row that stands for missing ones knows nothing."""
-    kinds = {"reason": "string", "sign_us": "long", "since_us": "long", "planned": "boolean"}
+    kinds = {"reason": "string", "sign_us": "long", "since_us": "long", "planned": "boolean", "is_change": "boolean"}
     return {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
 
 
