@@ -89,15 +89,15 @@ class LivenessConfig:
 
 @dataclass(frozen=True, slots=True)
 class GuardConfig:
-    """When many brokers of a cluster are lost at once, nobody is removed."""
+    """When many brokers of a cluster are lost at once on weak evidence, none is removed for it."""
 
     enabled: bool = True
     share: float = 0.5
-    """Share of a cluster above which its guard turns on."""
+    """Share of the brokers that were up when the window began; above it the guard turns on."""
     at_least: int = 3
-    """Lost brokers below which it never does."""
+    """With fewer lost brokers the guard stays off."""
     limit_seconds: float = 600.0
-    """After which it says louder that it is on."""
+    """After this time a second event, a metric and a log line say that it is still on."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""

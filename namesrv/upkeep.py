@@ -20,6 +20,8 @@ ALIVE_SECONDS = 60.0
 STEP_SECONDS = 0.5
 CREDITED_SECONDS = 0.1
 """The event loop is late all the time by less than this."""
+REPEAT_SECONDS = 60.0
+"""Between two checkpoints of states after lost rows."""
 CHECKPOINTS_AT_ONCE = 20
 SETTLED_AT_ONCE = 1_000
 PATIENCE_STEPS = 20
@@ -117,15 +119,18 @@ class Upkeep:
         """Begin each UTC day with all there is, so that it can be read alone; repeat the states after lost rows."""
         if self._core.provisional_count():
             await self._write_checkpoint(Reason.START)
-        day, dropped = self._clock.utc_now().date(), self._recorder.dropped
+        day, dropped, not_before = self._clock.utc_now().date(), self._recorder.dropped, self._clock.monotonic()
         while True:
             await self._clock.sleep(STEP_SECONDS)
-            today = self._clock.utc_now().date()
+            today, now = self._clock.utc_now().date(), self._clock.monotonic()
             if today > day:  # a clock that wavers around midnight does not begin the day again
                 day, dropped = today, self._recorder.dropped
                 await self._write_checkpoint(Reason.DAY)
-            elif self._recorder.dropped > dropped and not self._recorder.is_pressed and not self._recorder.is_refused:
-                dropped = self._recorder.dropped
+            elif self._recorder.dropped == dropped or now < not_before:
+                continue
+            elif not self._recorder.is_pressed and not self._recorder.is_refused:
+                # A checkpoint whose own rows are dropped is repeated, but not at once.
+                dropped, not_before = self._recorder.dropped, now + REPEAT_SECONDS
                 await self._write_checkpoint(Reason.DROPPED)
 
     async def _write_checkpoint(self, reason: Reason) -> None:

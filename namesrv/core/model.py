@@ -114,7 +114,7 @@ class Health(NamedTuple):
     evidence: Evidence = Evidence.WEAK
     """Of a failing probe."""
     ever_passed: bool | None = None
-    """Whether the probe has passed since it was configured; None: its agent cannot tell."""
+    """Whether the probe has passed since it was configured; None: its agent does not know."""
 
     @property
     def failing(self) -> Evidence | None:
@@ -144,7 +144,7 @@ class Registration:
     acting_master: bool = True
     """Whether this replica, with the lowest id and no master alive, brings its topics read-only."""
     incarnation: str = ""
-    """The broker's process; empty when the agent cannot tell."""
+    """The broker's process; empty when the agent does not know it."""
     health: Health = Health()
     ha_addr: str = ""
     agent_addr: str = ""

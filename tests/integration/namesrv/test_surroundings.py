@@ -191,14 +191,34 @@ async def test_after_lost_rows_the_states_are_written_again(tmp_path: Path, cloc
             await Peer(channel).registration.RegisterBroker(
                 wire.registration(wire.topic("orders"), who=wire.identity(name=name, addr=f"{name}:1"))
             )
-        server.recorder.record([Event(kind=EventKind.NAMESRV_ALIVE, detail={"no JSON": object()})])
-        async with asyncio.timeout(60):
-            while not server.recorder.dropped:  # noqa: ASYNC110  # the writer's thread has no event to wait for
-                await asyncio.sleep(0.05)
+        await _lose_a_row(server)
         await clock.advance(20)
-    rows = rows_in(tmp_path)
-    written = [(row["broker_name"], row["state"], row["detail"]) for row in rows if row["reason"] == "DROPPED"]
-    assert written == [("a", "UP", {"i": 1, "n": 2}), ("b", "UP", {"i": 2, "n": 2})]
+    assert _repeated(tmp_path) == [("a", "UP", {"i": 1, "n": 2}), ("b", "UP", {"i": 2, "n": 2})]
+
+
+async def test_rows_lost_again_and_again_repeat_the_states_once_a_minute(tmp_path: Path, clock: ManualClock) -> None:
+    async with (
+        running_name_server(clock=clock, history=tmp_path) as server,
+        grpc.aio.insecure_channel(server.addr) as channel,
+    ):
+        await Peer(channel).registration.RegisterBroker(wire.registration())
+        for _ in range(7):
+            await _lose_a_row(server)
+            await clock.advance(10)
+    assert len(_repeated(tmp_path)) == 2
+
+
+async def _lose_a_row(server: NameServerApp) -> None:
+    dropped = server.recorder.dropped
+    server.recorder.record([Event(kind=EventKind.NAMESRV_ALIVE, detail={"no JSON": object()})])
+    async with asyncio.timeout(60):
+        while server.recorder.dropped == dropped:  # noqa: ASYNC110  # the writer's thread has no event to wait for
+            await asyncio.sleep(0.05)
+
+
+def _repeated(folder: Path) -> list[tuple[object, ...]]:
+    rows = (row for row in rows_in(folder) if row["reason"] == "DROPPED")
+    return [(row["broker_name"], row["state"], row["detail"]) for row in rows]
 
 
 def _replace_by_a_file(folder: Path) -> None:
