@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -220,3 +221,34 @@ def test_what_the_snapshot_kept_does_not_displace_whoever_registered_meanwhile(c
     core.restore(claim(A._replace(addr="10.0.0.9:10911")), 99, now=1.0)
     core.restore(claim(A._replace(broker_id=1)), 98, now=1.0)
     assert picture(core) == before
+
+
+def test_a_wrong_probe_port_pushed_to_four_hundred_agents_takes_no_broker_out_for_good() -> None:
+    core = NameServer(rules=LivenessRules(), first_generation=7, started_at=0.0)
+    claims = [claim(BrokerIdentity("c1", f"b{n}", 0, f"10.0.{n // 100}.{n % 100}:10911")) for n in range(400)]
+    generations = [core.register(each, now=0.0).generation for each in claims]
+
+    def beats(now: float, numbers: range) -> None:
+        for number in numbers:
+            core.beat(claims[number].identity, generations[number], data_version=claims[number].data_version, now=now)
+
+    for now in range(30, 601, 30):
+        beats(float(now), range(400))
+    never_passed = Health(ProbeVerdict.FAILING, "connection refused", ever_passed=False)
+    fewest = 400
+    for restarted, each in enumerate(claims, 1):  # four a second
+        now = 600.0 + restarted / 4
+        core.register(replace(each, health=never_passed), now=now)
+        if restarted % 20 == 0:
+            core.sweep(now=now)
+        if restarted % 120 == 0:
+            beats(now, range(restarted, 400))
+        fewest = min(fewest, routed(core))
+    assert fewest >= 199
+    assert routed(core) == 400
+    core.check_invariants()
+
+
+def routed(core: NameServer) -> int:
+    route = core.routes.route("orders")
+    return 0 if route is None else len(route.groups)
