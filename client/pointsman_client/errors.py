@@ -85,8 +85,11 @@ class InvalidMessageError(InvalidInputError):
 
     code = "INVALID_MESSAGE"
 
-    def __init__(self, field: str, value: object, problem: str) -> None:
-        super().__init__(f"{field} {value!r} {problem}")
+    def __init__(self, field: str, value: object, problem: str, *, of_type: bool = False) -> None:
+        """``of_type``: the type is wrong, so the text names it in place of the value."""
+        super().__init__(
+            f"{field} {problem}, got {type(value).__name__}" if of_type else f"{field} {value!r} {problem}"
+        )
         self.field = field
         self.value = value
         self.problem = problem

@@ -282,6 +282,7 @@ class GroupConsumer:
             "queueId": queue.queue_id,
             "locked": held.lock.is_held(now=self._clock.monotonic()),
             "paused": held.is_paused,
+            "filtered": held.filtered,
             "committed": held.committed,
         }
         if messages is not None:

@@ -44,8 +44,9 @@ class PushConsumer:
                                 listener=listener, transport=RedisStreamsTransport):
             await stop.wait()
 
-    The listener is ``async def``, or a plain function, which runs in a thread. What it returns counts as success unless
-    it is RECONSUME_LATER or SUSPEND; what it raises counts as RECONSUME_LATER. At least once: a message may come again.
+    The listener is ``async def``, or a plain function, which runs in a thread. None and ``ConsumeResult.SUCCESS`` are
+    success. RECONSUME_LATER and SUSPEND, any other value (True as well) and any exception are a failure: the message
+    comes again. At least once: a message may come again after a success, too.
     The constructor opens and starts nothing. One consumer belongs to one event loop.
     """
 
@@ -218,10 +219,15 @@ class PushConsumer:
             self._core.subscriptions_changed()
 
     def describe(self) -> dict[str, Any]:
-        """The queues held with their positions, the members and the subscriptions, as JSON values."""
+        """The queues held with their positions, ordered queues whose first message fails (``blocked``), the members
+        and the subscriptions, as JSON values."""
         if self._core is None or self._pool is None:
             return {"group": self._setting.group, "clientId": self.client_id, "started": False}
-        return self._core.describe() | {"started": True, "listenersRunning": self._pool.running}
+        return self._core.describe() | {
+            "started": True,
+            "listenersRunning": self._pool.running,
+            "blocked": self._pool.describe_blocked(),
+        }
 
     def _offer(self, held: HeldQueue) -> None:
         if self._pool is not None:

@@ -9,6 +9,8 @@ import pytest
 from pointsman_client.consumer.subscription import Subscription, to_subscriptions
 from pointsman_client.errors import InvalidNameError, InvalidOptionError
 
+NO_MESSAGE = "which no message can have: a tag must not hold"
+
 
 @pytest.mark.parametrize("expression", ["*", "", "  ", "a || *"])
 def test_all_messages_are_wanted_those_without_a_tag_included(expression: str) -> None:
@@ -32,8 +34,14 @@ def test_what_means_the_same_is_equal() -> None:
     ("expression", "problem"),
     [
         ("a ||", "must be * or tags with || between them"),
-        ("a | b", "has a single | in a tag; tags are separated by ||"),
-        ("a\n", "must not hold control characters"),
+        (
+            "paid and refunded",
+            f"has the tag 'paid and refunded', {NO_MESSAGE} a space; write several as 'a || b'",
+        ),
+        (
+            "a\n",
+            f"has the tag 'a\\n', {NO_MESSAGE} control characters; write several as 'a || b'",
+        ),
         ("x" * 1_025, "has 1025 characters, at most 1024 are allowed"),
         (None, "must be a text such as '*' or 'a || b'"),
     ],
