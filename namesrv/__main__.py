@@ -13,6 +13,7 @@ from pathlib import Path
 
 from namesrv.app import NameServerApp
 from namesrv.config import NameServerConfig, load
+from namesrv.reload import Reloader
 from pointsman.service import logs, process
 from pointsman.service.clock import SystemClock
 from pointsman.service.config import ConfigError, to_toml
@@ -32,7 +33,8 @@ examples:
   pointsman-namesrv config check --config FILE      list every fault of a file; exit 2 if there is one
 
 environment: NAMESRV_SECTION__KEY overrides the file, as NAMESRV_SERVER__LISTEN=0.0.0.0:9876
-signals:     SIGTERM, SIGINT and SIGHUP drain and stop; a second SIGTERM or SIGINT stops at once
+signals:     SIGTERM and SIGINT drain and stop; a second one stops at once; SIGHUP reads the configuration again and
+             applies log.level; other changed settings are logged and need a restart
 exit codes:  0 stopped, 1 failed, 2 bad configuration or usage, 130 forced by a second signal
 """
 
@@ -78,7 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(to_toml(config) if given.config_command == "print" else "the configuration is good", end="\n")
         return process.EXIT_OK
     logs.configure(config.log.level)
-    return process.run(lambda stop: serve(config, stop), loop=config.server.loop)
+    reloader = Reloader(config, lambda: load(given.config, os.environ, flags))
+    return process.run(lambda stop: serve(config, stop), loop=config.server.loop, on_hangup=reloader.reload)
 
 
 async def serve(config: NameServerConfig, stop: asyncio.Event) -> int:
