@@ -50,6 +50,9 @@ class NameServerClient:
     Routes are cached: a known topic is answered without a call, also while all name servers are down, and watched and
     polled in the background. That a topic, or a broker of it, is gone is believed when two name servers say so, or no
     other answers. No call waits longer than ``lookup_timeout_seconds``.
+
+    With ``zone`` each route that is kept has only the replica groups of that zone, and those without a master, whatever
+    their zone. Where no group is left the route is empty; no other zone stands in.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class NameServerClient:
         poll_concurrency: int = 8,
         shuffle_name_servers: bool = True,
         watch_routes: bool = True,
+        zone: str = "",
         clock: Clock | None = None,
         rng: random.Random | None = None,
         metrics_hook: MetricsHook | None = None,
@@ -82,6 +86,7 @@ class NameServerClient:
             poll_concurrency=poll_concurrency,
             shuffle_name_servers=shuffle_name_servers,
             watch_routes=watch_routes,
+            zone=zone,
         )
         self._name_servers = to_name_servers(name_servers)
         self._clock: Clock = clock or SystemClock()
@@ -106,12 +111,13 @@ class NameServerClient:
             plan=self._plan,
             max_topics=max_topics,
             lookup_timeout_seconds=lookup_timeout_seconds,
+            zone=zone,
             on_work=self._wake_upkeep,
         )
         self._table = self._keeper.table
         self._lookups = self._keeper.lookups
         self._descriptions = Descriptions()
-        self._binding = LoopBinding()
+        self._binding = LoopBinding("NameServerClient")
         self._closing = Closing()
         self._upkeep = RouteUpkeep(
             self._options,
@@ -235,7 +241,8 @@ class NameServerClient:
     # Questions that are asked once: nothing is cached
 
     async def fetch_route(self, topic: str, *, cluster: str = "", zone: str = "") -> TopicRoute:
-        """Ask for a route past the cache, if wanted only its brokers of one cluster or zone.
+        """Ask for a route past the cache, if wanted only its brokers of one cluster or zone; the client's own zone does
+        not matter.
 
         The first name server that answers is believed. Raises as :meth:`topic_route`.
         """
@@ -273,15 +280,16 @@ class NameServerClient:
     def describe(self, topic: str) -> Document:
         """Return what the client knows of a topic as a JSON document; asks nobody.
 
-        ``topic``; ``route`` with RocketMQ's keys, as ``pointsmanctl route`` prints it, or None; ``revision``;
-        ``ageSeconds`` since a name server, ``sourceNode``, last confirmed it; ``stale``; ``watched``: whether a watch
-        tells each change; ``nameServers`` and ``nameServerInUse``; and what was attached.
+        ``topic``; ``zone`` of the client, empty: all; ``route`` with RocketMQ's keys, as ``pointsmanctl route`` prints
+        it, or None; ``revision``; ``ageSeconds`` since a name server, ``sourceNode``, last confirmed it; ``stale``;
+        ``watched``: whether a watch tells each change; ``nameServers`` and ``nameServerInUse``; and what was attached.
         ``pointsmanctl diff --client`` reads it.
         """
         check_name("topic", topic)
         cached = self._table.find(topic)
         return {
             **describe_route(topic, cached, now=self._clock.monotonic()),
+            "zone": self._options.zone,
             "watched": topic in self._upkeep.watched,
             "nameServers": list(self._name_servers),
             "nameServerInUse": self._choice.in_use,
@@ -296,6 +304,11 @@ class NameServerClient:
     def name_servers(self) -> tuple[str, ...]:
         """The servers as they were given."""
         return self._name_servers
+
+    @property
+    def zone(self) -> str:
+        """The zone that its routes are limited to; empty: all zones."""
+        return self._options.zone
 
     @property
     def name_server_in_use(self) -> str:

@@ -168,7 +168,8 @@ class Sender:
                 pass
             queues = await self._client.publish_queues(topic)
         if not queues:
-            raise NoWritableQueueError(topic, why_without_queue(await self._client.topic_route(topic)))
+            why = why_without_queue(await self._client.topic_route(topic), zone=self._client.zone)
+            raise NoWritableQueueError(topic, why)
         return self._info_of(topic, queues)
 
     def _info_of(self, topic: str, queues: tuple[MessageQueue, ...]) -> PublishInfo:

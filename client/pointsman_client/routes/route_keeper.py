@@ -46,6 +46,7 @@ class RouteKeeper:
         plan: RecheckPlan,
         max_topics: int,
         lookup_timeout_seconds: float,
+        zone: str,
         on_work: Callable[[], None],
     ) -> None:
         """``on_work()`` is called when the plan of rechecks has changed, or what :meth:`topics` returns."""
@@ -57,6 +58,7 @@ class RouteKeeper:
         self._listeners = listeners
         self._plan = plan
         self._lookup_timeout_seconds = lookup_timeout_seconds
+        self._zone = zone
         self._on_work = on_work
         self.table = RouteTable(max_topics)
         # Some more than are kept: what was just forgotten may come back with an older answer.
@@ -103,7 +105,7 @@ class RouteKeeper:
         async def attempt(addr: str, seconds: float) -> _Answer:
             link, known = self._links.to(addr), self._route(topic)
             try:
-                return _Answer(addr, await ask_route(link, topic, seconds, known=known))
+                return _Answer(addr, await ask_route(link, topic, seconds, zone=self._zone, known=known))
             except TopicNotFoundError:
                 return _Answer(addr, None)
 

@@ -41,6 +41,7 @@ class NameServerClient(Facade):
         poll_concurrency: int = 8,
         shuffle_name_servers: bool = True,
         watch_routes: bool = True,
+        zone: str = "",
         clock: Clock | None = None,
         rng: random.Random | None = None,
         metrics_hook: MetricsHook | None = None,
@@ -57,6 +58,7 @@ class NameServerClient(Facade):
             poll_concurrency=poll_concurrency,
             shuffle_name_servers=shuffle_name_servers,
             watch_routes=watch_routes,
+            zone=zone,
             clock=clock,
             rng=rng,
             metrics_hook=metrics_hook,
@@ -142,6 +144,11 @@ class NameServerClient(Facade):
         return self.inner.name_servers
 
     @property
+    def zone(self) -> str:
+        """The zone that its routes are limited to; empty: all zones."""
+        return self.inner.zone
+
+    @property
     def name_server_in_use(self) -> str:
         """The server that the next call asks first, and that is watched."""
         return self.inner.name_server_in_use
@@ -166,6 +173,7 @@ def client_for(
     call_timeout_seconds: float,
     poll_name_server_interval_seconds: float,
     lookup_timeout_seconds: float,
+    zone: str,
 ) -> NameServerClient:
     """Return the client that a producer or consumer is built on: the one that was passed in, or a new one."""
     if isinstance(name_servers, NameServerClient):
@@ -177,6 +185,7 @@ def client_for(
         name_servers,
         poll_name_server_interval_seconds=poll_name_server_interval_seconds,
         lookup_timeout_seconds=lookup_timeout_seconds,
+        zone=zone,
         metrics_hook=metrics_hook,
         clock=clock,
         rng=rng,

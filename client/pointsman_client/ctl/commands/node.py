@@ -145,7 +145,7 @@ def _diff_nodes(settings: Settings, first: str, second: str) -> int:
 def _diff_client(settings: Settings, client: ClientDescription) -> int:
     async def ask(link: NameServerLink, seconds: float) -> NodeRoute:
         try:
-            return NodeRoute(await ask_route(link, client.topic, seconds))
+            return NodeRoute(await ask_route(link, client.topic, seconds, zone=client.zone))
         except TopicNotFoundError:
             return NodeRoute(None)
 

@@ -66,3 +66,15 @@ def test_the_setting_is_a_topic_or_topics_or_topics_with_expressions() -> None:
         "U": Subscription("U", "a || b", frozenset("ab")),
     }
     assert to_subscriptions(()) == {}
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"orders"])
+def test_another_type_is_refused(wrong: Any) -> None:
+    with pytest.raises((InvalidOptionError, InvalidNameError)):
+        to_subscriptions(wrong)
+
+
+@pytest.mark.parametrize("wrong", [[5], [None, "T"], [["T"]]])
+def test_a_list_with_something_else_than_topics_is_refused(wrong: Any) -> None:
+    with pytest.raises(InvalidNameError):
+        to_subscriptions(wrong)
