@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -19,11 +19,12 @@ from pointsman_client.errors import (
 from pointsman_client.loop_binding import LoopBinding
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.option_check import check_seconds
 from pointsman_client.route import BrokerData, ClusterData, TopicRoute
 from pointsman_client.routes.description import Descriptions, describe_route
 from pointsman_client.routes.failover import Failover, NameServerChoice
 from pointsman_client.routes.options import ClientOptions
-from pointsman_client.routes.question import ask_clusters, ask_route, ask_topics
+from pointsman_client.routes.question import ask_alive, ask_clusters, ask_route, ask_topics
 from pointsman_client.routes.recheck_plan import RecheckPlan
 from pointsman_client.routes.route_document import Document
 from pointsman_client.routes.route_keeper import AddrsGoneCallback, RouteKeeper
@@ -36,6 +37,9 @@ from pointsman_client.rpc.name_server_link import NameServerLink, NameServerLink
 logger = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT")
+
+READY_POLL_SECONDS = 0.5
+"""Between two tries of :meth:`NameServerClient.wait_until_ready`."""
 
 
 class NameServerClient:
@@ -237,6 +241,28 @@ class NameServerClient:
         self._watch.add(reader)
         self._upkeep.wake()
         return reader
+
+    async def wait_until_ready(self, topics: Collection[str] = (), *, timeout_seconds: float = 30.0) -> None:
+        """Wait until each topic has a route, or without topics until a name server answers, as at a service's start.
+
+        Raises the error of the last try when the time is over: :class:`TopicNotFoundError` or
+        :class:`NameServersUnavailableError`.
+        """
+        check_seconds("timeout_seconds", timeout_seconds)
+        deadline = self._clock.monotonic() + timeout_seconds
+        while True:
+            try:
+                for topic in topics:
+                    await self.topic_route(topic)
+                if not topics:
+                    await self._ask(ask_alive)
+            except (TopicNotFoundError, NameServersUnavailableError):
+                left = deadline - self._clock.monotonic()
+                if left <= 0:
+                    raise
+                await self._clock.sleep(min(READY_POLL_SECONDS, left))
+            else:
+                return
 
     # Questions that are asked once: nothing is cached
 

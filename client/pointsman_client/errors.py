@@ -177,9 +177,14 @@ class TopicNotFoundError(NotFoundError):
     code = "TOPIC_NOT_FOUND"
     refresh_route = True
 
-    def __init__(self, topic: str, *, cluster: str = "", zone: str = "") -> None:
+    def __init__(
+        self, topic: str, *, cluster: str = "", zone: str = "", addrs: Sequence[str] = (), similar: str = ""
+    ) -> None:
+        """``addrs``: the name servers that do not know it; ``similar``: a topic that may be meant."""
         where = f" in cluster {cluster}" if cluster else ""
         where += f" in zone {zone}" if zone else ""
+        where += f" at {', '.join(addrs)}" if addrs else ""
+        where += f"; did you mean {similar}?" if similar else ""
         super().__init__(f"topic {topic} has no route{where}")
         self.topic = topic
         self.cluster = cluster
@@ -233,8 +238,13 @@ class NameServerFailedError(PointsmanError):
     code = "NAME_SERVER_FAILED"
     retriable = True
 
+    kind: ClassVar[str] = "a name server"
+
     def __init__(self, addr: str, status: grpc.StatusCode, message: str) -> None:
-        super().__init__(f"{addr}: {message or 'no reason given'} ({status.name})")
+        said = message or "no reason given"
+        if status is grpc.StatusCode.UNIMPLEMENTED:
+            said = f"is not {self.kind}, or one of an older version: {said}"
+        super().__init__(f"{addr}: {said} ({status.name})")
         self.addr = addr
         self.status = status
         self.message = message
@@ -244,6 +254,7 @@ class AgentFailedError(NameServerFailedError):
     """One agent gave no answer that can be used. To whoever asks, it is a node like a name server."""
 
     code = "AGENT_FAILED"
+    kind = "an agent that serves clients"
 
 
 class NameServersUnavailableError(PointsmanError):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the wheel, install it into an empty environment, and ask each command for its help: try_wheel.sh PYTHON
+# Build the wheel into dist/, install it into an empty environment, and ask each command for its help: try_wheel.sh PYTHON
 set -euo pipefail
 python=$1
 work=$(mktemp -d)
@@ -7,7 +7,10 @@ trap 'rm -rf "$work"' EXIT
 
 "$python" -m build --wheel --outdir "$work/dist" . >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; exit 1; }
 "$python" -m venv "$work/venv"
-wheel=$(echo "$work"/dist/*.whl)
+mkdir -p dist
+cp "$work"/dist/*.whl dist/
+wheel=$PWD/dist/$(basename "$work"/dist/*.whl)
+echo "built dist/${wheel##*/}"
 # First without extras: the client and both daemons answer; what needs an extra says which.
 "$work/venv/bin/pip" install --quiet --disable-pip-version-check "$wheel"
 cd "$work"

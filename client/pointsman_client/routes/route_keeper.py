@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from pointsman_client.callbacks import Callbacks
 from pointsman_client.clock import Clock
@@ -20,6 +21,9 @@ from pointsman_client.routes.route_watch import RouteWatch
 from pointsman_client.routes.single_flight import SingleFlight
 from pointsman_client.routes.wanted_topics import WantedTopics
 from pointsman_client.rpc.name_server_link import NameServerLinks
+
+SIMILAR_AMONG = 100
+"""Of so many topics, the last ones used, one is suggested in place of a topic that is not known."""
 
 AddrsGoneCallback = Callable[[tuple[str, ...]], None]
 
@@ -122,7 +126,8 @@ class RouteKeeper:
             self._take(topic, current)
         cached = self.table.find(topic)
         if cached is None:
-            raise TopicNotFoundError(topic)
+            similar = get_close_matches(topic, self.table.topics()[-SIMILAR_AMONG:], n=1)
+            raise TopicNotFoundError(topic, addrs=[answer.addr for answer in answers], similar="".join(similar))
         return cached
 
     def _is_current(self, topic: str, answer: _Answer, accepted_before: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from pointsman_client import client as async_client
 from pointsman_client.clock import Clock
@@ -116,6 +116,12 @@ class NameServerClient(Facade):
             return await anext(changes, None)
 
         return RouteChanges(topic, next_change=lambda: self._wait(next_change), close=lambda: self._look(changes.close))
+
+    def wait_until_ready(self, topics: Collection[str] = (), *, timeout_seconds: float = 30.0) -> None:
+        """Wait until each topic has a route, or without topics until a name server answers."""
+        self._call(
+            lambda: self.inner.wait_until_ready(topics, timeout_seconds=timeout_seconds), seconds=timeout_seconds
+        )
 
     def fetch_route(self, topic: str, *, cluster: str = "", zone: str = "") -> TopicRoute:
         """Ask for a route past the cache, if wanted only its brokers of one cluster or zone."""

@@ -288,6 +288,21 @@ async def test_offsets_have_a_lag_where_the_end_is_known_and_a_total_a_group(fle
     assert {agent["durableWithinSeconds"] for agent in printed.document["agents"]} == {5.0}
 
 
+async def test_empty_retry_queues_are_shown_on_demand_and_always_in_json(fleet: Fleet) -> None:
+    retries = {QueueKey("%RETRY%billing", queue_id): 0 for queue_id in range(16)}
+    fleet.one.offsets.commit("billing", {QueueKey("orders", 0): 90} | retries, reset=False)
+    fleet.one.ends.table = {QueueKey("orders", 0): 100} | retries
+    table, whole, printed = await asyncio.gather(
+        fleet.ctl("offsets", "billing"), fleet.ctl("offsets", "billing", "--retry"), fleet.json("offsets", "billing")
+    )
+
+    assert "%RETRY%" not in table.out
+    assert "16 empty queues of retry topics not shown: --retry\n" in table.out
+    assert whole.out.count("%RETRY%billing") == 16
+    assert "not shown" not in whole.out
+    assert len(printed.document["offsets"]) == 17
+
+
 async def test_many_pages_are_one_answer_and_a_replicas_copy_counts_once(fleet: Fleet) -> None:
     many = {QueueKey("orders", queue_id): 5 for queue_id in range(2_500)}
     fleet.one.offsets.commit("billing", many, reset=False)

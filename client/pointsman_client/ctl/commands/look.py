@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import click
 
@@ -176,7 +177,9 @@ def why(settings: Settings, broker: str, cluster: str, limit: int) -> int:
     nodes = settings.ask_every(lambda link, seconds: history_of(link, seconds, cluster=cluster, broker_name=broker))
     if all(node.answer is not None and not (node.answer.brokers or node.answer.timeline.events) for node in nodes):
         raise BrokerNotFoundError(broker, cluster)
-    return settings.finish(nodes, to_why_document(broker, nodes, limit=limit), why_parts(nodes, limit=limit))
+    return settings.finish(
+        nodes, to_why_document(broker, nodes, limit=limit), why_parts(nodes, limit=limit, now=datetime.now(UTC))
+    )
 
 
 @click.command()

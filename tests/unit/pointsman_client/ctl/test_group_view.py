@@ -20,7 +20,7 @@ from pointsman_client.ctl import agent_failure, drain_view, group_table, layout
 from pointsman_client.ctl.agent_question import AgentGroup, AgentGroups, AgentOffsets
 from pointsman_client.ctl.agents import Agent, agents_in
 from pointsman_client.ctl.group_view import group_rows, group_view, shared_groups
-from pointsman_client.ctl.offset_view import group_totals, offset_rows
+from pointsman_client.ctl.offset_view import group_totals, offset_rows, without_empty_retries
 from pointsman_client.errors import AgentFailedError, RequestRejectedError
 from pointsman_client.route import BrokerData, BrokerReplica, BrokerState, ClusterData
 
@@ -209,6 +209,26 @@ def test_a_queue_that_a_replicas_agent_tells_of_as_well_counts_once_as_the_furth
 def test_what_is_committed_beyond_the_end_is_no_negative_lag() -> None:
     (row,) = offset_rows([(ONE, offsets((0, 9, 4)))])
     assert (row.lag, row.is_beyond_end) == (0, True)
+
+
+def test_retry_queues_that_are_read_to_their_end_are_folded_and_others_are_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    retries = offsets((0, 0, 0), (1, 7, 7), (2, 3, 5), (3, 9, 4), (4, 0, None), topic="%RETRY%g")
+    rows = offset_rows([(ONE, offsets((0, 5, 5))), (ONE, retries)])
+    kept = without_empty_retries(rows)
+    places = [(row.progress.committed.topic, row.progress.committed.queue_id) for row in kept]
+    assert places == [("%RETRY%g", 2), ("%RETRY%g", 3), ("%RETRY%g", 4), ("t", 0)]
+    lines = shown(capsys, group_table.offsets_parts(kept, group_totals(rows), folded=2))
+    assert "2 empty queues of retry topics not shown: --retry" in lines
+    assert lines[-1].split()[:3] == ["g", "6", "2"]
+
+
+def test_a_group_with_empty_retry_queues_alone_has_its_total(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = offset_rows([(ONE, offsets((0, 0, 0), topic="%RETRY%g"))])
+    lines = shown(capsys, group_table.offsets_parts((), group_totals(rows), folded=1))
+    assert lines[0] == "1 empty queue of retry topics not shown: --retry"
+    assert lines[-1].split() == ["g", "1", "0"]
 
 
 @given(st.dictionaries(st.integers(0, 50), st.tuples(st.integers(0, 2**63), st.none() | st.integers(0, 2**63))))
