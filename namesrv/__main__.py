@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -81,13 +81,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return process.EXIT_OK
     logs.configure(config.log.level)
     reloader = Reloader(config, lambda: load(given.config, os.environ, flags))
-    return process.run(lambda stop: serve(config, stop), loop=config.server.loop, on_hangup=reloader.reload)
+    return process.run(
+        lambda stop: serve(config, stop, running=lambda: reloader.running),
+        loop=config.server.loop,
+        on_hangup=reloader.reload,
+    )
 
 
-async def serve(config: NameServerConfig, stop: asyncio.Event) -> int:
-    """Serve until told to stop; return the exit code."""
+async def serve(config: NameServerConfig, stop: asyncio.Event, *, running: Callable[[], NameServerConfig]) -> int:
+    """Serve until told to stop; return the exit code. ``running`` returns the configuration with its reloads."""
     manager = ServiceManager(os.environ, clock=SystemClock())
-    app = NameServerApp(config, version=version("pointsman"), manager=manager)
+    app = NameServerApp(config, version=version("pointsman"), manager=manager, running=running)
     try:
         await app.run(stop)
     except (CannotListen, OSError) as error:

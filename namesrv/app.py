@@ -7,7 +7,7 @@ import gc
 import logging
 import secrets
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -57,8 +57,11 @@ class NameServerApp:
         version: str,
         clock: Clock | None = None,
         manager: ServiceManager | None = None,
+        running: Callable[[], NameServerConfig] | None = None,
     ) -> None:
+        """``running`` returns the configuration with its reloads, for operators; by default there are none."""
         self.config = config
+        self._running_config = running or (lambda: config)
         self.clock = clock or SystemClock()
         self.started = asyncio.Event()
         """Set once it serves; then :attr:`addr` and :attr:`monitoring_port` are known."""
@@ -200,7 +203,7 @@ class NameServerApp:
             version=self._version,
             boot=self._boot,
             started_at=self._started_at,
-            config=self.config,
+            config=self._running_config,
             lifecycle=self.lifecycle,
             sizes=self._sizes,
             complaints=self._complaints,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from namesrv.config import NameServerConfig
 from pointsman.service import logs
@@ -20,7 +21,8 @@ class Reloader:
 
     def __init__(self, config: NameServerConfig, load: Callable[[], NameServerConfig]) -> None:
         """``config``: what the server runs with. ``load`` raises ConfigError."""
-        self._running = config
+        self.running = config
+        """What the server runs with, reloads included."""
         self._load = load
 
     def reload(self) -> None:
@@ -31,8 +33,9 @@ class Reloader:
             facts: dict[str, object] = {"problems": list(error.problems)}
             log.error("the configuration has errors: nothing is reloaded", extra={"facts": facts})  # noqa: TRY400
             return
-        changed = {path for path, _ in changed_settings(self._running, fresh)}
+        changed = {path for path, _ in changed_settings(self.running, fresh)}
         logs.set_level(fresh.log.level)
+        self.running = replace(self.running, log=fresh.log)
         later = sorted(changed - APPLIED)
         facts = {"log_level": fresh.log.level}
         if later:

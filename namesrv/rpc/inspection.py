@@ -43,7 +43,8 @@ class Node:
     boot: int
     started_at: float
     """Monotonic seconds."""
-    config: NameServerConfig
+    config: Callable[[], NameServerConfig]
+    """The configuration that it runs with; a reload changes it."""
     lifecycle: NodeLifecycle
     sizes: Callable[[], Mapping[str, int]]
     """Sizes of what the shells hold; those of the core are added."""
@@ -167,7 +168,7 @@ class Inspection:
             sizes={**self._core_sizes(clusters), **node.sizes()},
             provisional_brokers=self._core.provisional_count(),
             guards=[admin_codec.guard_status(guard.status(cluster), now=now) for cluster in clusters],
-            configuration=admin_codec.configuration(node.config),
+            configuration=admin_codec.configuration(node.config()),
             complaints=node.complaints(),
         )
 

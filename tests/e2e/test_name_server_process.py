@@ -10,6 +10,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from pointsman.v1 import admin_service_pb2
+from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2 import KeepAliveRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from tests.fakes import wire
@@ -62,6 +64,9 @@ async def test_a_hangup_reloads_the_log_level_and_the_server_runs_on(tmp_path: P
         assert (line["log_level"], line["settings"]) == ("DEBUG", ["routes.watch_coalesce_seconds"])
         async with grpc.aio.insecure_channel(addr) as channel:
             assert (await RegistrationServiceStub(channel).RegisterBroker(wire.registration())).generation
+            info = await AdminServiceStub(channel).GetNodeInfo(admin_service_pb2.GetNodeInfoRequest())
+            assert 'level = "DEBUG"' in info.configuration
+            assert "watch_coalesce_seconds = 0.5" not in info.configuration
         running.process.send_signal(signal.SIGTERM)
         assert await running.end() == 0
 
