@@ -211,7 +211,9 @@ class NameServer:
         self._count += holder is None
         group.replicas[identity.broker_id] = replica
         self.routes.groups[group.key] = group
-        ended = self._end_wipe(group, registration)
+        recovered = holder is not None and holder.failing_since is not None and replica.failing_since is None
+        ended = self._end_wipe(registration, recovered=recovered)
+        self.overrides.follow_incarnation(registration)
         if replica.failing_since is not None and (holder is None or holder.failing_since is None):
             events += self._judge_failure(replica, now=now)
         self._settle(replica, now=now)
@@ -356,7 +358,9 @@ class NameServer:
                 # The topics that it registered while it was out of the routes are its group's from now on.
                 self.overrides.end_tombstones(replica.registration)
             self._settle(replica, now=now)
-            if replica.state.phase is not before.phase:
+            # Also of a broker of the snapshot: its wipe may be older than the process that it was stored with.
+            ended = self._end_wipe(replica.registration, recovered=was_failing and health.failing is None)
+            if replica.state.phase is not before.phase or ended:
                 self.routes.refresh(group)
             if was_provisional:
                 events.append(broker_event(EventKind.REREGISTERED, replica, Reason.SNAPSHOT, now=now, interval=silence))
@@ -365,6 +369,7 @@ class NameServer:
                 events.append(broker_event(EventKind.RECOVERED, replica, reason, now=now, interval=silence))
             elif replica.state != before:
                 events.append(transition_event(replica, now=now, interval=silence))
+            events += ended
         if self._every_heartbeat:
             events.append(broker_event(EventKind.HEARTBEAT, replica, now=now, interval=silence))
         return tuple(events)
@@ -502,7 +507,12 @@ class NameServer:
         del group.replicas[replica.identity.broker_id]
         self._count -= 1
         self.guard.note_departed(replica, lost=not state.planned, now=now)
-        return [*heartbeats, transition_event(replica, now=now, detail=detail)]
+        assert state.reason is not None, "each way out has a reason"
+        why = self.overrides.why_departure_ends_wipe(
+            replica.registration, state.reason, failing=replica.failing_since is not None
+        )
+        ended = self._lift_wipe(replica.registration, why)
+        return [*heartbeats, transition_event(replica, now=now, detail=detail), *ended]
 
     def _facts(self, replica: Replica, *, now: float) -> Facts:
         pulse, failing = replica.pulse, replica.health.failing
@@ -540,7 +550,7 @@ class NameServer:
     def set_writable(self, key: GroupKey, writable: bool) -> bool:
         """Wipe the write permission of a group, or give it back; return whether that changed anything.
 
-        A wipe ends with the master's next incarnation, and outlives its absence. Raises BrokerUnknown.
+        What ends a wipe: see :class:`namesrv.core.overrides.Overrides`. Raises BrokerUnknown.
         """
         group, is_writable = self.routes.groups.get(key), key not in self.overrides.wipes
         if group is None and is_writable:
@@ -658,14 +668,18 @@ class NameServer:
         replica.record_health(registration.health, now=now)
         return replica
 
-    def _end_wipe(self, group: Group, registration: Registration) -> tuple[Event, ...]:
-        """A wipe ends with the master's next incarnation."""
-        identity, incarnation = registration.identity, registration.incarnation
-        if identity.broker_id != MASTER_ID or not self.overrides.ends_wipe(group.key, incarnation):
+    def _end_wipe(self, registration: Registration, *, recovered: bool) -> tuple[Event, ...]:
+        """End the wipe of a broker that reports from its next process; the caller updates the routes."""
+        reason = self.overrides.why_wipe_ends(registration, recovered=recovered)
+        return self._lift_wipe(registration, reason)
+
+    def _lift_wipe(self, registration: Registration, reason: Reason | None) -> tuple[Event, ...]:
+        if reason is None:
             return ()
-        del self.overrides.wipes[group.key]
-        detail: dict[str, object] = {"incarnation": incarnation}
-        return (write_perm_event(group.key, Reason.INCARNATION, writable=True, detail=detail),)
+        key = registration.identity.group_key
+        del self.overrides.wipes[key]
+        detail: dict[str, object] = {"incarnation": registration.incarnation} if reason is Reason.INCARNATION else {}
+        return (write_perm_event(key, reason, writable=True, detail=detail),)
 
     def _refuse_lower_claim(self, registration: Registration, holder: Replica | None, *, now: float) -> None:
         """Two claims on one identity: a lower state version does not displace a holder that is UP."""

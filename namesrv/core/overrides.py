@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from namesrv.core.model import DataVersion, GroupKey, Registration
+from namesrv.core.events import Reason
+from namesrv.core.model import MASTER_ID, DataVersion, GroupKey, Registration
+
+_ENDS_WIPE = frozenset({Reason.DRAIN, Reason.REMOVED_FROM_CONFIG})
+"""Reasons of a departure after which a broker that returns has its full permission, in the same process too."""
 
 
 class Overrides:
@@ -12,7 +16,7 @@ class Overrides:
 
     def __init__(self) -> None:
         self.wipes: dict[GroupKey, str] = {}
-        """Groups without write permission, each with the incarnation that was wiped; empty: it was not known."""
+        """Groups without write permission, each with the broker's incarnation that was wiped; empty: it is unknown."""
         self.tombstones: dict[GroupKey, dict[str, DataVersion]] = {}
         """Hidden topics of each group, with the version of the topic set under which they are hidden."""
 
@@ -37,10 +41,38 @@ class Overrides:
             self.tombstones[key] = standing
         return len(standing) < len(before)
 
-    def ends_wipe(self, key: GroupKey, incarnation: str) -> bool:
-        """Whether a registration under this incarnation is the next process after the one that was wiped."""
-        wiped = self.wipes.get(key, "")
-        return bool(wiped and incarnation and wiped != incarnation)
+    def why_wipe_ends(self, registration: Registration, *, recovered: bool) -> Reason | None:
+        """Return why what a broker reports now ends the wipe of its group; None: there is none, or it stays.
+
+        ``recovered``: its probe failed in its last report and no longer does. That is the sign of the next process
+        where no incarnation is known; where one is known, it alone decides.
+        """
+        wiped = self.wipes.get(registration.identity.group_key)
+        if wiped is None or registration.identity.broker_id != MASTER_ID:
+            return None
+        if wiped and registration.incarnation and wiped != registration.incarnation:
+            return Reason.INCARNATION
+        return Reason.PROBE if recovered and not wiped else None
+
+    def why_departure_ends_wipe(self, registration: Registration, reason: Reason, *, failing: bool) -> Reason | None:
+        """Return why the end of a registration ends the wipe of its group; None: there is none, or it outlives it.
+
+        A drained or removed broker returns with its full permission. Where no incarnation is known, so does one that
+        was stopped (its agent probed it a last time) or whose probe failed last.
+        """
+        wiped = self.wipes.get(registration.identity.group_key)
+        if wiped is None or registration.identity.broker_id != MASTER_ID:
+            return None
+        if reason in _ENDS_WIPE or (not wiped and reason is Reason.SHUTDOWN):
+            return reason
+        return Reason.PROBE if failing and not wiped else None
+
+    def follow_incarnation(self, registration: Registration) -> None:
+        """Hold a wipe against the incarnation that a serving master registers: a changed probe may know another."""
+        key = registration.identity.group_key
+        is_failing = registration.health.failing is not None
+        if key in self.wipes and registration.identity.broker_id == MASTER_ID and not is_failing:
+            self.wipes[key] = registration.incarnation
 
     def restore(
         self, wipes: Mapping[GroupKey, str], tombstones: Mapping[GroupKey, Mapping[str, DataVersion]]

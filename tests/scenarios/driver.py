@@ -298,6 +298,15 @@ class Player:
         self.core.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
         yield f"  {self.core.provisional_count()} provisional"
 
+    def do_register_in_snapshot(self, broker: str, addr: str, incarnation: str) -> Iterator[str]:
+        """The server is killed after it wrote a broker's new process to the snapshot, before what operators set."""
+        who, wipes = _identity(broker, addr), dict(self.core.overrides.wipes)
+        registration = replace(self._identities[who.cluster, addr], incarnation=incarnation)
+        self._identities[who.cluster, addr] = registration
+        self._generations[who.cluster, addr] = self.core.register(registration, now=self.now).generation
+        self.core.overrides.wipes = wipes
+        yield from self.do_warm_restart()
+
     def do_start(self) -> Iterator[str]:
         """The server starts without a snapshot: WARMING until ``ready``."""
         self._lifecycle = NodeLifecycle(started_at=self.now, warm_up_seconds=60.0)

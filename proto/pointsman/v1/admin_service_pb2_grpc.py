@@ -166,7 +166,9 @@ class AdminServiceServicer:
 
     def SetWritePerm(self, request, context):
         """Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
-        topics and a restart of this server, and ends with the broker's next incarnation. NOT_FOUND: no such broker name.
+        topics and a restart of this server. It ends with the broker's next incarnation, with a drain or a removal from the
+        configuration, and where no incarnation is known when the broker's probe failed and passes again. NOT_FOUND: no
+        such broker name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

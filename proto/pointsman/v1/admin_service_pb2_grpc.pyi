@@ -49,7 +49,9 @@ class AdminServiceStub:
     """The node itself: version, state, sizes, configuration."""
     SetWritePerm: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetWritePermRequest, _admin_service_pb2.SetWritePermResponse]
     """Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
-    topics and a restart of this server, and ends with the broker's next incarnation. NOT_FOUND: no such broker name.
+    topics and a restart of this server. It ends with the broker's next incarnation, with a drain or a removal from the
+    configuration, and where no incarnation is known when the broker's probe failed and passes again. NOT_FOUND: no
+    such broker name.
     """
     DeleteTopic: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteTopicRequest, _admin_service_pb2.DeleteTopicResponse]
     """Deletes a topic here. FAILED_PRECONDITION, naming the brokers, while brokers hold it, unless forced: then it is
@@ -97,7 +99,9 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """The node itself: version, state, sizes, configuration."""
     SetWritePerm: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetWritePermRequest, _admin_service_pb2.SetWritePermResponse]  # type: ignore[assignment]
     """Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
-    topics and a restart of this server, and ends with the broker's next incarnation. NOT_FOUND: no such broker name.
+    topics and a restart of this server. It ends with the broker's next incarnation, with a drain or a removal from the
+    configuration, and where no incarnation is known when the broker's probe failed and passes again. NOT_FOUND: no
+    such broker name.
     """
     DeleteTopic: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteTopicRequest, _admin_service_pb2.DeleteTopicResponse]  # type: ignore[assignment]
     """Deletes a topic here. FAILED_PRECONDITION, naming the brokers, while brokers hold it, unless forced: then it is
@@ -184,7 +188,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.SetWritePermResponse, _abc.Awaitable[_admin_service_pb2.SetWritePermResponse]]:
         """Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
-        topics and a restart of this server, and ends with the broker's next incarnation. NOT_FOUND: no such broker name.
+        topics and a restart of this server. It ends with the broker's next incarnation, with a drain or a removal from the
+        configuration, and where no incarnation is known when the broker's probe failed and passes again. NOT_FOUND: no
+        such broker name.
         """
 
     @_abc_1.abstractmethod

@@ -157,7 +157,7 @@ class WipedGroup(_message.Message):
     broker_name: _builtins.str
     """Broker name."""
     incarnation: _builtins.str
-    """The incarnation that was wiped; the next one ends it. Empty: it was not known."""
+    """The incarnation that was wiped; another one ends it. Empty: it is unknown."""
     def __init__(
         self,
         *,

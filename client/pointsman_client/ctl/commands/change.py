@@ -39,8 +39,16 @@ def wipe_write_perm(settings: Settings, broker: str, cluster: str, by: str) -> i
     """Take the write permission off all topics of BROKER.
 
     Producers go elsewhere, consumers read on: what to do before a broker is stopped. It survives a restart of the name
-    server, and ends with add-write-perm or with the broker's next process. Sent to all servers listed; exits 1 if one
-    failed, and may be repeated.
+    server and an upgrade of the broker's agent. Sent to all servers listed; exits 1 if one failed, and may be repeated.
+
+    \b
+    It ends with the first of:
+      add-write-perm
+      drain-broker, when it unregisters the broker
+      probe redis: the broker's next process
+      probe tcp, http, grpc, exec: the probe fails and passes again, or the
+        agent stops after a last probe that failed
+      no probe: the agent stops and stop.unprobed is "unregister"
 
     \b
     JSON: nodes[].{addr, changed, cluster, topicCount} or {addr, error}
