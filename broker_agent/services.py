@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from broker_agent.config import AgentConfig, GroupsSection
 from broker_agent.core.group_rules import GroupRules, NoticeRules
+from broker_agent.core.membership import GroupState
 from broker_agent.core.offsets import Offsets
 from broker_agent.core.queue_locks import QueueLocks
 from broker_agent.core.topic_set import TopicSet
@@ -101,6 +102,11 @@ class ClientServices:
     async def finish(self) -> None:
         """Bring offsets to their store, once :meth:`run` was cancelled."""
         await self.flusher.finish(LAST_WRITE_SECONDS)
+
+    def member_counts(self) -> Mapping[str, int] | None:
+        """Return the number of members of each group; None while they may not have sent a heartbeat yet."""
+        core = self.groups.core
+        return core.member_counts() if core.state is GroupState.READY else None
 
     async def stop_groups(self) -> None:
         """Send consumers away, and take no new ones."""

@@ -145,6 +145,7 @@ async def test_a_drain_takes_the_broker_out_step_by_step_and_its_history_says_so
             assert done == [
                 agent.DRAIN_STEP_WIPE_WRITE_PERM,
                 agent.DRAIN_STEP_WAIT_FOR_PRODUCERS,
+                agent.DRAIN_STEP_WAIT_FOR_CONSUMERS,
                 agent.DRAIN_STEP_STOP_GROUPS,
                 agent.DRAIN_STEP_UNREGISTER,
             ]

@@ -78,6 +78,7 @@ class WholeAgent:
                 is_master=lambda: broker_id == 0,
                 name_servers=lambda: name_servers,
                 put_rate=None,
+                group_lags=None,
                 stop_groups=self._stop_groups,
                 serve_groups=self._serve_groups,
                 unregister=self._unregister,

@@ -21,6 +21,8 @@ from pointsman_client.errors import (
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_TIMED_OUT = 3
+"""It was done, but a wait on the way ended before what it waited for."""
 EXIT_INTERRUPTED = 130
 """As a shell reports an end by SIGINT."""
 

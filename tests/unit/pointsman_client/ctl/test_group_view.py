@@ -14,6 +14,18 @@ from rich.console import RenderableType
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
+from pointsman.v1.agent_service_pb2 import (
+    DRAIN_STEP_STATE_DONE,
+    DRAIN_STEP_STATE_FAILED,
+    DRAIN_STEP_STATE_TIMED_OUT,
+    DRAIN_STEP_UNREGISTER,
+    DRAIN_STEP_WAIT_FOR_CONSUMERS,
+    DRAIN_STEP_WAIT_FOR_PRODUCERS,
+    DrainResponse,
+    DrainStep,
+    DrainStepState,
+    UnreadGroup,
+)
 from pointsman.wire.errors import ErrorDetails
 from pointsman.wire.violation import FieldViolation
 from pointsman_client.ctl import agent_failure, drain_view, group_table, layout
@@ -194,6 +206,49 @@ def test_values_that_are_newer_than_this_program_are_numbers(capsys: pytest.Capt
     answers = [(ONE, groups(newer, state=99))]  # type: ignore[arg-type]  # as above
     assert "77" in shown(capsys, group_table.groups_parts(answers, group_rows(answers, {})))[1]
     assert (drain_view.step_words(42), drain_view.step_state_words(43)) == ("42", "43")  # type: ignore[arg-type]  # as above
+
+
+def test_a_drain_shows_each_group_with_its_unread_messages_and_why_one_is_not_waited_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    news = DrainResponse(
+        step=DRAIN_STEP_WAIT_FOR_CONSUMERS,
+        state=DRAIN_STEP_STATE_TIMED_OUT,
+        detail="16 unread messages of 3 groups; going on",
+        groups=[
+            UnreadGroup(group="billing", lag=7, retry_lag=2, member_count=3),
+            UnreadGroup(group="young", lag=1),
+            UnreadGroup(group="old", lag=8, member_count=0),
+        ],
+    )
+
+    assert shown(capsys, drain_view.drain_parts(news))[1:] == [
+        "          billing: 7 unread, 2 of them in retry queues; members: 3",
+        "          young: 1 unread; members not known yet",
+        "          old: 8 unread; no member: not waited for",
+    ]
+    assert drain_view.outcome_words(news) == "WAIT_FOR_CONSUMERS TIMED_OUT (unread: billing 7, young 1, old 8)"
+    assert drain_view.to_drain_document("a:1", news)["groups"] == [
+        {"group": "billing", "lag": 7, "retryLag": 2, "members": 3},
+        {"group": "young", "lag": 1, "retryLag": 0, "members": None},
+        {"group": "old", "lag": 8, "retryLag": 0, "members": 0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("step", "state", "is_late"),
+    [
+        (DRAIN_STEP_WAIT_FOR_CONSUMERS, DRAIN_STEP_STATE_TIMED_OUT, True),
+        (DRAIN_STEP_WAIT_FOR_PRODUCERS, DRAIN_STEP_STATE_TIMED_OUT, True),
+        (DRAIN_STEP_WAIT_FOR_CONSUMERS, DRAIN_STEP_STATE_FAILED, True),
+        (DRAIN_STEP_UNREGISTER, DRAIN_STEP_STATE_FAILED, False),
+        (DRAIN_STEP_WAIT_FOR_CONSUMERS, DRAIN_STEP_STATE_DONE, False),
+    ],
+)
+def test_a_drain_is_late_when_a_wait_timed_out_or_messages_stay_unread(
+    step: DrainStep.ValueType, state: DrainStepState.ValueType, is_late: bool
+) -> None:
+    assert drain_view.is_late(DrainResponse(step=step, state=state)) is is_late
 
 
 # Offsets
