@@ -296,8 +296,13 @@ class GroupsSection:
     hold_down_seconds: float = 0.0
     """For groups without a row of their own."""
     max_clients: int = 20_000
+    """Membership streams; a client id with two of them counts twice."""
     max_groups: int = 10_000
     max_watchers: int = 20_000
+    max_subscriptions: int = 200_000
+    """Of all members together; about 0.5 kB each with names of 60 characters. A member without any counts as one."""
+    max_subscriptions_per_client: int = 4_096
+    """In one heartbeat, of all groups that it names."""
     group: tuple[GroupRow, ...] = ()
 
     def problems(self) -> Iterable[str]:
@@ -307,7 +312,7 @@ class GroupsSection:
         yield from outside("stream_grace_seconds", self.stream_grace_seconds, 0.0, 300.0)
         yield from outside("warm_up_seconds", self.warm_up_seconds, 0.0, 3_600.0)
         yield from outside("hold_down_seconds", self.hold_down_seconds, 0.0, 300.0)
-        for name in ("max_clients", "max_groups", "max_watchers"):
+        for name in ("max_clients", "max_groups", "max_watchers", "max_subscriptions", "max_subscriptions_per_client"):
             yield from outside(name, getattr(self, name), 1, 1_000_000)
         names = [row.name for row in self.group]
         for index, name in enumerate(names):

@@ -127,6 +127,8 @@ def _rules(section: GroupsSection) -> GroupRules:
         notices_of={row.name: NoticeRules(notify=row.notify, hold_down=row.hold_down_seconds) for row in section.group},
         max_clients=section.max_clients,
         max_groups=section.max_groups,
+        max_subscriptions=section.max_subscriptions,
+        max_subscriptions_per_client=section.max_subscriptions_per_client,
     )
 
 

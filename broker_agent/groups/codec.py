@@ -153,7 +153,10 @@ def duration(seconds: float) -> Duration:
 def beat_answer(answer: BeatAnswer, *, expiry: Duration) -> wire.KeepMembershipResponse:
     """What a client is answered."""
     return wire.KeepMembershipResponse(
-        status=_STATUSES[answer.status], expiry=expiry, conflicting_groups=answer.conflicting
+        status=_STATUSES[answer.status],
+        expiry=expiry,
+        conflicting_groups=answer.conflicting,
+        taken_over_groups=answer.taken_over,
     )
 
 

@@ -15,7 +15,15 @@ import grpc
 
 from broker_agent.core.group_rules import GroupLimitReached, GroupRules
 from broker_agent.core.groups import Groups
-from broker_agent.core.membership import BeatAnswer, Cause, Changes, GroupState, MembershipBeat
+from broker_agent.core.membership import (
+    NOTHING,
+    BeatAnswer,
+    Cause,
+    Changes,
+    GroupState,
+    MembershipBeat,
+    Takeover,
+)
 from broker_agent.groups import codec
 from broker_agent.groups.member_stream import MemberStream
 from broker_agent.groups.tallies import Gauges, GroupCollector, Tallies
@@ -57,6 +65,7 @@ class ConsumerGroups:
         """Its metrics, to be registered."""
         gauges = Gauges(
             clients=lambda: self.core.client_count,
+            subscriptions=lambda: self.core.subscription_count,
             streams=lambda: len(self._streams),
             watchers=lambda: self.watches.count,
             held_groups=lambda: self.core.held_count,
@@ -146,11 +155,13 @@ class ConsumerGroups:
         try:
             answer = self.core.beat(beat, stream=stream, peer=peer, now=self._clock.monotonic())
         except GroupLimitReached as reached:
-            raise LimitExceeded(reached.limit, reached.bound) from reached
+            raise _limit_exceeded(reached) from reached
         self.tallies.beats[answer.status] += 1
-        if answer.took_over is not None:
-            self._tell_taken_over(answer.took_over, beat.client_id, peer=peer)
-        if answer.changes.groups:
+        for takeover in answer.took_over:
+            self._tell_taken_over(takeover, beat.client_id, peer=peer)
+        for number, limit in answer.refused:
+            self._refuse(number, limit)
+        if answer.changes is not NOTHING:
             self._apply(answer.changes)
         else:
             self._upkeep.look()  # a change may be held back
@@ -170,12 +181,13 @@ class ConsumerGroups:
     async def leave_groups(self, request: wire.LeaveGroupsRequest, context: Context) -> wire.LeaveGroupsResponse:
         """Let a client leave politely. One whose stream comes from another host is not this caller's to remove."""
         codec.check_leave(request)
-        holder = self.core.holder(request.client_id)
-        if holder is not None and _host(holder) != _host(readable_peer(context)):
-            raise HeldByOther(f"client id {request.client_id}", holder=holder)
+        host = _host(readable_peer(context))
+        for holder in sorted(self.core.holders(request.client_id, request.groups)):
+            if _host(holder) != host:
+                raise HeldByOther(f"client id {request.client_id}", holder=holder)
         changes = self.core.leave(request.client_id, request.groups, now=self._clock.monotonic())
         self._apply(changes)
-        return wire.LeaveGroupsResponse(left=[group for removal in changes.removals for group in removal.groups])
+        return wire.LeaveGroupsResponse(left=sorted(group for removal in changes.removals for group in removal.groups))
 
     @answers
     async def get_group(self, request: wire.GetGroupRequest, context: Context) -> wire.GetGroupResponse:  # noqa: ARG002  # the shape of a handler
@@ -214,7 +226,7 @@ class ConsumerGroups:
             else:
                 changes = self.core.unpin(order.group, now=now)
         except GroupLimitReached as reached:
-            raise LimitExceeded(reached.limit, reached.bound) from reached
+            raise _limit_exceeded(reached) from reached
         self._apply(changes)
         facts = {"group": order.group, "to": order.targets, "seconds": order.seconds, "by": order.by}
         log.info("pin", extra={"facts": {**facts, "peer": readable_peer(context)}})
@@ -247,18 +259,25 @@ class ConsumerGroups:
         for stream in list(self._streams):
             stream.cut_off()
 
-    def _tell_taken_over(self, number: int, client_id: str, *, peer: str) -> None:
+    def _tell_taken_over(self, takeover: Takeover, client_id: str, *, peer: str) -> None:
         self.tallies.takeovers += 1
-        older = self._entered.get(number)
+        older = self._entered.get(takeover.stream)
         if older is None:
             return
-        older.take_over()
+        older.take_over(takeover.answer)
         is_foreign = _host(older.peer) != _host(peer)
         log.log(
             logging.WARNING if is_foreign else logging.INFO,
             "client id taken over by a later stream",
             extra={"facts": {"client_id": client_id, "from": older.peer, "by": peer}},
         )
+
+    def _refuse(self, number: int, reached: GroupLimitReached) -> None:
+        stream = self._entered.get(number)
+        if stream is not None:
+            stream.refuse(_limit_exceeded(reached))
+            facts = {"peer": stream.peer, "limit": reached.limit, "bound": reached.bound}
+            log.warning("a limit is reached: a stream of the peer that holds most was ended", extra={"facts": facts})
 
     def _refuse_while_draining(self) -> None:
         """A drained broker takes no new consumers, though its agent goes on. Raises the refusal of one that stops."""
@@ -276,6 +295,10 @@ class ConsumerGroups:
 
     def _encode_news(self, group: str) -> bytes:
         return wire.WatchGroupResponse(membership=self._membership(group)).SerializeToString()
+
+
+def _limit_exceeded(reached: GroupLimitReached) -> LimitExceeded:
+    return LimitExceeded(reached.limit, reached.bound, field=reached.field, value=reached.value)
 
 
 def _host(peer: str) -> str:

@@ -57,8 +57,10 @@ class LimitExceeded(Refusal):
 
     code = "LIMIT_EXCEEDED"
 
-    def __init__(self, limit: str, bound: int) -> None:
-        super().__init__(f"this agent allows at most {bound} {limit}")
+    def __init__(self, limit: str, bound: int, *, field: str = "", value: int | None = None) -> None:
+        where = f"{field}: " if field else ""
+        asked = f", not {value}" if value is not None else ""
+        super().__init__(f"{where}this agent allows at most {bound} {limit}{asked}")
         self.limit = limit
         self.bound = bound
 

@@ -80,7 +80,7 @@ class _MembershipStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Memb
     MEMBERSHIP_STATUS_OK: _MembershipStatus.ValueType  # 1
     """It is held."""
     MEMBERSHIP_STATUS_TAKEN_OVER: _MembershipStatus.ValueType  # 2
-    """A later stream holds this client id: this one says nothing any more."""
+    """Later streams hold this client in all groups that the heartbeat named: this stream has no effect any longer."""
 
 class MembershipStatus(_MembershipStatus, metaclass=_MembershipStatusEnumTypeWrapper):
     """What becomes of a beat."""
@@ -90,7 +90,7 @@ MEMBERSHIP_STATUS_UNSPECIFIED: MembershipStatus.ValueType  # 0
 MEMBERSHIP_STATUS_OK: MembershipStatus.ValueType  # 1
 """It is held."""
 MEMBERSHIP_STATUS_TAKEN_OVER: MembershipStatus.ValueType  # 2
-"""A later stream holds this client id: this one says nothing any more."""
+"""Later streams hold this client in all groups that the heartbeat named: this stream has no effect any longer."""
 Global___MembershipStatus: _TypeAlias = MembershipStatus  # noqa: Y015
 
 class _GroupState:
@@ -195,7 +195,9 @@ class KeepMembershipRequest(_message.Message):
     """`address@instance`: one per process and configuration, at most 255 characters."""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupSubscription]:
-        """Every group that it is in, at most 64; a group that is absent is left."""
+        """Every group that this stream holds for the client, at most 64; a group that is absent is left. All groups together
+        may have as many subscriptions as the agent allows one client (4,096 unless set).
+        """
 
     def __init__(
         self,
@@ -220,6 +222,7 @@ class KeepMembershipResponse(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     EXPIRY_FIELD_NUMBER: _builtins.int
     CONFLICTING_GROUPS_FIELD_NUMBER: _builtins.int
+    TAKEN_OVER_GROUPS_FIELD_NUMBER: _builtins.int
     status: Global___MembershipStatus.ValueType
     """What became of it."""
     @_builtins.property
@@ -230,16 +233,21 @@ class KeepMembershipResponse(_message.Message):
     def conflicting_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups whose other members subscribe to something else, or share otherwise: nobody gets all messages."""
 
+    @_builtins.property
+    def taken_over_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Groups of the heartbeat in which a later stream holds this client, where this stream still holds others."""
+
     def __init__(
         self,
         *,
         status: Global___MembershipStatus.ValueType = ...,
         expiry: _duration_pb2.Duration | None = ...,
         conflicting_groups: _abc.Iterable[_builtins.str] | None = ...,
+        taken_over_groups: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expiry", b"expiry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicting_groups", b"conflicting_groups", "expiry", b"expiry", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicting_groups", b"conflicting_groups", "expiry", b"expiry", "status", b"status", "taken_over_groups", b"taken_over_groups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -72,9 +72,10 @@ class ConsumerGroupServiceServicer:
     """
 
     def KeepMembership(self, request_iterator, context):
-        """Beats of one client on one long stream, an answer to each. A client is a member of each group that its last beat
-        named. A later stream of the same client takes its membership over; the end of the stream that holds it removes
-        the client after a short grace, and so does an expiry of silence.
+        """Heartbeats of one client on one long stream, a response to each. The client is a member of each group that the
+        last heartbeat named. A client may have several streams: the later of two takes over the groups that both name.
+        The end of a stream removes the client from the groups that the stream holds after a short grace, and so does an
+        expiry of silence. RESOURCE_EXHAUSTED: a bound of the agent is reached, and this connection holds most.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,9 +34,10 @@ class ConsumerGroupServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ConsumerGroupServiceAsyncStub: ...
     KeepMembership: _grpc.StreamStreamMultiCallable[_consumer_group_service_pb2.KeepMembershipRequest, _consumer_group_service_pb2.KeepMembershipResponse]
-    """Beats of one client on one long stream, an answer to each. A client is a member of each group that its last beat
-    named. A later stream of the same client takes its membership over; the end of the stream that holds it removes
-    the client after a short grace, and so does an expiry of silence.
+    """Heartbeats of one client on one long stream, a response to each. The client is a member of each group that the
+    last heartbeat named. A client may have several streams: the later of two takes over the groups that both name.
+    The end of a stream removes the client from the groups that the stream holds after a short grace, and so does an
+    expiry of silence. RESOURCE_EXHAUSTED: a bound of the agent is reached, and this connection holds most.
     """
     LeaveGroups: _grpc.UnaryUnaryMultiCallable[_consumer_group_service_pb2.LeaveGroupsRequest, _consumer_group_service_pb2.LeaveGroupsResponse]
     """Leaves politely: the other members are told at once."""
@@ -57,9 +58,10 @@ class ConsumerGroupServiceAsyncStub(ConsumerGroupServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     KeepMembership: _aio.StreamStreamMultiCallable[_consumer_group_service_pb2.KeepMembershipRequest, _consumer_group_service_pb2.KeepMembershipResponse]  # type: ignore[assignment]
-    """Beats of one client on one long stream, an answer to each. A client is a member of each group that its last beat
-    named. A later stream of the same client takes its membership over; the end of the stream that holds it removes
-    the client after a short grace, and so does an expiry of silence.
+    """Heartbeats of one client on one long stream, a response to each. The client is a member of each group that the
+    last heartbeat named. A client may have several streams: the later of two takes over the groups that both name.
+    The end of a stream removes the client from the groups that the stream holds after a short grace, and so does an
+    expiry of silence. RESOURCE_EXHAUSTED: a bound of the agent is reached, and this connection holds most.
     """
     LeaveGroups: _aio.UnaryUnaryMultiCallable[_consumer_group_service_pb2.LeaveGroupsRequest, _consumer_group_service_pb2.LeaveGroupsResponse]  # type: ignore[assignment]
     """Leaves politely: the other members are told at once."""
@@ -83,9 +85,10 @@ class ConsumerGroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_consumer_group_service_pb2.KeepMembershipRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_consumer_group_service_pb2.KeepMembershipResponse], _abc.AsyncIterator[_consumer_group_service_pb2.KeepMembershipResponse]]:
-        """Beats of one client on one long stream, an answer to each. A client is a member of each group that its last beat
-        named. A later stream of the same client takes its membership over; the end of the stream that holds it removes
-        the client after a short grace, and so does an expiry of silence.
+        """Heartbeats of one client on one long stream, a response to each. The client is a member of each group that the
+        last heartbeat named. A client may have several streams: the later of two takes over the groups that both name.
+        The end of a stream removes the client from the groups that the stream holds after a short grace, and so does an
+        expiry of silence. RESOURCE_EXHAUSTED: a bound of the agent is reached, and this connection holds most.
         """
 
     @_abc_1.abstractmethod

@@ -26,6 +26,8 @@ SECTION = GroupsSection(
     max_clients=6,
     max_groups=7,
     max_watchers=8,
+    max_subscriptions=10,
+    max_subscriptions_per_client=11,
     group=(GroupRow(name="g", notify=True, hold_down_seconds=9.0),),
 )
 
@@ -57,6 +59,8 @@ async def test_every_setting_reaches_the_rules(tmp_path: Path, clock: ManualCloc
         notices_of={"g": NoticeRules(notify=True, hold_down=9.0)},
         max_clients=6,
         max_groups=7,
+        max_subscriptions=10,
+        max_subscriptions_per_client=11,
     )
     assert groups.watches._max_watchers == 8
 

@@ -72,6 +72,7 @@ async def join(clock: ManualClock) -> AsyncIterator[Join]:
         client_id: str,
         routes: Routes,
         *,
+        group: str = "g",
         topics: Mapping[str, str] | None = None,
         model: wire.MessageModel.ValueType = wire.MESSAGE_MODEL_CLUSTERING,
     ) -> Member:
@@ -81,7 +82,7 @@ async def join(clock: ManualClock) -> AsyncIterator[Join]:
         membership = AgentMembership(
             routes,
             links,
-            group="g",
+            group=group,
             client_id=client_id,
             consume_type=wire.CONSUME_TYPE_PUSH,
             message_model=model,
@@ -350,6 +351,24 @@ async def test_a_client_id_that_another_process_uses_is_given_up_and_said_once(
         await flow(clock, 40.0)
         await eventually(lambda: member.sees(C1), clock=clock)
         assert not member.membership.is_taken_over
+
+
+async def test_one_client_id_in_two_groups_of_one_process_is_a_member_of_both(clock: ManualClock, join: Join) -> None:
+    async with consumer_agents("a", "b", clock=clock, rules=WARM_UP) as agents:
+        first = await join(C1, routes_of(*agents), group="ga")
+        second = await join(C1, routes_of(*agents), group="gb")
+        await flow(clock, 35.0)
+        await eventually(lambda: first.sees(C1) and second.sees(C1), clock=clock)
+        for agent in agents:
+            await agent.restart()
+        both = [([C1], [C1])] * 2
+        await eventually(lambda: [(each.members("ga"), each.members("gb")) for each in agents] == both, clock=clock)
+        assert not first.membership.is_taken_over
+        assert not second.membership.is_taken_over
+        await second.membership.leave()
+        await flow(clock, 5.0)
+        assert [(agent.members("ga"), agent.members("gb")) for agent in agents] == [([C1], [])] * 2
+        assert first.sees(C1)
 
 
 async def test_who_was_taken_over_leaves_the_other_process_in_its_place(clock: ManualClock, join: Join) -> None:
