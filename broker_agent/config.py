@@ -271,7 +271,7 @@ class GroupRow:
 
     name: str
     notify: bool = True
-    """Whether its members are told of changes; else they find out at their next rebalance."""
+    """Whether members are notified of changes; without it they query the members with each rebalance, every 20 s."""
     hold_down_seconds: float = 0.0
     """How long the first of several changes waits for the others."""
 

@@ -86,6 +86,11 @@ class ConsumerGroups:
                 request_deserializer=wire.LeaveGroupsRequest.FromString,
                 response_serializer=wire.LeaveGroupsResponse.SerializeToString,
             ),
+            "GetMembership": grpc.unary_unary_rpc_method_handler(
+                self.get_membership,
+                request_deserializer=wire.GetMembershipRequest.FromString,
+                response_serializer=wire.GetMembershipResponse.SerializeToString,
+            ),
             "GetGroup": grpc.unary_unary_rpc_method_handler(
                 self.get_group,
                 request_deserializer=wire.GetGroupRequest.FromString,
@@ -188,6 +193,19 @@ class ConsumerGroups:
         changes = self.core.leave(request.client_id, request.groups, now=self._clock.monotonic())
         self._apply(changes)
         return wire.LeaveGroupsResponse(left=sorted(group for removal in changes.removals for group in removal.groups))
+
+    @answers
+    async def get_membership(
+        self,
+        request: wire.GetMembershipRequest,
+        context: Context,  # noqa: ARG002  # the shape of a handler
+    ) -> wire.GetMembershipResponse:
+        """Return the membership of a group as its watchers are sent it, if the caller does not know it."""
+        refuse_if_any(name_violations("group", request.group))
+        known = (request.known.boot, request.known.counter)
+        if request.HasField("known") and known == (self.core.boot, self.core.revision(request.group)):
+            return wire.GetMembershipResponse()
+        return wire.GetMembershipResponse(membership=self._membership(request.group))
 
     @answers
     async def get_group(self, request: wire.GetGroupRequest, context: Context) -> wire.GetGroupResponse:  # noqa: ARG002  # the shape of a handler

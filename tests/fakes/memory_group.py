@@ -120,6 +120,8 @@ class MemoryGroup:
         self.commits_pass.set()
         self.commits = 0
         self.unlocks = 0
+        self.queries = 0
+        """How often members were asked for."""
         self.log: list[str] = []
 
     def coordinate(self, request: CoordinationRequest) -> Coordination:
@@ -155,6 +157,9 @@ class _Membership:
         if not self._group.is_known:
             return None
         return Members(tuple(sorted(self._group.members)), self._group.pinned)
+
+    async def refresh_members(self) -> None:
+        self._group.queries += 1
 
     def subscriptions_changed(self) -> None:
         self._group.log.append(f"subscriptions {dict(self._request.subscriptions())}")

@@ -32,6 +32,10 @@ class GroupMembership(Protocol):
         """The latest list; None while no agent has given one that can be relied on (do not rebalance)."""
         ...
 
+    async def refresh_members(self) -> None:
+        """Query the agent that is relied on for :attr:`members`; takes at most a second, and keeps them if it fails."""
+        ...
+
     def subscriptions_changed(self) -> None:
         """Say at once what the group reads now."""
         ...

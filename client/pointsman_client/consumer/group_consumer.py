@@ -142,6 +142,7 @@ class GroupConsumer:
             strategy=setting.strategy,
             topics=lambda: subscriptions,
             members=lambda: coordination.membership.members,
+            refresh_members=coordination.membership.refresh_members,
             timing=RebalanceTiming(wait_interval_seconds=options.rebalance_interval_seconds),
             clock=clock,
             hook=hook,

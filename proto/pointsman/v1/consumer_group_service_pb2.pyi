@@ -56,7 +56,7 @@ class _MessageModelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MessageM
     MESSAGE_MODEL_CLUSTERING: _MessageModel.ValueType  # 1
     """Each message goes to one member."""
     MESSAGE_MODEL_BROADCASTING: _MessageModel.ValueType  # 2
-    """Each message goes to every member; nobody is told of changes."""
+    """Each message goes to every member; members are not notified of changes."""
 
 class MessageModel(_MessageModel, metaclass=_MessageModelEnumTypeWrapper):
     """How the members of a group share messages."""
@@ -66,7 +66,7 @@ MESSAGE_MODEL_UNSPECIFIED: MessageModel.ValueType  # 0
 MESSAGE_MODEL_CLUSTERING: MessageModel.ValueType  # 1
 """Each message goes to one member."""
 MESSAGE_MODEL_BROADCASTING: MessageModel.ValueType  # 2
-"""Each message goes to every member; nobody is told of changes."""
+"""Each message goes to every member; members are not notified of changes."""
 Global___MessageModel: _TypeAlias = MessageModel  # noqa: Y015
 
 class _MembershipStatus:
@@ -354,6 +354,58 @@ class WatchGroupResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchGroupResponse: _TypeAlias = WatchGroupResponse  # noqa: Y015
+
+@_typing.final
+class GetMembershipRequest(_message.Message):
+    """Which group's members are asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Its name."""
+    @_builtins.property
+    def known(self) -> Global___MembershipRevision:
+        """The revision that the caller has; absent: none."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        known: Global___MembershipRevision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["known", b"known"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "known", b"known"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMembershipRequest: _TypeAlias = GetMembershipRequest  # noqa: Y015
+
+@_typing.final
+class GetMembershipResponse(_message.Message):
+    """The members of a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBERSHIP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def membership(self) -> Global___GroupMembership:
+        """The group as it is now; absent: its revision is the known one."""
+
+    def __init__(
+        self,
+        *,
+        membership: Global___GroupMembership | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["membership", b"membership"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["membership", b"membership"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMembershipResponse: _TypeAlias = GetMembershipResponse  # noqa: Y015
 
 @_typing.final
 class MembershipRevision(_message.Message):

@@ -50,6 +50,11 @@ class ConsumerGroupServiceStub:
                 request_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.WatchGroupRequest.SerializeToString,
                 response_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.WatchGroupResponse.FromString,
                 _registered_method=True)
+        self.GetMembership = channel.unary_unary(
+                '/pointsman.v1.ConsumerGroupService/GetMembership',
+                request_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.GetMembershipRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.GetMembershipResponse.FromString,
+                _registered_method=True)
         self.GetGroup = channel.unary_unary(
                 '/pointsman.v1.ConsumerGroupService/GetGroup',
                 request_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.GetGroupRequest.SerializeToString,
@@ -96,6 +101,14 @@ class ConsumerGroupServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetMembership(self, request, context):
+        """The membership as a watcher is sent it, unless it is the one that the caller knows (GET_CONSUMER_LIST_BY_GROUP). Members
+        call it with each periodic rebalance: a group may have notices switched off, and a notice may be lost.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetGroup(self, request, context):
         """One group with its members. NOT_FOUND: nobody is in it.
         """
@@ -134,6 +147,11 @@ def add_ConsumerGroupServiceServicer_to_server(servicer, server):
                     servicer.WatchGroup,
                     request_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.WatchGroupRequest.FromString,
                     response_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.WatchGroupResponse.SerializeToString,
+            ),
+            'GetMembership': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMembership,
+                    request_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.GetMembershipRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.GetMembershipResponse.SerializeToString,
             ),
             'GetGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.GetGroup,
@@ -233,6 +251,33 @@ class ConsumerGroupService:
             '/pointsman.v1.ConsumerGroupService/WatchGroup',
             pointsman_dot_v1_dot_consumer__group__service__pb2.WatchGroupRequest.SerializeToString,
             pointsman_dot_v1_dot_consumer__group__service__pb2.WatchGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMembership(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.ConsumerGroupService/GetMembership',
+            pointsman_dot_v1_dot_consumer__group__service__pb2.GetMembershipRequest.SerializeToString,
+            pointsman_dot_v1_dot_consumer__group__service__pb2.GetMembershipResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,6 +45,10 @@ class ConsumerGroupServiceStub:
     """The whole membership first, and again whenever it changes (NOTIFY_CONSUMER_IDS_CHANGED); the latest one wins for a
     slow reader. A group that nobody is in yet may be watched.
     """
+    GetMembership: _grpc.UnaryUnaryMultiCallable[_consumer_group_service_pb2.GetMembershipRequest, _consumer_group_service_pb2.GetMembershipResponse]
+    """The membership as a watcher is sent it, unless it is the one that the caller knows (GET_CONSUMER_LIST_BY_GROUP). Members
+    call it with each periodic rebalance: a group may have notices switched off, and a notice may be lost.
+    """
     GetGroup: _grpc.UnaryUnaryMultiCallable[_consumer_group_service_pb2.GetGroupRequest, _consumer_group_service_pb2.GetGroupResponse]
     """One group with its members. NOT_FOUND: nobody is in it."""
     ListGroups: _grpc.UnaryUnaryMultiCallable[_consumer_group_service_pb2.ListGroupsRequest, _consumer_group_service_pb2.ListGroupsResponse]
@@ -68,6 +72,10 @@ class ConsumerGroupServiceAsyncStub(ConsumerGroupServiceStub):
     WatchGroup: _aio.UnaryStreamMultiCallable[_consumer_group_service_pb2.WatchGroupRequest, _consumer_group_service_pb2.WatchGroupResponse]  # type: ignore[assignment]
     """The whole membership first, and again whenever it changes (NOTIFY_CONSUMER_IDS_CHANGED); the latest one wins for a
     slow reader. A group that nobody is in yet may be watched.
+    """
+    GetMembership: _aio.UnaryUnaryMultiCallable[_consumer_group_service_pb2.GetMembershipRequest, _consumer_group_service_pb2.GetMembershipResponse]  # type: ignore[assignment]
+    """The membership as a watcher is sent it, unless it is the one that the caller knows (GET_CONSUMER_LIST_BY_GROUP). Members
+    call it with each periodic rebalance: a group may have notices switched off, and a notice may be lost.
     """
     GetGroup: _aio.UnaryUnaryMultiCallable[_consumer_group_service_pb2.GetGroupRequest, _consumer_group_service_pb2.GetGroupResponse]  # type: ignore[assignment]
     """One group with its members. NOT_FOUND: nobody is in it."""
@@ -107,6 +115,16 @@ class ConsumerGroupServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_consumer_group_service_pb2.WatchGroupResponse], _abc.AsyncIterator[_consumer_group_service_pb2.WatchGroupResponse]]:
         """The whole membership first, and again whenever it changes (NOTIFY_CONSUMER_IDS_CHANGED); the latest one wins for a
         slow reader. A group that nobody is in yet may be watched.
+        """
+
+    @_abc_1.abstractmethod
+    def GetMembership(
+        self,
+        request: _consumer_group_service_pb2.GetMembershipRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_consumer_group_service_pb2.GetMembershipResponse, _abc.Awaitable[_consumer_group_service_pb2.GetMembershipResponse]]:
+        """The membership as a watcher is sent it, unless it is the one that the caller knows (GET_CONSUMER_LIST_BY_GROUP). Members
+        call it with each periodic rebalance: a group may have notices switched off, and a notice may be lost.
         """
 
     @_abc_1.abstractmethod

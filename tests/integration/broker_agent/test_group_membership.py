@@ -110,13 +110,13 @@ async def test_the_same_bytes_after_a_leave_join_again(agent: GroupAgent) -> Non
     await consumer.crash()
 
 
-async def test_the_later_of_two_streams_holds_the_client_and_the_older_is_told(
+async def test_the_later_of_two_streams_holds_the_client_and_the_older_is_notified(
     agent: GroupAgent, clock: ManualClock
 ) -> None:
     older, newer = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
     await older.beat(reads("g"))
     assert (await newer.beat(reads("g"))).status == OK
-    # Told without having asked, and whatever it says from now on changes nothing.
+    # Without a heartbeat; and all later heartbeats change nothing.
     assert (await older.answer()).status == TAKEN_OVER
     for _ in range(2):
         assert (await older.beat(reads("h"))).status == TAKEN_OVER

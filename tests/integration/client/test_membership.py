@@ -371,6 +371,56 @@ async def test_one_client_id_in_two_groups_of_one_process_is_a_member_of_both(cl
         assert first.sees(C1)
 
 
+@pytest.mark.parametrize("is_rebalanced", [True, False])
+async def test_without_notices_a_member_learns_of_the_others_by_its_rebalance_alone(
+    clock: ManualClock, join: Join, is_rebalanced: bool
+) -> None:
+    rules = GroupRules(warm_up=0.0, notices_of={"g": NoticeRules(notify=False)})
+    async with consumer_agents("a", "b", clock=clock, rules=rules) as agents:
+        first = await join(C1, routes_of(*agents))
+        # The first list that it is sent lacks it: it queries the agent once that has taken it in.
+        await eventually(lambda: first.sees(C1), clock=clock)
+        second = await join(C2, routes_of(*agents))
+        await eventually(lambda: second.sees(C1, C2), clock=clock)
+        await flow(clock, 5.0)
+        assert first.sees(C1)
+        if is_rebalanced:
+            await first.membership.refresh_members()
+        assert first.sees(C1, C2) is is_rebalanced
+
+
+async def test_a_notice_that_was_lost_is_made_up_for_by_the_next_rebalance(
+    clock: ManualClock, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with consumer_agents("a", clock=clock) as (a,):
+        first = await join(C1, routes_of(a))
+        await eventually(lambda: first.sees(C1), clock=clock)
+        with monkeypatch.context() as lossy:
+            lossy.setattr(a.groups.watches, "tell", lambda _changes: None)
+            second = await join(C2, routes_of(a))
+            await eventually(lambda: second.sees(C1, C2), clock=clock)
+        assert first.sees(C1)
+        await first.membership.refresh_members()
+        assert first.sees(C1, C2)
+        changes = len(first.changes)
+        # What is known is not sent again, and a later notice is not older than what was queried.
+        await first.membership.refresh_members()
+        assert len(first.changes) == changes
+        await second.membership.leave()
+        await eventually(lambda: first.sees(C1), clock=clock)
+
+
+async def test_a_query_that_fails_keeps_the_members(clock: ManualClock, join: Join) -> None:
+    async with consumer_agents("a", clock=clock) as (a,), cut_proxy(a.addr) as proxy:
+        routed = replace(a.replica(), agent_addr=proxy.addr)
+        member = await join(C1, Routes(broker_data("a", routed)))
+        await eventually(lambda: member.sees(C1), clock=clock)
+        proxy.cut()
+        async with asyncio.timeout(10.0):
+            await member.membership.refresh_members()
+        assert member.sees(C1)
+
+
 async def test_who_was_taken_over_leaves_the_other_process_in_its_place(clock: ManualClock, join: Join) -> None:
     async with consumer_agents("a", clock=clock) as agents:
         member = await join(C1, routes_of(*agents))

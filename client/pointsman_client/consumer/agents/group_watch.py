@@ -3,6 +3,9 @@
 One WatchGroup call is open at a time, a second one only for the moment of a move. While the agent that is watched is
 not the first, or not READY, those before it are looked at every 20 s. Nothing is lost by a move: whoever is in the
 group beats at every agent.
+
+A notice may be lost, and a group may have notices switched off: :meth:`GroupWatch.refresh` queries the agent that is
+watched (RocketMQ's ``findConsumerIdList``, with each rebalance).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ SETTLE_SECONDS = 45.0
 """An agent that the routes name anew is not relied on before: members learn of it within a poll of 30 s, and until then
 its list lacks them."""
 FIRST_WORD_SECONDS = 1.0
+QUERY_SECONDS = 1.0
 LONGEST_BACKOFF_SECONDS = 5.0
 
 logger = logging.getLogger(__name__)
@@ -75,6 +79,23 @@ class GroupWatch:
         self._settled_at: dict[str, float] = {}
         """The agents in their order, and from when on each may be relied on."""
         self._wakeup = Wakeup(clock)
+        self._followed: _Watch | None = None
+
+    async def refresh(self) -> None:
+        """Query the watched agent for the members, within a second; without a response the last list stays."""
+        watch = self._followed
+        if watch is None:
+            return
+        link = self._links.to(watch.addr)
+        request = wire.GetMembershipRequest(group=self._request.group, known=watch.latest.revision)
+        try:
+            deadline = asyncio.get_running_loop().time() + QUERY_SECONDS
+            response = await link.call(link.groups.GetMembership, request, deadline=deadline)
+        except PointsmanError as error:
+            logger.debug("the members of group %s were not returned by %s: %s", self._request.group, watch.addr, error)
+            return
+        if response.HasField("membership") and watch is self._followed:
+            self._take_later(watch, response.membership)
 
     def use(self, addrs: Sequence[str], *, are_settled: bool) -> None:
         """Take the agents there are, in the order of all members; ``are_settled``: new ones are relied on now."""
@@ -102,7 +123,7 @@ class GroupWatch:
 
     async def _follow(self, watch: _Watch) -> _Watch | None:
         """Listen to a watch to its end; return a better one, if that is why it was ended."""
-        self.watched = watch.addr
+        self.watched, self._followed = watch.addr, watch
         self._take(watch.latest)
         reading = asyncio.create_task(self._read(watch))
         looking = asyncio.create_task(self._look_for_better(watch))
@@ -110,6 +131,7 @@ class GroupWatch:
             await asyncio.wait((reading, looking), return_when=asyncio.FIRST_COMPLETED)
             return looking.result() if looking.done() else reading.result()
         finally:
+            self._followed = None
             reading.cancel()
             looking.cancel()
             await asyncio.gather(reading, looking, return_exceptions=True)
@@ -121,8 +143,7 @@ class GroupWatch:
             with self._links.to(watch.addr).errors():
                 while isinstance(message := await watch.call.read(), wire.WatchGroupResponse):
                     was_ready = watch.state == wire.GROUP_STATE_READY
-                    watch.latest = message.membership
-                    self._take(watch.latest)
+                    self._take_later(watch, message.membership)
                     if watch.state != wire.GROUP_STATE_READY and (was_ready or watch.state != wire.GROUP_STATE_WARMING):
                         return
         except PointsmanError as error:
@@ -184,6 +205,13 @@ class GroupWatch:
         """Return the agents in the order in which they are relied on: those that are new to us last."""
         now = self._clock.monotonic()
         return sorted(self._settled_at, key=lambda addr: self._settled_at[addr] > now)
+
+    def _take_later(self, watch: _Watch, membership: wire.GroupMembership) -> None:
+        """Take a membership unless a later one of the same process came before it: a notice, or what was queried."""
+        latest, revision = watch.latest.revision, membership.revision
+        if revision.boot != latest.boot or revision.counter > latest.counter:
+            watch.latest = membership
+            self._take(membership)
 
     def _take(self, membership: wire.GroupMembership) -> None:
         if membership.state != wire.GROUP_STATE_READY:
