@@ -77,6 +77,7 @@ class NameServerApp:
             started_at=self._started_at,
             lifecycle=self.lifecycle,
             max_brokers=config.routes.max_brokers,
+            max_topics=config.routes.max_topics,
             every_heartbeat=config.history.every_heartbeat,
         )
         self._boot = secrets.randbits(64)
@@ -194,6 +195,7 @@ class NameServerApp:
             node=self._node,
             coalesce_seconds=routes.watch_coalesce_seconds,
             max_watchers=routes.max_watchers,
+            max_watched=routes.max_watched_topics,
             max_topics=routes.max_topics_per_watch,
         )
 
@@ -282,6 +284,7 @@ class NameServerApp:
     def _sizes(self) -> dict[str, int]:
         return self.metrics.totals() | {
             "watchers": self.hub.count,
+            "watched_topics": self.hub.watched_count,
             "keep_alive_streams": self._registration.stream_count,
             "route_cache_bytes": self.answers.bytes,
         }

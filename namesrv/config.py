@@ -116,22 +116,28 @@ class RoutesConfig:
 
     cache_bytes: int = 64 * 1024 * 1024
     """Most bytes of ready route answers."""
-    max_brokers: int = 20_000
-    """Most registered brokers (replicas)."""
+    max_brokers: int = 10_000
+    """Maximum number of registered brokers (replicas)."""
+    max_topics: int = 500_000
+    """Maximum number of topics of all brokers together; a topic counts once for each replica that has it."""
     max_topics_per_broker: int = 200_000
     watch_coalesce_seconds: float = 0.05
     """How often watched routes are looked at: changes within one such time reach a watcher as one."""
-    max_watchers: int = 20_000
-    """Most open watches; each takes 25 to 40 kB."""
+    max_watchers: int = 8_000
+    """Maximum number of open watches; each takes 25 to 40 kB."""
+    max_watched_topics: int = 400_000
+    """Maximum number of topics of all watches together."""
     max_topics_per_watch: int = 1_000
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
         yield from outside("cache_bytes", self.cache_bytes, 0, 2**36)
         yield from outside("max_brokers", self.max_brokers, 1, 1_000_000)
+        yield from outside("max_topics", self.max_topics, 1, 100_000_000)
         yield from outside("max_topics_per_broker", self.max_topics_per_broker, 1, 10_000_000)
         yield from outside("watch_coalesce_seconds", self.watch_coalesce_seconds, 0.0, 5.0)
         yield from outside("max_watchers", self.max_watchers, 0, 1_000_000)
+        yield from outside("max_watched_topics", self.max_watched_topics, 0, 100_000_000)
         yield from outside("max_topics_per_watch", self.max_topics_per_watch, 1, 100_000)
 
 

@@ -78,6 +78,9 @@ class Metrics:
             "namesrv_limits_exceeded", "Calls refused at a bound of this server", ["limit"], registry=self.registry
         )
         self.watchers = Gauge("namesrv_watchers", "Open route watches", registry=self.registry)
+        self.watched_topics = Gauge(
+            "namesrv_watched_topics", "Topics of all open route watches together", registry=self.registry
+        )
         self.watch_lag = Histogram(
             "namesrv_watch_lag_seconds",
             "From finding a change to having written it to a watcher; a sample when there are many",

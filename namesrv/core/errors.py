@@ -59,10 +59,11 @@ class LimitExceeded(NameServerError):
 
     code = "LIMIT_EXCEEDED"
 
-    def __init__(self, limit: str, bound: int, *, field: str = "", value: int | None = None) -> None:
+    def __init__(self, limit: str, bound: int, *, field: str = "", value: int | None = None, note: str = "") -> None:
         where = f"{field}: " if field else ""
         asked = f", not {value}" if value is not None else ""
-        super().__init__(f"{where}this name server allows at most {bound} {limit}{asked}")
+        more = f"; {note}" if note else ""
+        super().__init__(f"{where}this name server allows at most {bound} {limit}{asked}{more}")
         self.limit = limit
         self.bound = bound
 

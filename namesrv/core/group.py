@@ -27,6 +27,8 @@ class Replica:
     """When its position was first known to be alive, monotonic seconds; None: never, its probe has not passed yet."""
     pulse: Pulse
     health: Health
+    peer: str = ""
+    """Who registered it, as bounds distinguish peers; empty: the snapshot."""
     punctuality: Punctuality
     failing_since: float | None = None
     """Since when its probe fails."""

@@ -6,6 +6,7 @@ Every method is synchronous and runs to its end, so there is no lock and nobody 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -34,6 +35,7 @@ from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.flapping import Penalties
 from namesrv.core.group import Group, MemberView, Replica
 from namesrv.core.guard import Guard, GuardRules
+from namesrv.core.holdings import Holdings
 from namesrv.core.kv import KvConfig
 from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.liveness import LivenessRules, Pulse, sweep_interval
@@ -154,7 +156,8 @@ class NameServer:
         started_at: float,
         guard_rules: GuardRules | None = None,
         lifecycle: NodeLifecycle | None = None,
-        max_brokers: int = 20_000,
+        max_brokers: int = 10_000,
+        max_topics: int = 500_000,
         every_heartbeat: bool = False,
     ) -> None:
         self.overrides = Overrides()
@@ -168,8 +171,8 @@ class NameServer:
         self._next_generation = first_generation % GENERATIONS
         self._lenient_since = started_at
         self._has_more_overdue = False
-        self._max_brokers = max_brokers
-        self._count = 0
+        self._brokers = Holdings("brokers", max_brokers, field="broker")
+        self._topics = Holdings("topics", max_topics, field="topics")
         self._shortest_expiry: float | None = None
         """No longer than the shortest that is declared: exact after each sweep."""
         self._every_heartbeat = every_heartbeat
@@ -184,12 +187,14 @@ class NameServer:
         replica = group.replicas.get(identity.broker_id) or group.contributor()
         return {} if replica is None else replica.registration.topics
 
-    def register(self, registration: Registration, *, now: float, topics: StagedTopics | None = None) -> Registered:
+    def register(
+        self, registration: Registration, *, now: float, topics: StagedTopics | None = None, peer: str = ""
+    ) -> Registered:
         """Accept a broker's whole state in place of whatever its identity and address held before.
 
         ``topics``: those of the registration, already compared with :meth:`held_topics`; without it they are compared
-        here. Raises IdentityHeld when another address that is UP holds the identity with a higher state version, and
-        LimitExceeded.
+        here. ``peer``: who registers, as bounds distinguish peers. Raises IdentityHeld when another address that is UP
+        holds the identity with a higher state version, and LimitExceeded.
         """
         identity = registration.identity
         group = self.routes.groups.get(identity.group_key) or Group(identity.group_key)
@@ -198,17 +203,24 @@ class NameServer:
         vacated = group.at_addr(identity.addr)
         if vacated is holder:
             vacated = None
-        if holder is None and vacated is None and self._count >= self._max_brokers:
-            raise LimitExceeded("brokers", self._max_brokers)
         if topics is None:
             topics = staged(registration.topics, held=self.held_topics(identity))
+        replaced = [replica for replica in (holder, vacated) if replica is not None]
+        self._brokers.refuse_beyond(peer, 1, freed=Counter(replica.peer for replica in replaced))
+        freed = Counter[str]()
+        for each in replaced:
+            freed[each.peer] += len(each.registration.topics)
+        self._topics.refuse_beyond(peer, len(topics.topics), freed=freed)
         if registration.topics is not topics.topics:
             registration = replace(registration, topics=topics.topics)
         events: list[Event] = []
         if vacated is not None:
             events += self._leave(group, vacated, Reason.SUPERSEDED, now=now)
         replica = self._new_replica(registration, holder, now=now)
-        self._count += holder is None
+        replica.peer = peer
+        if holder is not None:
+            self._count(holder, -1)
+        self._count(replica, 1)
         group.replicas[identity.broker_id] = replica
         self.routes.groups[group.key] = group
         recovered = holder is not None and holder.failing_since is not None and replica.failing_since is None
@@ -247,7 +259,7 @@ class NameServer:
         if not replica.is_routed:
             replica.state_since = None
         group.replicas[registration.identity.broker_id] = replica
-        self._count += 1
+        self._count(replica, 1)
         self.routes.refresh(group, staged=topics)
 
     def restore_overrides(
@@ -274,7 +286,7 @@ class NameServer:
         """Apply a delta to a registered topic set.
 
         Raises BrokerUnknown, StaleGeneration, StaleDataVersion, InvalidRequest for a removed topic that is not held,
-        and LimitExceeded for a set of more than ``max_topics``.
+        and LimitExceeded for a set of more than ``max_topics``, or at the bound of the node.
         """
         replica = self._replica(identity)
         if replica is None:
@@ -296,7 +308,9 @@ class NameServer:
         for topic in gone:
             del topics[topic]
         if len(topics) > max_topics:
-            raise LimitExceeded("topics_per_broker", max_topics)
+            raise LimitExceeded("topics_per_broker", max_topics, field="changed", value=len(topics))
+        self._topics.refuse_beyond(replica.peer, len(topics), freed={replica.peer: len(held.topics)})
+        self._topics.add(replica.peer, len(topics) - len(held.topics))
         replica.registration = replace(held, topics=topics, data_version=data_version)
         group = self.routes.groups[identity.group_key]
         if group.contributor() is replica:
@@ -505,7 +519,7 @@ class NameServer:
         heartbeats = heartbeats_event(replica, now=now)
         _enter(replica, state, now=now)
         del group.replicas[replica.identity.broker_id]
-        self._count -= 1
+        self._count(replica, -1)
         self.guard.note_departed(replica, lost=not state.planned, now=now)
         assert state.reason is not None, "each way out has a reason"
         why = self.overrides.why_departure_ends_wipe(
@@ -641,6 +655,10 @@ class NameServer:
 
     # --- within -----------------------------------------------------------------------------------------------
 
+    def _count(self, replica: Replica, sign: int) -> None:
+        self._brokers.add(replica.peer, sign)
+        self._topics.add(replica.peer, sign * len(replica.registration.topics))
+
     def _new_replica(self, registration: Registration, holder: Replica | None, *, now: float) -> Replica:
         identity = registration.identity
         if holder is not None:
@@ -714,7 +732,11 @@ class NameServer:
         generations = [replica.generation for replica in replicas]
         assert len(generations) == len(set(generations))
         assert all(generations)
-        assert self._count == len(replicas)
+        self._brokers.check_invariants(Counter(replica.peer for replica in replicas))
+        topics = Counter[str]()
+        for replica in replicas:
+            topics[replica.peer] += len(replica.registration.topics)
+        self._topics.check_invariants(topics)
         for replica in replicas:
             is_failing = replica.health.failing is not None
             assert is_failing == (replica.failing_since is not None)

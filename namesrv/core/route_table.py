@@ -11,7 +11,7 @@ broker's change of state touches the broker alone and none of its topics.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -74,6 +74,40 @@ class _Lag:
         return self.after.get(topic) != self.before.get(topic)
 
 
+@dataclass(slots=True)
+class Touched:
+    """What may have another route since the last look, of the topics in which there is interest.
+
+    Never larger than those topics and the groups there are: a look need not walk over all of them.
+    """
+
+    interest: Collection[str] = ()
+    """Topics; the owner keeps it current."""
+    topics: dict[str, None] = field(default_factory=dict)
+    groups: dict[GroupKey, None] = field(default_factory=dict)
+    """Groups of which every topic is to be looked at."""
+
+    def __bool__(self) -> bool:
+        return bool(self.topics or self.groups)
+
+    def note(self, topic: str) -> None:
+        """Another route for this topic."""
+        if topic in self.interest:
+            self.topics[topic] = None
+
+    def note_all_of(self, key: GroupKey) -> None:
+        """Another route for each topic of a group."""
+        if self.interest:
+            self.groups[key] = None
+
+    def take(self) -> tuple[list[str], list[GroupKey]]:
+        """Return what was noted, and begin again."""
+        topics, groups = list(self.topics), list(self.groups)
+        self.topics.clear()
+        self.groups.clear()
+        return topics, groups
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """The answer to a route query, sorted by group key. The groups are live: read them before the next call."""
@@ -92,6 +126,7 @@ class RouteTable:
         self.groups: dict[GroupKey, Group] = {}
         self.change = 0
         """Number of the last change that clients can see."""
+        self.touched = Touched()
         self._overrides = overrides
         self._contributions: dict[GroupKey, Contribution] = {}
         self._index: dict[str, TopicEntry] = {}
@@ -125,6 +160,8 @@ class RouteTable:
         else:
             self.groups.pop(key, None)
         before, after = self._contributions.get(key, NOTHING), self._contribution_of(group)
+        if visibly or after.read_only != before.read_only:
+            self.touched.note_all_of(key)
         if not after.differs_from(before):
             return
         if after is NOTHING:
@@ -133,14 +170,19 @@ class RouteTable:
             self._contributions[key] = after
         if after.read_only != before.read_only:
             group.version = self.change
-        if after.hidden != before.hidden:
+        self._hide(key, before.hidden, after.hidden)
+        if after.topics is not before.topics:
+            self._follow(group, before.topics, after.topics, staged)
+
+    def _hide(self, key: GroupKey, before: frozenset[str], after: frozenset[str]) -> None:
+        if after != before:
             self._floor = self.change
-        if after.hidden:
+            for topic in after ^ before:
+                self.touched.note(topic)
+        if after:
             self._hiding.add(key)
         else:
             self._hiding.discard(key)
-        if after.topics is not before.topics:
-            self._follow(group, before.topics, after.topics, staged)
 
     def _contribution_of(self, group: Group) -> Contribution:
         contributor = group.contributor()
@@ -190,6 +232,7 @@ class RouteTable:
                     continue
                 entry = self._index[topic] = TopicEntry()
                 self._sorted = None
+            self.touched.note(topic)
             entry.version = max(entry.version, lag.change)
             if queues is not None:
                 entry.keys.add(lag.key)
@@ -206,6 +249,7 @@ class RouteTable:
             return
         self.change += 1
         self._floor = self.change
+        self.touched.note(topic)
         if conf:
             self._order_topics[topic] = conf
         else:
@@ -266,6 +310,10 @@ class RouteTable:
         return (
             lowest is None or lowest.identity.broker_id != MASTER_ID or lowest.registration.zone.lower() == zone.lower()
         )
+
+    def topics_of(self, key: GroupKey) -> TopicTable:
+        """The topics of a group, hidden ones included. Not to be altered."""
+        return self._contributions.get(key, NOTHING).topics
 
     def topic_names(self, cluster: str = "") -> list[str]:
         """Names of topics, sorted; with a cluster, those with queues there. Not to be altered."""

@@ -62,6 +62,12 @@ def gone(topic: str, *, boot: int, counter: int) -> bytes:
     return wire.WatchTopicRoutesResponse(gone=wire.TopicGone(topic=topic, revision=revision)).SerializeToString()
 
 
+def absent(topics: list[str], *, boot: int, counter: int) -> bytes:
+    """Encode the news that these topics have no route."""
+    revision = wire.Revision(boot=boot, counter=counter, digest=GONE_DIGEST)
+    return wire.WatchTopicRoutesResponse(absent=wire.TopicsAbsent(topics=topics, revision=revision)).SerializeToString()
+
+
 def synced(*, node: str, unchanged: int) -> bytes:
     """Encode the end of a watch's first state."""
     return wire.WatchTopicRoutesResponse(synced=wire.WatchSynced(node=node, unchanged=unchanged)).SerializeToString()

@@ -171,6 +171,10 @@ class RouteStream:
                 self._hear(addr, route.topic, route.revision, route)
             case "gone":
                 self._hear(addr, response.gone.topic, to_revision(response.gone.revision), None)
+            case "absent":
+                revision = to_revision(response.absent.revision)
+                for topic in response.absent.topics:
+                    self._hear(addr, topic, revision, None)
             case "synced":
                 return True
             case _:

@@ -230,6 +230,7 @@ class WatchTopicRoutesResponse(_message.Message):
     ROUTE_FIELD_NUMBER: _builtins.int
     GONE_FIELD_NUMBER: _builtins.int
     SYNCED_FIELD_NUMBER: _builtins.int
+    ABSENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def route(self) -> Global___TopicRoute:
         """The route of one topic is now this. Field number as in GetTopicRouteResponse: the same bytes serve both."""
@@ -242,18 +243,23 @@ class WatchTopicRoutesResponse(_message.Message):
     def synced(self) -> Global___WatchSynced:
         """The state of every topic asked for has been sent; what follows is change."""
 
+    @_builtins.property
+    def absent(self) -> Global___TopicsAbsent:
+        """Part of the first state: no broker in the routes has any of these topics."""
+
     def __init__(
         self,
         *,
         route: Global___TopicRoute | None = ...,
         gone: Global___TopicGone | None = ...,
         synced: Global___WatchSynced | None = ...,
+        absent: Global___TopicsAbsent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["gone", b"gone", "news", b"news", "route", b"route", "synced", b"synced"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "gone", b"gone", "news", b"news", "route", b"route", "synced", b"synced"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gone", b"gone", "news", b"news", "route", b"route", "synced", b"synced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "gone", b"gone", "news", b"news", "route", b"route", "synced", b"synced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_news: _TypeAlias = _typing.Literal["route", "gone", "synced"]  # noqa: Y015
+    _WhichOneofReturnType_news: _TypeAlias = _typing.Literal["route", "gone", "synced", "absent"]  # noqa: Y015
     _WhichOneofArgType_news: _TypeAlias = _typing.Literal["news", b"news"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_news) -> _WhichOneofReturnType_news | None: ...
 
@@ -286,6 +292,36 @@ class TopicGone(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopicGone: _TypeAlias = TopicGone  # noqa: Y015
+
+@_typing.final
+class TopicsAbsent(_message.Message):
+    """Topics without a route, in one message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Topic names, in the order asked for."""
+
+    @_builtins.property
+    def revision(self) -> Global___Revision:
+        """When they were looked up; the digest is empty."""
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        revision: Global___Revision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicsAbsent: _TypeAlias = TopicsAbsent  # noqa: Y015
 
 @_typing.final
 class WatchSynced(_message.Message):

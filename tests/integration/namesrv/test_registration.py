@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -384,3 +385,26 @@ async def test_a_negative_interval_is_refused(peer: Peer) -> None:
         await peer.registration.RegisterBroker(iter(chunks))
     fields = [v.field for v in (await refusal(refused.value)).violations]
     assert fields == ["broker.heartbeat_interval"]
+
+
+async def test_as_many_silent_streams_as_may_be_open_do_not_keep_a_registration_out(
+    server: NameServerApp, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(register_call, "FIRST_CHUNK_SECONDS", 60.0)
+    connections, streams = 3, 700
+    async with contextlib.AsyncExitStack() as stack:
+        calls = []
+        for _ in range(connections):
+            channel = await stack.enter_async_context(
+                grpc.aio.insecure_channel(server.addr, options=[("grpc.use_local_subchannel_pool", 1)])
+            )
+            stub = RegistrationServiceStub(channel)
+            calls += [stub.RegisterBroker() for _ in range(streams)]
+        stack.callback(lambda: [call.cancel() for call in calls])
+        await asyncio.gather(*(call.wait_for_connection() for call in calls))
+        bound = server._registration.calls._silent
+        async with asyncio.timeout(60):
+            while bound.total < bound.bound:  # noqa: ASYNC110  # what it waits for is another peer's socket
+                await asyncio.sleep(0.01)
+        assert bound.bound < len(calls)
+        assert (await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))).generation

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from namesrv.config import RoutesConfig
 from namesrv.core.errors import LimitExceeded
 from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.liveness import LivenessRules
@@ -17,6 +18,7 @@ from namesrv.core.model import BrokerIdentity, NodeState, QueueConfig, Registrat
 from namesrv.core.name_server import NameServer
 from namesrv.metrics import Metrics
 from namesrv.rpc import watch_hub
+from namesrv.rpc.calls import Ended, Peer
 from namesrv.rpc.route_answers import RouteAnswers
 from namesrv.rpc.watch_hub import WatchHub
 from pointsman.v1.route_service_pb2 import KnownRoute, Revision, WatchTopicRoutesRequest, WatchTopicRoutesResponse
@@ -32,7 +34,9 @@ WARM_UP = 3_600.0
 class World:
     """A core, a hub over it, and clients that read when the test lets them."""
 
-    def __init__(self, *, max_watchers: int = 100, coalesce: float = STEP, warms: bool = False) -> None:
+    def __init__(
+        self, *, max_watchers: int = 100, max_watched: int = 1_000, coalesce: float = STEP, warms: bool = False
+    ) -> None:
         self.clock = ManualClock()
         self.metrics = Metrics()
         self.core = NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0)
@@ -51,14 +55,18 @@ class World:
             node="n",
             coalesce_seconds=coalesce,
             max_watchers=max_watchers,
+            max_watched=max_watched,
             max_topics=10,
         )
         self.running = asyncio.create_task(self.hub.run())
 
-    def register(self, name: str, topics: dict[str, int], cluster: str = "c1") -> None:
+    def register(self, name: str, topics: dict[str, int], cluster: str = "c1", zone: str = "") -> None:
         queues = {topic: QueueConfig(count, count, 6) for topic, count in topics.items()}
         identity = BrokerIdentity(cluster, name, 0, f"{name}:1")
-        self.core.register(Registration(identity=identity, topics=queues), now=self.clock.now)
+        self.core.register(Registration(identity=identity, topics=queues, zone=zone), now=self.clock.now)
+
+    def evict(self, name: str) -> None:
+        self.core.evict("c1", name, 0, now=self.clock.now, detail={})
 
     def end_warm_up(self) -> None:
         self.lifecycle.end_warm_up(now=self.clock.now + WARM_UP, still_provisional=0)
@@ -86,6 +94,7 @@ class Client:
         self.world = world
         self.connection = 0
         self.latest: dict[str, Revision] = {}
+        self.peer = name
         self.may_read = asyncio.Event()
         self.may_read.set()
         self.task: asyncio.Task[None] | None = None
@@ -100,7 +109,7 @@ class Client:
         request = WatchTopicRoutesRequest(
             topics=[KnownRoute(topic=topic, revision=self.latest.get(topic)) for topic in topics]
         )
-        self.task = asyncio.create_task(self.world.hub.watch(request, self.write, peer=self.name))
+        self.task = asyncio.create_task(self.world.hub.watch(request, self.write, peer=Peer(self.name, self.peer)))
         await self.world.clock.advance(0)
 
     async def write(self, message: bytes) -> None:
@@ -115,6 +124,9 @@ class Client:
                 self._saw(news.route.topic, news.route.revision)
             case "gone":
                 self._saw(news.gone.topic, news.gone.revision)
+            case "absent":
+                for topic in news.absent.topics:
+                    self._saw(topic, news.absent.revision)
             case other:
                 raise AssertionError(f"an empty message: {other}")
 
@@ -273,7 +285,7 @@ async def test_a_write_that_fails_ends_that_watch_alone(world: World) -> None:
 
     request = WatchTopicRoutesRequest(topics=[KnownRoute(topic="t0")])
     with pytest.raises(OSError, match="t0"):
-        await world.hub.watch(request, fail, peer="y")
+        await world.hub.watch(request, fail, peer=Peer("y", "y"))
     assert world.hub.count == 1
     world.hub.check_invariants()
 
@@ -304,3 +316,141 @@ async def test_drain_ends_readers_that_wait_and_readers_that_are_stuck(world: Wo
         await client.task
         client.task = None
     assert world.hub.count == 0
+
+
+# --- bounds ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The topics that a hub looked at, in order."""
+    seen = list[str]()
+    look = WatchHub._look
+
+    def counting(hub: WatchHub, watched: watch_hub._Watched) -> bool:
+        seen.append(watched.topic)
+        return look(hub, watched)
+
+    monkeypatch.setattr(WatchHub, "_look", counting)
+    return seen
+
+
+async def test_a_change_looks_at_the_topics_that_it_touches_and_at_no_others(world: World, looks: list[str]) -> None:
+    world.register("a", {"t0": 1, "t1": 1})
+    world.register("b", {"t2": 1})
+    await world.client("x").open((*TOPICS, *(f"absent-{number}" for number in range(7))))
+    await world.client("y").open(TOPICS)
+
+    for changed, change in (
+        (["t1"], lambda: world.register("a", {"t0": 1, "t1": 2})),
+        (["absent-3"], lambda: world.register("a", {"t0": 1, "t1": 2, "absent-3": 1, "unwatched": 1})),
+        (["t2"], lambda: world.core.hide_topic("t2")),
+        (["t2"], lambda: world.core.routes.set_order_topic("t2", "b:1")),
+        (["t0", "t1", "absent-3"], lambda: world.register("a", {"t0": 1, "t1": 2, "absent-3": 1}, zone="z")),
+        ([], lambda: world.register("c", {"unwatched": 1})),
+        (["t0", "t1", "absent-3"], lambda: world.evict("a")),
+    ):
+        await world.clock.advance(STEP)
+        looks.clear()
+        change()
+        await world.clock.advance(STEP)
+        assert sorted(looks) == sorted(changed)
+    await world.clock.advance(STEP)
+    world.records[:] = [r for r in world.records if not isinstance(r, Seen) or not r.topic.startswith("absent")]
+    latest = {(r.client, r.topic): r.digest for r in world.records if isinstance(r, Seen)}
+    assert all(latest[who, topic] == digest for who in "xy" for topic, digest in world.truth()[BOOT].items())
+
+
+async def test_absent_topics_of_a_first_state_arrive_in_one_message(world: World) -> None:
+    world.register("a", {"t0": 1})
+    messages = list[WatchTopicRoutesResponse]()
+
+    async def write(message: bytes) -> None:
+        messages.append(WatchTopicRoutesResponse.FromString(message))
+
+    names = ["n1", "t0", "n2", "n3"]
+    request = WatchTopicRoutesRequest(topics=[KnownRoute(topic=name) for name in names])
+    watch = asyncio.create_task(world.hub.watch(request, write, peer=Peer("x", "x")))
+    await world.clock.advance(STEP)
+    assert [message.WhichOneof("news") for message in messages] == ["route", "absent", "synced"]
+    absent = messages[1].absent
+    assert list(absent.topics) == ["n1", "n2", "n3"]
+    assert (absent.revision.boot, absent.revision.counter) == (BOOT, world.core.routes.change)
+    watch.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await watch
+
+
+async def test_a_topic_that_comes_while_absent_ones_are_said_is_heard_of_after_that(world: World) -> None:
+    reader = world.client("x")
+    reader.may_read.clear()
+    await reader.open(TOPICS)
+    world.register("a", {"t1": 1})
+    await world.clock.advance(STEP)
+    reader.may_read.set()
+    await world.clock.advance(STEP)
+    assert faults(world.records, world.truth()) == []
+    assert reader.latest["t1"].digest != b""
+
+
+async def test_at_the_bound_of_watched_topics_who_watches_most_makes_room_for_who_watches_less() -> None:
+    world = World(max_watched=20)
+    world.register("a", dict.fromkeys(TOPICS, 1))
+    names = tuple(f"n{number}" for number in range(9))
+    for client in ("g0", "g1"):
+        world.client(client).peer = "greedy"
+        await world.client(client).open(names)
+    world.client("g2").peer = "greedy"
+    await world.client("g2").open(TOPICS)
+    assert await refusal(world, "g2") == "topics: this name server allows at most 20 watched_topics, not 21"
+
+    await world.client("honest").open(TOPICS)
+    assert (await refusal(world, "g1")).startswith("topics: this name server allows at most 20 watched_topics; this ")
+    assert world.hub.watched_count == 12
+    assert world.hub.count == 2
+    assert sorted(world.client("honest").latest) == list(TOPICS)
+    world.hub.check_invariants()
+    await world.close()
+    assert (world.hub.count, world.hub.watched_count) == (0, 0)
+
+
+async def test_at_the_bound_of_watchers_a_reader_that_does_not_read_is_ended_as_well() -> None:
+    world = World(max_watchers=2)
+    world.register("a", {"t0": 1})
+    for client in ("g0", "g1"):
+        world.client(client).peer = "greedy"
+        world.client(client).may_read.clear()
+        await world.client(client).open(("t0",))
+    await world.client("honest").open(("t0",))
+    assert "at most 2 watchers; this watch was ended" in await refusal(world, "g1")
+    assert world.client("honest").latest["t0"].digest
+    await world.close()
+
+
+async def refusal(world: World, name: str) -> str:
+    """Why a client's watch ended."""
+    client = world.client(name)
+    assert client.task is not None
+    (error,) = await asyncio.gather(client.task, return_exceptions=True)
+    client.task = None
+    assert isinstance(error, LimitExceeded | Ended)
+    return str(error)
+
+
+@pytest.mark.slow
+async def test_the_default_bounds_hold_as_many_as_they_say() -> None:
+    routes = RoutesConfig()
+    world = World(max_watchers=routes.max_watchers, max_watched=routes.max_watched_topics)
+    world.hub._max_topics = routes.max_topics_per_watch
+    watches = routes.max_watched_topics // routes.max_topics_per_watch
+    for number in range(watches):
+        client = world.client(str(number))
+        client.peer = f"greedy-{number % 40}"
+        await client.open(tuple(f"{number}-{name}" for name in range(routes.max_topics_per_watch)))
+    assert world.hub.watched_count == routes.max_watched_topics
+    await world.client("greedy").open(tuple(f"more-{name}" for name in range(routes.max_topics_per_watch)))
+    assert world.hub.watched_count == routes.max_watched_topics
+    assert world.hub.count == watches
+    (ended,) = [name for name, client in world.clients.items() if client.task is not None and client.task.done()]
+    assert "at most 400000 watched_topics" in await refusal(world, ended)
+    await world.close()
