@@ -86,7 +86,11 @@ class NameServerApp:
         )
         self._version = version
         self._manager = manager or ServiceManager({}, clock=self.clock)
-        self.server = Server(self.lifecycle, longest_interval=config.liveness.max_heartbeat_interval_seconds)
+        self.server = Server(
+            self.lifecycle,
+            longest_interval=config.liveness.max_heartbeat_interval_seconds,
+            count_refusal=lambda limit: self.metrics.limits_exceeded.labels(limit).inc(),
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop`` is set, then drain.

@@ -209,11 +209,13 @@ class Metrics:
         for quantile, share in (("0.5", 0.5), ("0.99", 0.99), ("1", 1.0)):
             self.heartbeat_age.labels(quantile).set(ages[min(len(ages) - 1, int(share * len(ages)))] if ages else 0.0)
 
-    def show_guard(self, active: Collection[str], overdue: Collection[str]) -> None:
-        """Set the guard's gauges: the clusters in which it is on, and those in which for too long."""
-        for cluster in self._guarded | set(active):
+    def show_guard(self, active: Collection[str], overdue: Collection[str], known: Collection[str]) -> None:
+        """Set the guard's gauges: the clusters in which it is on, those in which for too long, and those there are."""
+        for cluster in self._guarded - set(known):
+            self.guard_active.remove(cluster)
+        self._guarded = (self._guarded & set(known)) | set(active)
+        for cluster in self._guarded:
             self.guard_active.labels(cluster).set((cluster in active) + (cluster in overdue))
-        self._guarded |= set(active)
 
     def show_brokers(self, members: Iterable[tuple[Group, Replica]]) -> None:
         """Set the broker gauges to what is now."""

@@ -98,6 +98,8 @@ class _Watch:
     paused: float = 0.0
     """Seconds since the release in which this process was paused."""
     is_overdue: bool = False
+    registered: int = 0
+    """Registered replicas."""
     present: int = 0
     """Registered replicas that count."""
     lost: int = 0
@@ -174,9 +176,11 @@ class Guard:
         ``members``: all replicas, and whether a maintenance window covers them.
         """
         for watch in self._watches.values():
-            watch.present = watch.lost = watch.baseline = watch.up = watch.new_failures = 0
+            watch.registered = watch.present = watch.lost = watch.baseline = watch.up = watch.new_failures = 0
         for replica, is_covered in members:
-            self._count(self._watch(replica.identity.cluster), replica, is_covered=is_covered, now=now)
+            watch = self._watch(replica.identity.cluster)
+            watch.registered += 1
+            self._count(watch, replica, is_covered=is_covered, now=now)
         events: list[Event] = []
         for cluster, watch in list(self._watches.items()):
             self._count_departed(watch, now=now)
@@ -189,7 +193,8 @@ class Guard:
                 kind = EventKind.GUARD_OFF if watch.active_since is None else EventKind.GUARD_ON
                 turned = [_event(kind, cluster, watch, reason)]
             events += turned
-            if watch.released_at is not None and now - watch.released_at - watch.paused > LONGEST_CREDIT_SECONDS:
+            is_old = watch.released_at is not None and now - watch.released_at - watch.paused > LONGEST_CREDIT_SECONDS
+            if is_old or not watch.registered:  # the credit is for brokers that were registered at the release
                 watch.released_at = None
             if watch.active_since is None and watch.released_at is None:
                 watch.began_at, watch.paused = None, 0.0

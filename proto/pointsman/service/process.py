@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 from collections.abc import Awaitable, Callable
 
@@ -17,6 +18,9 @@ EXIT_FAILED = 1
 EXIT_BAD_CONFIGURATION = 2
 EXIT_FORCED = 130
 """A second SIGTERM or SIGINT ended the process before it had drained."""
+
+FEW_FILES = 4_096
+"""Every connection is a file: below this limit a few thousand clients keep others, the history and the snapshot out."""
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +43,20 @@ def run(
         logs.flush()
 
 
+def warn_of_few_files() -> None:
+    """Log a warning when this process may open fewer than FEW_FILES files."""
+    try:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    except OSError:  # a sandbox forbids the question
+        return
+    if limit != resource.RLIM_INFINITY and limit < FEW_FILES:
+        log.warning(
+            "few open files are allowed, and each connection is one: raise the limit to %d or more (LimitNOFILE=)",
+            FEW_FILES,
+            extra={"facts": {"limit": limit}},
+        )
+
+
 async def _with_signals(main: Callable[[asyncio.Event], Awaitable[int]], on_hangup: Callable[[], None] | None) -> int:
     stop = asyncio.Event()
 
@@ -53,6 +71,7 @@ async def _with_signals(main: Callable[[asyncio.Event], Awaitable[int]], on_hang
     def ignore() -> None:
         log.info("SIGHUP is ignored: there is nothing to reload")
 
+    warn_of_few_files()
     running = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         running.add_signal_handler(number, on_signal, number.name)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import resource
 import signal
 import sys
 
 import pytest
+
+from pointsman.service import process
 
 PROGRAM = """
 import asyncio, signal, sys
@@ -104,3 +108,24 @@ async def test_a_hangup_may_mean_something_else() -> None:
     process.send_signal(signal.SIGTERM)
     assert await line(process) == "draining"
     assert await process.wait() == 7
+
+
+@pytest.mark.parametrize(
+    ("limit", "warns"),
+    [(1_024, True), (4_095, True), (4_096, False), (65_536, False), (resource.RLIM_INFINITY, False)],
+)
+def test_a_low_limit_of_open_files_is_a_warning_at_the_start(
+    limit: int, warns: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    with caplog.at_level(logging.WARNING):
+        process.warn_of_few_files()
+    assert [record.facts for record in caplog.records] == ([{"limit": limit}] if warns else [])  # type: ignore[attr-defined]
+
+
+def test_a_sandbox_that_hides_the_limit_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbid(_: int) -> tuple[int, int]:
+        raise PermissionError
+
+    monkeypatch.setattr(resource, "getrlimit", forbid)
+    process.warn_of_few_files()
