@@ -10,6 +10,7 @@ import grpc.aio
 from prometheus_client import CollectorRegistry
 
 from broker_agent.core.drain import Answer
+from broker_agent.core.drain_lag import LagReport
 from broker_agent.core.group_rules import GroupRules, NoticeRules
 from broker_agent.core.offsets import Offsets
 from broker_agent.core.own_state import OwnState
@@ -70,6 +71,7 @@ class WholeAgent:
         self.broker = f"c1/{name}/{broker_id}"
         self.identity = wire.identity(name, broker_id, addr=f"10.0.0.{broker_id + 1}:10911")
         self.stopped_groups = 0
+        self.unread = LagReport()
         self.served_groups_again = asyncio.Event()
         self.groups_may_stop = asyncio.Event()
         self.groups_may_stop.set()
@@ -78,7 +80,7 @@ class WholeAgent:
                 is_master=lambda: broker_id == 0,
                 name_servers=lambda: name_servers,
                 put_rate=None,
-                group_lags=None,
+                group_lags=self._group_lags,
                 stop_groups=self._stop_groups,
                 serve_groups=self._serve_groups,
                 unregister=self._unregister,
@@ -112,6 +114,9 @@ class WholeAgent:
         """Close the port."""
         await self.drainer.close(seconds=5.0)
         await self.server.stop(0.0)
+
+    async def _group_lags(self) -> LagReport:
+        return self.unread
 
     async def _stop_groups(self) -> None:
         self.stopped_groups += 1

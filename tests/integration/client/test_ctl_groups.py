@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from broker_agent.core.drain_lag import GroupLag, LagReport
 from broker_agent.core.queue import QueueKey
 from namesrv.app import NameServerApp
 from pointsman.service.clock import SystemClock
@@ -481,6 +482,23 @@ async def test_a_broker_is_drained_step_by_step_and_what_failed_is_said() -> Non
     assert (fleet.one.stopped_groups, fleet.two.stopped_groups) == (1, 0)
     perms = {data["brokerName"]: data["perm"] for data in left.document["queueDatas"]}
     assert perms == {"a": 4, "b": 6}
+
+
+async def test_a_drain_that_leaves_messages_unread_names_the_group_and_exits_3() -> None:
+    async with a_fleet(SystemClock()) as fleet:
+        fleet.one.unread = LagReport((GroupLag("old", 9, 0, 0),), 1, 9, 0, 0)
+        fleet.two.unread = LagReport((GroupLag("slow", 7, 2, 3),), 1, 7, 1, 7)
+        alone, late = await asyncio.gather(
+            fleet.ctl("drain-broker", "c1/a/0", "--yes", "--quiet", "1s"),
+            fleet.json("drain-broker", "c1/b/0", "--yes", "--quiet", "1s", "--deadline", "1s"),
+        )
+
+    assert (alone.code, late.code) == (3, 3)
+    assert "          old: 9 unread; no member: not waited for\n" in alone.out
+    assert "WAIT_FOR_CONSUMERS FAILED (unread: old 9)" in alone.err
+    timed_out = next(line for line in map(json.loads, late.out.splitlines()) if line["state"] == "TIMED_OUT")
+    assert timed_out["step"] == "WAIT_FOR_CONSUMERS"
+    assert timed_out["groups"] == [{"group": "slow", "lag": 7, "retryLag": 2, "members": 3}]
 
 
 async def test_a_drain_of_a_broker_that_cannot_be_found_or_is_anothers_changes_nothing(fleet: Fleet) -> None:
