@@ -16,6 +16,7 @@ from namesrv.core.events import Event, EventKind
 from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.model import NodeState
 from namesrv.core.name_server import NameServer
+from namesrv.core.order_topics import order_problems
 from namesrv.history import assembly
 from namesrv.metrics import Metrics
 from namesrv.rpc.admin import AdminServicer
@@ -296,4 +297,5 @@ class NameServerApp:
     def _complaints(self) -> list[str]:
         overdue = [f"the guard of cluster {cluster} is on for too long" for cluster in self.core.guard.overdue()]
         snapshot = self._keeper.complaints() if self._keeper is not None else []
-        return [*overdue, *self.recorder.complaints(), *snapshot]
+        orders = order_problems(self.core.routes, self.core.kv)
+        return [*overdue, *orders, *self.recorder.complaints(), *snapshot]

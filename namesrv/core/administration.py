@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from namesrv.core.broker_events import write_perm_event
-from namesrv.core.errors import ClusterNotFound, TopicHeld
+from namesrv.core.errors import ClusterNotFound, InvalidRequest, TopicHeld
 from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.guard import GuardMode, GuardStatus
-from namesrv.core.kv import ORDER_TOPIC_NAMESPACE
+from namesrv.core.kv import ORDER_TOPIC_NAMESPACE, entry_violations
 from namesrv.core.model import BrokerIdentity, GroupKey
 from namesrv.core.name_server import NameServer
+from namesrv.core.order_topics import order_violations
+from namesrv.core.validation import MOST_VIOLATION_BYTES
+from pointsman.wire.violation import bounded
 
 Events = tuple[Event, ...]
 
@@ -93,7 +96,14 @@ class Administration:
         return TopicDeletion(hidden_on, told)
 
     def put_kv(self, namespace: str, key: str, value: str, *, by: str) -> Change:
-        """Set one key of the KV configuration. Raises InvalidRequest, LimitExceeded."""
+        """Set one key of the KV configuration. Raises InvalidRequest, LimitExceeded.
+
+        An order configuration with more queues than a registered broker has of the topic is an InvalidRequest.
+        """
+        if namespace == ORDER_TOPIC_NAMESPACE and not any(entry_violations(namespace, key, value)):
+            beyond = list(order_violations(self._core.routes, key, value))
+            if beyond:
+                raise InvalidRequest(bounded(beyond, most_bytes=MOST_VIOLATION_BYTES))
         if not self._core.kv.put(namespace, key, value):
             return Change(False, ())
         if namespace == ORDER_TOPIC_NAMESPACE:

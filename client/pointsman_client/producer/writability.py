@@ -24,7 +24,7 @@ def why_not_writable(route: TopicRoute, queue: MessageQueue) -> str | None:
 def why_without_queue(route: TopicRoute, *, zone: str = "") -> str:
     """Say why a route, limited to ``zone`` unless that is empty, has no queue to write."""
     if route.order_topic_conf:
-        return f"its order configuration {route.order_topic_conf!r} names none"
+        return f"its order configuration {route.order_topic_conf!r} names none that its brokers have"
     if not route.queue_datas:
         return f"no broker of zone {zone} has it" if zone else "the route has no queues"
     queues = [MessageQueue(route.topic, data.cluster, data.broker_name, 0) for data in route.queue_datas]

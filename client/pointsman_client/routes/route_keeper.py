@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from pointsman_client.callbacks import Callbacks
 from pointsman_client.clock import Clock
-from pointsman_client.errors import TopicNotFoundError
+from pointsman_client.errors import OrderTopicConfError, TopicNotFoundError
+from pointsman_client.message_queue import order_topic_surplus
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.route import Revision, RouteChange, TopicRoute
 from pointsman_client.routes.agreement import as_stale, judge, loss
@@ -21,6 +23,8 @@ from pointsman_client.routes.route_watch import RouteWatch
 from pointsman_client.routes.single_flight import SingleFlight
 from pointsman_client.routes.wanted_topics import WantedTopics
 from pointsman_client.rpc.name_server_link import NameServerLinks
+
+logger = logging.getLogger(__name__)
 
 SIMILAR_AMONG = 100
 """Of so many topics, the last ones used, one is suggested in place of a topic that is not known."""
@@ -196,8 +200,28 @@ class RouteKeeper:
 
     def _announce(self, change: RouteChange | None) -> None:
         if change is not None:
+            _warn_of_surplus(change)
             self._listeners.announce(change)
 
     def _route(self, topic: str) -> TopicRoute | None:
         cached = self.table.find(topic)
         return None if cached is None else cached.route
+
+
+def _warn_of_surplus(change: RouteChange) -> None:
+    """Log once that an order configuration has queues that a broker does not have."""
+    surplus = _surplus(change.new)
+    if surplus and surplus != _surplus(change.old):
+        logger.warning(
+            "the order configuration of topic %s exceeds its queues (%s): nothing is sent to those beyond; correct it "
+            "with `pointsmanctl order-topic set`",
+            change.topic,
+            surplus,
+        )
+
+
+def _surplus(route: TopicRoute | None) -> str:
+    try:
+        return "" if route is None else order_topic_surplus(route)
+    except OrderTopicConfError:  # a send raises it
+        return ""

@@ -183,8 +183,9 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutKv(self, request, context):
-        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. RESOURCE_EXHAUSTED
-        above 10,000 keys or 3 MiB: the whole is one answer.
+        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. INVALID_ARGUMENT for an
+        order topic with more queues than a registered broker has of it. RESOURCE_EXHAUSTED above 10,000 keys or 3 MiB: the
+        whole is one answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -58,8 +58,9 @@ class AdminServiceStub:
     hidden (a tombstone) until each of them brings another version of its topics.
     """
     PutKv: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.PutKvRequest, _admin_service_pb2.PutKvResponse]
-    """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. RESOURCE_EXHAUSTED
-    above 10,000 keys or 3 MiB: the whole is one answer.
+    """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. INVALID_ARGUMENT for an
+    order topic with more queues than a registered broker has of it. RESOURCE_EXHAUSTED above 10,000 keys or 3 MiB: the
+    whole is one answer.
     """
     DeleteKv: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteKvRequest, _admin_service_pb2.DeleteKvResponse]
     """Removes one key. NOT_FOUND when there is none."""
@@ -108,8 +109,9 @@ class AdminServiceAsyncStub(AdminServiceStub):
     hidden (a tombstone) until each of them brings another version of its topics.
     """
     PutKv: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.PutKvRequest, _admin_service_pb2.PutKvResponse]  # type: ignore[assignment]
-    """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. RESOURCE_EXHAUSTED
-    above 10,000 keys or 3 MiB: the whole is one answer.
+    """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. INVALID_ARGUMENT for an
+    order topic with more queues than a registered broker has of it. RESOURCE_EXHAUSTED above 10,000 keys or 3 MiB: the
+    whole is one answer.
     """
     DeleteKv: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteKvRequest, _admin_service_pb2.DeleteKvResponse]  # type: ignore[assignment]
     """Removes one key. NOT_FOUND when there is none."""
@@ -209,8 +211,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.PutKvRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.PutKvResponse, _abc.Awaitable[_admin_service_pb2.PutKvResponse]]:
-        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. RESOURCE_EXHAUSTED
-        above 10,000 keys or 3 MiB: the whole is one answer.
+        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. INVALID_ARGUMENT for an
+        order topic with more queues than a registered broker has of it. RESOURCE_EXHAUSTED above 10,000 keys or 3 MiB: the
+        whole is one answer.
         """
 
     @_abc_1.abstractmethod
