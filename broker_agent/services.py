@@ -16,6 +16,7 @@ from broker_agent.core.membership import GroupState
 from broker_agent.core.offsets import Offsets
 from broker_agent.core.queue_locks import QueueLocks
 from broker_agent.core.topic_set import TopicSet
+from broker_agent.groups.member_lists import MemberListFile, MemberListKeeper, MemberListStore
 from broker_agent.groups.servicer import ConsumerGroups
 from broker_agent.offsets.file_store import FileStore
 from broker_agent.offsets.flusher import Flusher, OffsetMetrics
@@ -61,6 +62,12 @@ class ClientServices:
             clock=clock,
             metrics=OffsetMetrics(registry),
         )
+        self.member_lists = MemberListKeeper(
+            self.groups,
+            _build_member_lists(config, is_master=is_master, clock=clock),
+            groups_with_offsets=self._groups_with_offsets,
+            clock=clock,
+        )
         self._services = [
             self.groups.service(),
             QueueLockServicer(self.locks, topics=topics, clock=clock).service(),
@@ -93,6 +100,7 @@ class ClientServices:
         """Do what the services do by themselves, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.flusher.run())
+            tasks.create_task(self.member_lists.run())
             tasks.create_task(self._server.watch_over())
 
     async def stop(self) -> None:
@@ -100,8 +108,8 @@ class ClientServices:
         await self._server.stop(self._config.rpc.grace_seconds)
 
     async def finish(self) -> None:
-        """Bring offsets to their store, once :meth:`run` was cancelled."""
-        await self.flusher.finish(LAST_WRITE_SECONDS)
+        """Bring offsets and lists of members to their stores, once :meth:`run` was cancelled."""
+        await asyncio.gather(self.flusher.finish(LAST_WRITE_SECONDS), self.member_lists.finish())
 
     def member_counts(self) -> Mapping[str, int] | None:
         """Return the number of members of each group; None while they may not have sent a heartbeat yet."""
@@ -116,6 +124,9 @@ class ClientServices:
         """Take consumers again."""
         self.groups.resume()
 
+    def _groups_with_offsets(self) -> frozenset[str] | None:
+        return frozenset(group for group, *_ in self.offsets.commits()) if self.flusher.is_loaded else None
+
 
 def _rules(section: GroupsSection) -> GroupRules:
     return GroupRules(
@@ -129,6 +140,19 @@ def _rules(section: GroupsSection) -> GroupRules:
         max_groups=section.max_groups,
         max_subscriptions=section.max_subscriptions,
         max_subscriptions_per_client=section.max_subscriptions_per_client,
+    )
+
+
+def _build_member_lists(config: AgentConfig, *, is_master: Callable[[], bool], clock: Clock) -> MemberListStore:
+    """Build the store of the lists of members, beside that of the offsets."""
+    if not config.keeps_offsets_in_redis:
+        path = Path(config.offsets.path)
+        return MemberListFile(path.with_name(path.name + ".members"), clock=clock)
+    from broker_agent.groups.redis_member_lists import RedisMemberLists  # noqa: PLC0415  # needs the extra `redis`
+
+    target, username, password = config.redis_login
+    return RedisMemberLists(
+        target, clock=clock, timeout=STORE_SECONDS, username=username, password=password, is_master=is_master
     )
 
 

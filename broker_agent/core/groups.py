@@ -16,7 +16,7 @@ it at :meth:`Groups.next_due`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -36,10 +36,12 @@ from broker_agent.core.membership import (
     Membership,
     MembershipBeat,
     MembershipStatus,
+    MessageModel,
     Removal,
     Takeover,
 )
 from broker_agent.core.pin import Pin
+from broker_agent.core.recovery import Recovery
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +77,9 @@ class Groups:
     def __init__(self, rules: GroupRules, *, boot: int, now: float) -> None:
         self.boot = boot
         self.state = GroupState.WARMING
+        self.member_version = 0
+        """Rises when a client joins or leaves a group."""
+        self._recovery = Recovery()
         self._rules = rules
         self._ready_at = now + rules.warm_up
         self._next_scan = now + rules.scan_interval
@@ -117,7 +122,8 @@ class Groups:
         touched, took_over = self._join(own, named, now=now)
         own.beat = None if lost else beat
         touched |= {name for removal in removals for name in removal.groups}
-        changed = self._settle_all(touched, now=now)
+        changed = self._recover({each.group for each in named}, beat.client_id, now=now)
+        changed |= self._settle_all(touched, now=now)
         return _answer(
             own,
             lost=lost,
@@ -151,8 +157,11 @@ class Groups:
         """Let a client leave these groups, or all: then it is forgotten, until it beats again."""
         streams = list(self._clients.get(client_id, {}).values())
         named = set(groups)
+        left_for_good = named or {*self._recovery.groups_missing(client_id), *(g for s in streams for g in s.groups)}
+        recovered = self._recover(left_for_good, client_id, now=now)
         if not named:
-            return self._remove_and_settle(streams, Cause.LEFT, now=now) if streams else NOTHING
+            changes = self._remove_and_settle(streams, Cause.LEFT, now=now) if streams else NOTHING
+            return replace(changes, groups=changes.groups | recovered) if recovered else changes
         left: list[str] = []
         for stream in streams:
             of_stream = sorted(named & stream.groups.keys())
@@ -161,9 +170,10 @@ class Groups:
                 self._take_out(stream, of_stream)
                 left += of_stream
         if not left:
-            return NOTHING
+            return self._changes(recovered)
         left.sort()
-        return Changes(self._settle_all(left, now=now), (Removal(client_id, Cause.LEFT, tuple(left)),))
+        changed = self._settle_all(left, now=now) | recovered
+        return Changes(changed, (Removal(client_id, Cause.LEFT, tuple(left)),))
 
     def pin(self, group: str, targets: Iterable[str], *, until: float, now: float) -> Changes:
         """Give all queues of a group to these clients or addresses until then. Raises GroupLimitReached."""
@@ -183,6 +193,21 @@ class Groups:
         self._pinned.discard(group)
         self._set_pin(held, None)
         return self._changes(self._settle_all([group], now=now, news={group}))
+
+    def recall(
+        self, lists: Mapping[str, Iterable[str]] | None, *, with_offsets: Collection[str], now: float
+    ) -> Changes:
+        """Take in what is known from before the start: members of each group (None: nothing), groups with offsets.
+
+        From then on each group is RECOVERED when no such member is missing. Once the warm-up is over it says nothing.
+        """
+        if self.state is not GroupState.WARMING:
+            return NOTHING
+        self._recovery.recall(lists, with_offsets=with_offsets)
+        self._counter += 1
+        self._state_counter = self._counter
+        complete = [name for name in self._held if self._recovery.is_complete(name)]
+        return Changes(self._settle_all(complete, now=now, may_hold=False), is_state=True)
 
     # --- what time does -----------------------------------------------------------------------------------------
 
@@ -256,6 +281,22 @@ class Groups:
         """Pinned groups."""
         return len(self._pinned)
 
+    def state_of(self, group: str) -> GroupState:
+        """Whether the list of a group's members can be relied on."""
+        is_recovered = self.state is GroupState.WARMING and self._recovery.is_complete(group)
+        return GroupState.RECOVERED if is_recovered else self.state
+
+    def member_lists(self) -> dict[str, list[str]]:
+        """The members of each group that shares messages, sorted; those that are missing since the start included."""
+        lists = {
+            name: set(group.members)
+            for name, group in self._groups.items()
+            if group.members and group.message_model is not MessageModel.BROADCASTING
+        }
+        for name, missing in self._recovery.missing().items():
+            lists.setdefault(name, set()).update(missing)
+        return {name: sorted(client_ids) for name, client_ids in lists.items()}
+
     def names(self) -> list[str]:
         """Groups that somebody is in, sorted."""
         return sorted(name for name, each in self._groups.items() if each.members)
@@ -275,11 +316,11 @@ class Groups:
         """A group as its members are told, whether there are any or not."""
         held = self._groups.get(group)
         if held is None:
-            return Membership(group, self._counter, self.state, (), (), None, None)
+            return Membership(group, self._counter, self.state_of(group), (), (), None, None)
         return Membership(
             group,
             self.revision(group),
-            self.state,
+            self.state_of(group),
             held.client_ids,
             held.pinned_client_ids,
             held.pinned_until,
@@ -474,6 +515,7 @@ class Groups:
             if member is None or member.subscription != subscription:
                 touched.add(group.name)
             self._count(own, _weight(subscription) - (_weight_of(member) if is_held and member is not None else 0))
+            self.member_version += member is None
             group.put(client_id, subscription, stream=own.number, now=now)
             own.groups[group.name] = group
         took_over = []
@@ -497,6 +539,7 @@ class Groups:
             group = stream.groups.pop(name)
             self._count(stream, -_weight_of(group.members[stream.client_id]))
             group.remove(stream.client_id)
+            self.member_version += 1
 
     def _remove(self, streams: Iterable[_Stream], cause: Cause) -> list[Removal]:
         """Remove streams with the members that they hold, whose groups the caller is to settle."""
@@ -512,6 +555,17 @@ class Groups:
         removals = self._remove(streams, cause)
         touched = {name for removal in removals for name in removal.groups}
         return Changes(self._settle_all(touched, now=now), tuple(removals))
+
+    def _recover(self, names: Iterable[str], client_id: str, *, now: float) -> frozenset[str]:
+        """Account for a client in groups; return those that are RECOVERED by that and have members to be notified."""
+        if self.state is not GroupState.WARMING:
+            return frozenset()
+        recovered = {name for name in names if self._recovery.account_for(name, client_id)}
+        self.member_version += bool(recovered)
+        known = recovered & self._groups.keys()
+        if recovered - known:
+            self._counter += 1
+        return self._settle_all(known, now=now, may_hold=False, news=known) | recovered
 
     def _set_pin(self, group: ConsumerGroup, pin: Pin | None) -> bool:
         before = group.pinned_client_ids, group.pinned_until
@@ -568,6 +622,8 @@ class Groups:
 
     def _enter(self, state: GroupState) -> None:
         self.state = state
+        self.member_version += bool(self._recovery.missing())
+        self._recovery = Recovery()
         self._counter += 1
         self._state_counter = self._counter
 

@@ -28,6 +28,8 @@ class GroupState(Enum):
 
     WARMING = "warming"
     """Members may not have been heard yet."""
+    RECOVERED = "recovered"
+    """Still warming up, but no member of the group from before the start is missing. Of a group, never of the agent."""
     READY = "ready"
     DRAINING = "draining"
     """This agent stops."""

@@ -53,6 +53,7 @@ _STATUSES = {
 }
 _STATES = {
     GroupState.WARMING: wire.GROUP_STATE_WARMING,
+    GroupState.RECOVERED: wire.GROUP_STATE_RECOVERED,
     GroupState.READY: wire.GROUP_STATE_READY,
     GroupState.DRAINING: wire.GROUP_STATE_DRAINING,
 }

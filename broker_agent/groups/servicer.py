@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from typing import Any
 
 import grpc
@@ -56,6 +56,9 @@ class ConsumerGroups:
         self._numbers = itertools.count(1)
         self._streams: set[MemberStream] = set()
         self._entered: dict[int, MemberStream] = {}
+        self.members_changed = asyncio.Event()
+        """Set when a client joined or left a group."""
+        self._noted_version = 0
 
     def service(self) -> Service:
         """The service as the server takes it."""
@@ -125,6 +128,10 @@ class ConsumerGroups:
         """Take clients again, after :meth:`drain`."""
         self._apply(self.core.resume(now=self._clock.monotonic()))
 
+    def recall(self, lists: Mapping[str, Iterable[str]] | None, *, with_offsets: Collection[str]) -> None:
+        """See :meth:`Groups.recall`."""
+        self._apply(self.core.recall(lists, with_offsets=with_offsets, now=self._clock.monotonic()))
+
     # --- streams ------------------------------------------------------------------------------------------------
 
     @answers
@@ -170,6 +177,7 @@ class ConsumerGroups:
             self._apply(answer.changes)
         else:
             self._upkeep.look()  # a change may be held back
+            self._note_members()
         return answer
 
     def take_end(self, client_id: str, *, stream: int, by_us: bool) -> None:
@@ -261,12 +269,18 @@ class ConsumerGroups:
         self.tallies.take(changes)
         self.watches.tell(changes)
         self._upkeep.look()
+        self._note_members()
         for removal in changes.removals:
             level = logging.DEBUG if removal.cause is Cause.LEFT else logging.INFO
             facts = {"client_id": removal.client_id, "cause": removal.cause.value, "groups": removal.groups}
             log.log(level, "client is out of its groups", extra={"facts": facts})
         if changes.is_state:
             log.info("groups", extra={"facts": {"state": self.core.state.value, "clients": self.core.client_count}})
+
+    def _note_members(self) -> None:
+        if self.core.member_version != self._noted_version:
+            self._noted_version = self.core.member_version
+            self.members_changed.set()
 
     async def _drain_streams(self) -> None:
         streams = list(self._streams)
@@ -303,7 +317,7 @@ class ConsumerGroups:
             raise stopping()
 
     def _unknown(self, group: str) -> NotFound | NotReady:
-        if self.core.state is GroupState.WARMING:
+        if self.core.state_of(group) is GroupState.WARMING:
             text = f"group {group} has no members, as far as this agent has heard: it is warming; ask again"
             return NotReady(text, state=self.core.state.value)
         return NotFound(f"group {group} has no members here")

@@ -102,11 +102,15 @@ class _GroupStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupState
     GROUP_STATE_UNSPECIFIED: _GroupState.ValueType  # 0
     """Not set."""
     GROUP_STATE_WARMING: _GroupState.ValueType  # 1
-    """The agent was started so recently that members may not have been heard: do not rebalance on this."""
+    """The agent was started so recently that members may be missing: do not rebalance on this."""
     GROUP_STATE_READY: _GroupState.ValueType  # 2
     """Everybody who is alive has been heard."""
     GROUP_STATE_DRAINING: _GroupState.ValueType  # 3
     """The agent stops: ask another one."""
+    GROUP_STATE_RECOVERED: _GroupState.ValueType  # 4
+    """Of a group: the agent was started recently, but every member from before its start is back or has left, or there
+    was none. Rebalance on this unless another agent is READY: one that was running all the time knows more.
+    """
 
 class GroupState(_GroupState, metaclass=_GroupStateEnumTypeWrapper):
     """Whether a list of members can be relied on."""
@@ -114,11 +118,15 @@ class GroupState(_GroupState, metaclass=_GroupStateEnumTypeWrapper):
 GROUP_STATE_UNSPECIFIED: GroupState.ValueType  # 0
 """Not set."""
 GROUP_STATE_WARMING: GroupState.ValueType  # 1
-"""The agent was started so recently that members may not have been heard: do not rebalance on this."""
+"""The agent was started so recently that members may be missing: do not rebalance on this."""
 GROUP_STATE_READY: GroupState.ValueType  # 2
 """Everybody who is alive has been heard."""
 GROUP_STATE_DRAINING: GroupState.ValueType  # 3
 """The agent stops: ask another one."""
+GROUP_STATE_RECOVERED: GroupState.ValueType  # 4
+"""Of a group: the agent was started recently, but every member from before its start is back or has left, or there
+was none. Rebalance on this unless another agent is READY: one that was running all the time knows more.
+"""
 Global___GroupState: _TypeAlias = GroupState  # noqa: Y015
 
 @_typing.final

@@ -204,7 +204,7 @@ async def test_a_fault_of_our_own_leaves_only_an_id_on_the_wire(
 
 async def test_every_call_of_the_service_has_a_handler(agent: GroupAgent) -> None:
     methods = [method.name for method in servicer.SERVICE.methods]
-    assert len(methods) == 6
+    assert len(methods) == 7
     async with grpc.aio.insecure_channel(agent.addr) as channel:
         for method in methods:
             call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(

@@ -330,6 +330,28 @@ async def test_an_agent_that_is_new_to_the_routes_is_not_relied_on_before_all_me
         assert early.changes == []
 
 
+async def test_an_agent_that_just_recovered_is_not_relied_on_while_it_is_newer_in_the_routes_than_another(
+    clock: ManualClock, join: Join
+) -> None:
+    async with (
+        consumer_agents("a", clock=clock, rules=WARM_UP, keeps_lists=True) as (new,),
+        consumer_agents("b", clock=clock) as (known,),
+    ):
+        first, second = await join(C1, routes_of(known)), await join(C2, routes_of(known))
+        await flow(clock, 11.0)
+        await eventually(lambda: first.sees(C1, C2), clock=clock)
+        await known.stop()
+        first.routes.brokers = (new.data(), known.data())
+        first.membership.routes_changed()
+        await eventually(lambda: new.members() == [C1] and first.watches == new.addr, clock=clock)
+        await flow(clock, 10.0)
+        assert new.groups.core.state_of("g").value == "recovered"
+        assert first.sees(C1, C2)
+        second.routes.brokers = first.routes.brokers
+        second.membership.routes_changed()
+        await eventually(lambda: new.members() == [C1, C2], clock=clock)
+
+
 async def test_a_client_id_that_another_process_uses_is_given_up_and_said_once(
     clock: ManualClock, join: Join, caplog: pytest.LogCaptureFixture
 ) -> None:

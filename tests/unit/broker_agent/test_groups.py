@@ -369,6 +369,100 @@ def test_a_bound_refuses_the_newcomer_and_changes_nothing(groups: Groups) -> Non
         groups.pin("p2", [A], until=START + 1.0, now=START)
 
 
+def warming(lists: dict[str, list[str]] | None, *, with_offsets: tuple[str, ...] = ()) -> Groups:
+    groups = Groups(GroupRules(notices_of={"slow": NoticeRules(hold_down=300.0)}), boot=1, now=START)
+    assert groups.recall(lists, with_offsets=with_offsets, now=START + 2.0).is_state
+    return groups
+
+
+def test_a_group_is_recovered_once_every_member_from_before_the_start_is_back() -> None:
+    groups = warming({"g": [A, B]}, with_offsets=("g",))
+    before = groups.revision("g")
+    join(groups, A)
+    join(groups, C, stream=2)
+    assert groups.membership("g").state is GroupState.WARMING
+    assert join(groups, B, stream=3).groups == {"g"}
+    held = groups.membership("g")
+    assert (held.state, held.client_ids, held.counter > before) == (GroupState.RECOVERED, (A, B, C), True)
+    assert groups.state is GroupState.WARMING
+    # One that was there and goes is gone; the warm-up ends as ever.
+    groups.leave(A, now=START + 3.0)
+    assert groups.membership("g").state is GroupState.RECOVERED
+    groups.advance(now=START + 30.0)
+    assert groups.membership("g").state is GroupState.READY
+    groups.check_invariants()
+
+
+def test_a_member_that_leaves_without_having_come_back_is_not_waited_for() -> None:
+    groups = warming({"g": [A, B], "h": [B]})
+    join(groups, A)
+    assert groups.leave(B, ["g"], now=START).groups == {"g"}
+    assert groups.state_of("g") is GroupState.RECOVERED
+    assert groups.state_of("h") is GroupState.WARMING
+    assert groups.leave(B, now=START).groups == {"h"}
+    assert groups.state_of("h") is GroupState.RECOVERED
+
+
+@pytest.mark.parametrize(
+    ("lists", "with_offsets", "state"),
+    [
+        pytest.param(None, (), GroupState.RECOVERED, id="nothing-from-before"),
+        pytest.param(None, ("other",), GroupState.RECOVERED, id="offsets-of-another-group"),
+        pytest.param(None, ("g",), GroupState.WARMING, id="offsets-and-no-list"),
+        pytest.param({}, ("g",), GroupState.RECOVERED, id="offsets-and-a-list-without-members"),
+        pytest.param({"g": [B]}, (), GroupState.WARMING, id="members-without-offsets"),
+    ],
+)
+def test_what_is_known_from_before_decides_whether_a_group_waits(
+    lists: dict[str, list[str]] | None, with_offsets: tuple[str, ...], state: GroupState
+) -> None:
+    groups = warming(lists, with_offsets=with_offsets)
+    assert groups.membership("g").state is state
+    join(groups, A)
+    assert groups.membership("g").state is state
+    groups.advance(now=START + 30.0)
+    assert groups.membership("g").state is GroupState.READY
+
+
+def test_members_that_come_or_go_before_the_lists_are_known_count() -> None:
+    groups = Groups(GroupRules(), boot=1, now=START)
+    join(groups, A)
+    groups.leave(B, ["g"], now=START + 1.0)
+    assert groups.state_of("g") is GroupState.WARMING
+    groups.recall({"g": [A, B]}, with_offsets=(), now=START + 2.0)
+    assert groups.state_of("g") is GroupState.RECOVERED
+
+
+def test_a_group_that_recovers_shows_what_a_hold_down_held_back() -> None:
+    groups = warming({"slow": [A, B]})
+    join(groups, A, subscribed("slow"))
+    join(groups, B, subscribed("slow"), stream=2)
+    assert groups.membership("slow").client_ids == (A, B)
+
+
+def test_lists_that_come_after_the_warm_up_and_after_a_drain_change_nothing() -> None:
+    groups = Groups(GroupRules(warm_up=0.0), boot=1, now=START)
+    groups.advance(now=START)
+    assert groups.recall({"g": [A]}, with_offsets=(), now=START) is NOTHING
+    groups = warming({})
+    groups.drain()
+    assert groups.state_of("g") is GroupState.DRAINING
+    groups.resume(now=START + 5.0)
+    assert groups.state_of("g") is GroupState.WARMING
+
+
+def test_the_lists_to_be_kept_hold_members_that_are_missing_until_the_warm_up_is_over() -> None:
+    groups = warming({"g": [A, B]})
+    version = groups.member_version
+    join(groups, A)
+    join(groups, C, subscribed("all", model=MessageModel.BROADCASTING), stream=2)
+    assert groups.member_lists() == {"g": [A, B]}
+    assert groups.member_version > version
+    version = groups.member_version
+    groups.advance(now=START + 30.0)
+    assert (groups.member_lists(), groups.member_version > version) == ({"g": [A]}, True)
+
+
 TOPICS = ("t1", "t2", "t3", "t4", "t5", "t6")
 
 
