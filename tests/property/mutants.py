@@ -209,8 +209,8 @@ BROKEN = {
         ),
         (
             "a slave gets its master's HA address",
-            "return MemberView(lowest_id, addr, addr, lowest.registration.ha_addr)",
-            'return MemberView(lowest_id, addr, addr, "")',
+            "return MemberView(lowest_id, addr, addr, lowest.registration.ha_addr, lowest.registration.agent_addr)",
+            'return MemberView(lowest_id, addr, addr, "", lowest.registration.agent_addr)',
         ),
     ],
     "name_server.py": [

@@ -51,12 +51,15 @@ async def test_a_registered_topic_is_routed_with_its_queues_and_addresses(peer: 
     assert route.revision.boot
 
 
-async def test_a_slave_is_told_its_masters_address_and_ha_address(peer: Peer) -> None:
-    master = await peer.registration.RegisterBroker(wire.registration(ha_addr="10.0.0.1:10912"))
+async def test_a_slave_is_told_the_addresses_of_its_master_and_of_its_masters_agent(peer: Peer) -> None:
+    master = await peer.registration.RegisterBroker(
+        wire.registration(ha_addr="10.0.0.1:10912", agent_addr="10.0.0.1:9880")
+    )
     slave = await peer.registration.RegisterBroker(wire.registration(who=wire.identity(broker_id=1, addr="10.0.0.2:1")))
 
     assert (slave.group.master_addr, slave.group.ha_addr) == ("10.0.0.1:10911", "10.0.0.1:10912")
-    assert (master.group.master_addr, master.group.ha_addr) == ("", "")
+    assert slave.group.master_agent_addr == "10.0.0.1:9880"
+    assert (master.group.master_addr, master.group.ha_addr, master.group.master_agent_addr) == ("", "", "")
 
 
 async def test_twenty_thousand_topics_in_chunks_are_all_there(server: NameServerApp, peer: Peer) -> None:
