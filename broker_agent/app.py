@@ -135,7 +135,7 @@ class Agent:
         }
         problems = {
             "topics": self._follower.state.problem,
-            "offsets": self._services.flusher.problem if self._services is not None else "",
+            "offsets": self._services.offsets_problem if self._services is not None else "",
         }
         facts |= {f"{what}_problem": problem for what, problem in problems.items() if problem}
         return any(report.standing is Standing.REGISTERED for report in reports.values()), facts
@@ -202,6 +202,7 @@ class Agent:
                 topics=self._topics,
                 ends=ends,
                 is_master=self._is_master,
+                master_agent=lambda: self._fleet.master_agent_addr if self._fleet is not None else "",
                 clock=self._clock,
                 registry=self.metrics.registry,
             )

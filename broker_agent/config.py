@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from broker_agent.core.own_state import MASTER_ID
 from pointsman.service import config as service_config
 from pointsman.service.logs import LEVELS
 from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
@@ -329,6 +330,8 @@ class OffsetsSection:
     """redis: a hash beside the messages; file: this machine; auto: redis where the broker is one."""
     path: str = "offsets.json"
     """Of store file."""
+    pending_path: str = ""
+    """Offsets that a slave's agent takes while no master is there; empty: beside path, named after the broker."""
     flush_interval_seconds: float = 5.0
     """How old offsets may be after a crash (RocketMQ's flushConsumerOffsetInterval)."""
 
@@ -408,6 +411,18 @@ class AgentConfig:
     def is_redis(self) -> bool:
         """Whether the broker is a Redis: its probe or the source of its topics says so."""
         return "redis" in (self.probe.kind, self.topics.source)
+
+    @property
+    def may_be_slave(self) -> bool:
+        """Whether the broker is, or may become, a replica of another one."""
+        return self.broker.id != MASTER_ID or self.broker.replica_id != 0
+
+    @property
+    def pending_offsets_path(self) -> Path:
+        """Where a slave's agent keeps offsets until the master's agent has them."""
+        broker = self.broker
+        name = f"{broker.cluster}.{broker.name}.{broker.replica_id or broker.id}.pending.json"
+        return Path(self.offsets.pending_path) if self.offsets.pending_path else Path(self.offsets.path).parent / name
 
     @property
     def keeps_offsets_in_redis(self) -> bool:

@@ -57,10 +57,10 @@ class LimitExceeded(Refusal):
 
     code = "LIMIT_EXCEEDED"
 
-    def __init__(self, limit: str, bound: int, *, field: str = "", value: int | None = None) -> None:
+    def __init__(self, limit: str, bound: int, *, field: str = "", value: int | None = None, advice: str = "") -> None:
         where = f"{field}: " if field else ""
         asked = f", not {value}" if value is not None else ""
-        super().__init__(f"{where}this agent allows at most {bound} {limit}{asked}")
+        super().__init__(f"{where}this agent allows at most {bound} {limit}{asked}{advice and ': '}{advice}")
         self.limit = limit
         self.bound = bound
 

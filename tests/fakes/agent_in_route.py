@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import grpc.aio
 from prometheus_client import CollectorRegistry
@@ -18,6 +19,7 @@ from broker_agent.core.probe_verdict import ProbeStatus, Role, Verdict
 from broker_agent.core.queue import QueueKey
 from broker_agent.core.queue_locks import QueueLocks
 from broker_agent.core.queue_stats import QueueEnd
+from broker_agent.core.replica_offsets import ReplicaOffsets
 from broker_agent.core.topic_set import TopicSet
 from broker_agent.drain.drainer import DrainedAgent, Drainer
 from broker_agent.drain.service import AgentFacts, AgentService
@@ -88,7 +90,13 @@ class WholeAgent:
             WritePermissions(cluster="c1", broker_name=name, agent_addr=self.addr, timeout=1.0),
             clock=clock,
         )
-        self._facts = AgentFacts(version="1.0", cluster="c1", broker_name=name, addr=self.identity.addr, own=OWN)
+        self._facts = AgentFacts(
+            version="1.0",
+            cluster="c1",
+            broker_name=name,
+            addr=self.identity.addr,
+            own=replace(OWN, configured_id=broker_id),
+        )
 
     async def start(self) -> None:
         """Serve."""
@@ -98,7 +106,13 @@ class WholeAgent:
             [
                 self.groups.service(),
                 QueueLockServicer(self.locks, topics=lambda: topics, clock=self.clock).service(),
-                OffsetServicer(self.offsets, flusher=self.flusher, topics=lambda: topics, ends=self.ends).service(),
+                OffsetServicer(
+                    ReplicaOffsets(self.offsets),
+                    flushers=[self.flusher],
+                    topics=lambda: topics,
+                    ends=self.ends,
+                    clock=self.clock,
+                ).service(),
                 AgentService(self.drainer, facts=lambda: self._facts, clock=self.clock).service(),
             ]
         )

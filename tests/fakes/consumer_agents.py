@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from broker_agent.core.group_rules import GroupRules
 from broker_agent.core.offsets import Offsets
 from broker_agent.core.queue_locks import QueueLocks
+from broker_agent.core.replica_offsets import ReplicaOffsets
 from broker_agent.core.topic_set import TopicSet
 from broker_agent.groups.member_lists import MemberListKeeper, MemberLists, MemberListsFailed
 from broker_agent.groups.servicer import ConsumerGroups
@@ -76,6 +77,7 @@ class ConsumerAgent:
         self._keeping: asyncio.Task[None] | None = None
         self.ends = TableOfEnds()
         self.addr = ""
+        self.is_master = True
         self._clock = clock
         self._rules = rules or GroupRules(warm_up=0.0)
         self._boots = 0
@@ -86,6 +88,7 @@ class ConsumerAgent:
         self._boots += 1
         self.groups = ConsumerGroups(self._rules, clock=self._clock, boot=self._boots, max_watchers=1_000)
         self.locks, self.offsets = QueueLocks(), Offsets()
+        self.replica_offsets = ReplicaOffsets(self.offsets, is_master=lambda: self.is_master)
         metrics = OffsetMetrics(CollectorRegistry())
         self.flusher = Flusher(self.offsets, self.store, interval=1.0, clock=self._clock, metrics=metrics)
         if is_loaded:
@@ -99,7 +102,9 @@ class ConsumerAgent:
             [
                 self.groups.service(),
                 QueueLockServicer(self.locks, topics=topics, clock=self._clock).service(),
-                OffsetServicer(self.offsets, flusher=self.flusher, topics=topics, ends=self.ends).service(),
+                OffsetServicer(
+                    self.replica_offsets, flushers=[self.flusher], topics=topics, ends=self.ends, clock=self._clock
+                ).service(),
             ]
         )
         self._running = asyncio.create_task(self.server.watch_over())

@@ -38,6 +38,7 @@ def served(section: GroupsSection, *, folder: Path, clock: ManualClock) -> Consu
         dataclasses.replace(agent_config([]), groups=section, offsets=offsets),
         topics=lambda: TopicSet.from_content((), state_version=0),
         ends=UnknownQueueEnds(),
+        master_agent=lambda: "",
         is_master=lambda: True,
         clock=clock,
         registry=CollectorRegistry(),

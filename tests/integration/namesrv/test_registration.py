@@ -51,7 +51,7 @@ async def test_a_registered_topic_is_routed_with_its_queues_and_addresses(peer: 
     assert route.revision.boot
 
 
-async def test_a_slave_is_told_the_addresses_of_its_master_and_of_its_masters_agent(peer: Peer) -> None:
+async def test_a_slave_gets_the_addresses_of_its_master_and_of_its_masters_agent(peer: Peer) -> None:
     master = await peer.registration.RegisterBroker(
         wire.registration(ha_addr="10.0.0.1:10912", agent_addr="10.0.0.1:9880")
     )
