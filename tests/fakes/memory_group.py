@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from pointsman_client.client import NameServerClient
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.agent_coordination import Coordination, CoordinationRequest
-from pointsman_client.consumer.coordination import LoadedOffsets, Members
+from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets, Members
 from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.errors import (
     BrokerUnreachableError,
@@ -115,6 +115,8 @@ class MemoryGroup:
         self.locks_answer = True
         self.offsets: dict[MessageQueue, int] = {}
         self.offsets_answer = True
+        self.begins_answer = True
+        self.begins: dict[str, datetime] = {}
         self.commits_pass = asyncio.Event()
         """Cleared, a commit waits on its way."""
         self.commits_pass.set()
@@ -213,6 +215,13 @@ class _Offsets:
         if not self._group.offsets_answer:
             return LoadedOffsets({}, dict.fromkeys(queues, _away()))
         return LoadedOffsets({q: self._group.offsets[q] for q in queues if q in self._group.offsets}, {})
+
+    async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
+        if not (self._group.offsets_answer and self._group.begins_answer):
+            return BegunTopics({}, dict.fromkeys(moments, _away()))
+        for topic, moment in moments.items():
+            self._group.begins[topic] = min(moment, self._group.begins.get(topic, moment))
+        return BegunTopics({topic: self._group.begins[topic] for topic in moments}, {})
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int], *, reset: bool = False

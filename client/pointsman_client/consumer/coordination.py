@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from pointsman_client.errors import PointsmanError
@@ -70,10 +71,14 @@ class QueueLocks(Protocol):
 
 
 class OffsetStore(Protocol):
-    """Where a group's offsets are kept."""
+    """Where a group's offsets are kept, and when it first consumed each topic."""
 
     async def load(self, queues: Collection[MessageQueue]) -> LoadedOffsets:
         """Ask for committed offsets."""
+        ...
+
+    async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
+        """Record when the group consumed topics: the earliest moment wins, and is returned."""
         ...
 
     async def commit(
@@ -91,3 +96,13 @@ class LoadedOffsets:
     """Queues with a committed offset."""
     unknown: Mapping[MessageQueue, PointsmanError]
     """Queues that could not be asked about: do not begin them. A queue in neither has no committed offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class BegunTopics:
+    """When a group first consumed topics; each topic is in one of the two."""
+
+    moments: Mapping[str, datetime]
+    """Topics with their first moment."""
+    unknown: Mapping[str, PointsmanError]
+    """Topics for which not every agent that may know was asked: do not begin their queues."""

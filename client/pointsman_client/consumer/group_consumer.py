@@ -92,6 +92,7 @@ class GroupConsumer:
             consume_from=options.consume_from,
             consume_timestamp=options.consume_timestamp,
             timeout_seconds=options.pull_timeout_seconds,
+            clock=clock,
         )
         self.reader = QueueReader(
             transport,

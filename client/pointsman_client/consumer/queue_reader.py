@@ -59,7 +59,8 @@ class QueueReader:
         stored = await self._starts.stored(queue)
         if stored is not None:
             return stored, stored
-        return None, await self._at_broker(queue, lambda addr: self._starts.initial(addr, queue))
+        since = await self._starts.wanted_since(queue)
+        return None, await self._at_broker(queue, lambda addr: self._starts.initial(addr, queue, since))
 
     async def pull(self, queue: MessageQueue, offset: int) -> PulledMessages:
         """Pull once; waits at the broker while there is nothing."""

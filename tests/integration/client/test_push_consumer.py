@@ -72,8 +72,8 @@ async def test_messages_that_come_later_reach_a_pull_that_waits(setup: Setup) ->
     assert seen.bodies == ["late"]
 
 
-async def test_a_group_without_offsets_begins_at_the_end_by_default(setup: Setup) -> None:
-    await setup.brokers.put(Q0, ["old"])
+async def test_a_new_group_begins_with_what_is_sent_from_now_on_by_default(setup: Setup) -> None:
+    await setup.brokers.put(Q0, ["old"], age_seconds=61)
     seen = Seen()
     await setup.join("x", seen, consume_from=ConsumeFrom.LAST_OFFSET)
     await setup.clock.advance(3)
@@ -746,7 +746,7 @@ async def test_queues_that_are_let_go_of_together_are_committed_and_unlocked_tog
 async def test_where_a_queue_without_an_offset_began_is_committed_before_its_first_message_is_handed_out(
     setup: Setup,
 ) -> None:
-    await setup.brokers.put(Q0, ["1", "2"])
+    await setup.brokers.put(Q0, ["1", "2"], age_seconds=61)
     committed: list[int | None] = []
 
     async def listener(message: ReceivedMessage) -> None:
