@@ -113,7 +113,7 @@ class HandOver:
             or not info.HasField("identity")
         ):
             raise _AnotherAgent(f"it is the agent of {who.cluster}/{who.broker_name}/{who.broker_id}")
-        stub = OffsetServiceStub(channel)
+        stub, count = OffsetServiceStub(channel), 0
         parts = self._offsets.parts()[::-1]
         while parts:
             part = parts.pop()
@@ -132,6 +132,8 @@ class HandOver:
             else:
                 self._offsets.acknowledged(part)
                 self._metrics.handed_over.labels("acknowledged").inc(len(part.offsets))
+                count += len(part.offsets)
+        log.info("pending offsets were acknowledged by the master's agent", extra={"facts": {"offsets": count}})
 
     def _give_up(self, part: PendingPart, error: grpc.aio.AioRpcError) -> None:
         self._offsets.give_up(part)

@@ -114,6 +114,8 @@ class MemoryGroup:
         self.locks: dict[MessageQueue, tuple[str, float]] = {}
         self.locks_answer = True
         self.offsets: dict[MessageQueue, int] = {}
+        self.lower: dict[MessageQueue, int] = {}
+        """What the master's agent has where a slave's has more."""
         self.offsets_answer = True
         self.begins_answer = True
         self.begins: dict[str, datetime] = {}
@@ -214,7 +216,8 @@ class _Offsets:
     async def load(self, queues: Collection[MessageQueue]) -> LoadedOffsets:
         if not self._group.offsets_answer:
             return LoadedOffsets({}, dict.fromkeys(queues, _away()))
-        return LoadedOffsets({q: self._group.offsets[q] for q in queues if q in self._group.offsets}, {})
+        offsets = {q: self._group.offsets[q] for q in queues if q in self._group.offsets}
+        return LoadedOffsets(offsets, {}, {q: self._group.lower[q] for q in queues if q in self._group.lower})
 
     async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
         if not (self._group.offsets_answer and self._group.begins_answer):

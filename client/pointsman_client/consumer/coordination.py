@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -96,6 +96,8 @@ class LoadedOffsets:
     """Queues with a committed offset."""
     unknown: Mapping[MessageQueue, PointsmanError]
     """Queues that could not be asked about: do not begin them. A queue in neither has no committed offset."""
+    lower: Mapping[MessageQueue, int] = field(default_factory=dict)
+    """What the master's agent has of queues whose offset is a slave's: to go back to where the master ends before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,8 +89,8 @@ class QueueReader:
         broker = self._broker_of(queue.cluster, queue.broker_name)
         if broker is None or broker.master is None or broker.master.addr != error.addr:
             return None
-        stored = await self._starts.stored(queue)
-        if stored is not None and stored <= error.end:
+        stored = await self._starts.stored_within(queue, error.end)
+        if stored is not None:
             return stored
         return await self._at_broker(queue, lambda addr: self._starts.first(addr, queue))
 

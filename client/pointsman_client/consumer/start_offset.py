@@ -66,6 +66,14 @@ class StartOffsets:
             raise loaded.unknown[queue]
         return loaded.offsets.get(queue)
 
+    async def stored_within(self, queue: MessageQueue, end: int) -> int | None:
+        """The highest committed offset that is not beyond ``end``; None if there is none. Raises as :meth:`stored`."""
+        loaded = await self._load.about(queue)
+        if queue in loaded.unknown:
+            raise loaded.unknown[queue]
+        found = (each[queue] for each in (loaded.offsets, loaded.lower) if queue in each)
+        return max((offset for offset in found if offset <= end), default=None)
+
     async def wanted_since(self, queue: MessageQueue) -> datetime | None:
         """From which birth on messages are wanted of a queue without a committed offset; None: from the first on.
 

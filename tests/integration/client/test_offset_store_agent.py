@@ -202,7 +202,7 @@ async def test_what_a_slaves_agent_took_while_no_master_was_there_counts_where_i
         assert await store_of(Routes(broker_data("a", slave.replica(1)))).commit({q0: 500, q1: 5}) == {}
         store = store_of(Routes(broker_data("a", master.replica(), slave.replica(1))))
         await store.commit({q0: 400, q1: 9, q2: 1})
-        assert await store.load([q0, q1, q2]) == LoadedOffsets({q0: 500, q1: 9, q2: 1}, {})
+        assert await store.load([q0, q1, q2]) == LoadedOffsets({q0: 500, q1: 9, q2: 1}, {}, {q0: 400})
         await slave.stop()
         assert await store.load([q0]) == LoadedOffsets({q0: 400}, {})
 

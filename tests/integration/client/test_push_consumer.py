@@ -91,6 +91,17 @@ async def test_a_stored_offset_wins_over_where_to_begin(setup: Setup) -> None:
     assert seen.bodies == ["3", "4"]
 
 
+async def test_a_master_that_is_back_with_less_is_read_from_what_its_own_agent_has_not_from_the_first_message(
+    setup: Setup,
+) -> None:
+    await setup.brokers.put(Q0, numbers(10))
+    setup.group.offsets[Q0], setup.group.lower[Q0] = 25, 8
+    seen = Seen()
+    await setup.join("x", seen)
+    await setup.until(lambda: seen.bodies)
+    assert seen.bodies == ["8", "9"]
+
+
 async def test_a_group_begins_at_a_time(setup: Setup) -> None:
     await setup.brokers.put(Q0, ["old"], age_seconds=60)
     await setup.brokers.put(Q0, ["young"], age_seconds=10)

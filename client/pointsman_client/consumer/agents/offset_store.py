@@ -68,10 +68,17 @@ class AgentOffsetStore:
             ask_other_agents(self._brokers, self._links, queues, pending_question),
         )
         offsets: dict[MessageQueue, int] = {}
-        for _, part, answer in (*answers.given, *pending.given):
+        for _, part, answer in answers.given:
+            offsets.update(_of_queues(part, answer.offsets))
+        lower: dict[MessageQueue, int] = {}
+        for _, part, answer in pending.given:
             for queue, offset in _of_queues(part, answer.offsets):
-                offsets[queue] = max(offset, offsets.get(queue, 0))
-        return LoadedOffsets(offsets, answers.failed)
+                held = offsets.get(queue)
+                if held is None or held < offset:
+                    offsets[queue] = offset
+                    if held is not None:
+                        lower.setdefault(queue, held)
+        return LoadedOffsets(offsets, answers.failed, lower)
 
     async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
         """See :meth:`OffsetStore.begin`."""
