@@ -27,8 +27,7 @@ def running(options: argparse.Namespace, *, reads: Iterable[str]) -> Iterator[tu
     """Open the session of a command that reads these folders, and give what it says its progress with.
 
     Raises:
-        ModuleNotFoundError: pyspark is missing.
-        SparkUnavailableError: Java is missing, or Spark did not start.
+        SparkUnavailableError: pyspark or Java is missing.
     """
     began = time.monotonic()
     name = f"pointsman-report {options.command}"

@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
+import re
+from html import escape
 from importlib import resources
 
 from spark_jobs.parameters import Parameters
 from spark_jobs.report.numbers import Drawn, Numbers
 from spark_jobs.report.page import basis, brokers, health, incidents, top
-from spark_jobs.report.page.parts import Section
-from spark_jobs.report.page.rendering import TEMPLATES
 from spark_jobs.report.wording import days_of
+
+_SECTION = re.compile(r'<section id="(\w+)"[^>]*><h2[^>]*>([^<]*)</h2>')
 
 
 def page(numbers: Numbers, drawn: Drawn, parameters: Parameters) -> str:
     """Render the numbers; every figure on the page stands in them too."""
-    sections = [section for section in _sections(numbers, drawn, parameters) if section]
-    return TEMPLATES.get_template("page.html").render(
-        style=resources.files("spark_jobs.report").joinpath("page.css").read_text(encoding="utf-8"),
-        numbers=numbers,
-        days=days_of(numbers),
-        hours=top.hours(numbers),
-        coverage=top.short_coverage(numbers),
-        tiles=top.tiles(numbers),
-        sections=sections,
-        titles={section.ident: section.title for section in sections},
+    style = resources.files("spark_jobs.report").joinpath("page.css").read_text(encoding="utf-8")
+    told = [part for part in _sections(numbers, drawn, parameters) if part]
+    links = "".join(f'<a href="#{ident}">{title}</a>' for part in told for ident, title in _SECTION.findall(part))
+    sections = (
+        top.head(numbers),
+        top.verdict(numbers),
+        "" if numbers["headline"]["no_data"] else top.tiles(numbers),
+        f'<nav aria-label="Sections">{links}</nav>',
+        *told,
+    )
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>Brokers, {escape(days_of(numbers))}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(sections)
+        + "\n</main>\n</body>\n</html>\n"
     )
 
 
-def _sections(numbers: Numbers, drawn: Drawn, parameters: Parameters) -> tuple[Section | None, ...]:
-    resting_on = (basis.name_servers(numbers), basis.basis(numbers))
+def _sections(numbers: Numbers, drawn: Drawn, parameters: Parameters) -> tuple[str, ...]:
+    resting_on = (basis.name_servers(numbers), basis.basis(numbers), basis.footnotes(numbers))
     if numbers["headline"]["no_data"]:
         # An empty table, or "none", would look like an answer.
         return (health.trend(numbers), *resting_on)
     return (
         top.clusters(numbers),
         brokers.worst_brokers(numbers),
-        *brokers.states(numbers, drawn, parameters),
+        brokers.states(numbers, drawn, parameters),
         incidents.incidents(numbers),
         incidents.guards(numbers),
         incidents.rolling_restarts(numbers),

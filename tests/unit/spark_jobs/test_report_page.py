@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html.parser import HTMLParser
 from importlib import resources
 from typing import Any
 
 import pytest
-from jinja2 import UndefinedError
 
 from spark_jobs.parameters import Parameters
 from spark_jobs.report.findings import findings, notices
 from spark_jobs.report.numbers import Drawn
 from spark_jobs.report.numbers.coverage import without_rates
 from spark_jobs.report.page import page
-from spark_jobs.report.page.rendering import TEMPLATES
 from spark_jobs.report.plots.drawing import VARIABLES
 from spark_jobs.report.summary import summary
-from tests.fakes.busy_report import busy_numbers
 from tests.fakes.html_tables import tables_of
 from tests.fakes.report_numbers import a_broker, calm_numbers
 
@@ -208,69 +204,6 @@ def test_a_name_is_text_and_nothing_else() -> None:
     assert "script" not in outline(render(numbers)).tags
     assert "\x1b" not in render(numbers) + summary(numbers)
     assert "&lt;script&gt;" in render(numbers)
-
-
-class _Signs(HTMLParser):
-    """Everything of a page but its drawings, in order: tags, attributes, texts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[Any] = []
-        self._within: list[str] = []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self._within += [tag] if tag not in ("meta", "br") else []
-        self._note((tag, *attributes))
-
-    def handle_endtag(self, tag: str) -> None:
-        self._note(("end", tag))
-        assert self._within.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self._note(data)
-
-    def _note(self, sign: Any) -> None:
-        if "svg" not in self._within:
-            self.seen.append(sign)
-
-
-def _with_texts(value: Any, text: str, name: str = "") -> Any:
-    """Replace every text of the numbers that the page does not look something up by, the keys of counts too."""
-    if isinstance(value, dict):
-        keys = {key: text if name in ("reasons", "unknown_events", "classes", "causes") else key for key in value}
-        return type(value)((keys[key], _with_texts(inner, text, key)) for key, inner in value.items())
-    if isinstance(value, list):
-        return [_with_texts(inner, text, name) for inner in value]
-    is_ours = name in ("timezone", "see", "date") or name.endswith("_at")
-    return text if isinstance(value, str) and not is_ours else value
-
-
-def _signs(numbers: dict[str, Any]) -> str:
-    read = _Signs()
-    read.feed(render(numbers))
-    return json.dumps(read.seen)
-
-
-def test_no_text_from_outside_is_markup_or_moves_a_cursor_wherever_it_is_shown() -> None:
-    hostile, harmless = """<script>&"'</td>\x1b\n""", "harmless"
-    shown = hostile.replace("\x1b\n", 2 * "\N{REPLACEMENT CHARACTER}")
-    expected = _signs(_with_texts(busy_numbers(), harmless))
-
-    assert expected.count(harmless) > 100
-    assert _signs(_with_texts(busy_numbers(), hostile)).replace(json.dumps(shown)[1:-1], harmless) == expected
-
-
-def test_every_table_of_the_page_is_in_the_busy_report() -> None:
-    sources = resources.files("spark_jobs.report").joinpath("page")
-    written = "".join(file.read_text(encoding="utf-8") for file in sources.iterdir() if file.name.endswith(".py"))
-
-    assert set(re.findall(r'\bTable\(\s*"([^"]+)"', written)) == set(tables_of(render(busy_numbers())))
-
-
-def test_a_template_escapes_by_itself_and_fails_on_a_name_that_is_not_there() -> None:
-    assert TEMPLATES.from_string("{{ said }}{{ absent }}").render(said="<b>\a", absent=None) == "&lt;b&gt;\ufffd\u2013"
-    with pytest.raises(UndefinedError, match="absent"):
-        TEMPLATES.from_string("{{ absent }}").render()
 
 
 def test_links_lead_somewhere_and_no_two_things_have_one_name() -> None:
