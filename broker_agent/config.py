@@ -293,7 +293,7 @@ class GroupsSection:
     """After the end of a client's stream; one that comes back within it was never away."""
     warm_up_seconds: float = 30.0
     """After a start, in which clients come back. A group whose members from before the start are back, or that had
-    none, is served after 2 s."""
+    none, is served after 1 s."""
     notify: bool = True
     hold_down_seconds: float = 0.0
     """For groups without a row of their own."""

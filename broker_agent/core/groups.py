@@ -281,6 +281,11 @@ class Groups:
         """Pinned groups."""
         return len(self._pinned)
 
+    @property
+    def is_recalled(self) -> bool:
+        """Whether it is known who was a member before the start, so that groups may be RECOVERED."""
+        return self._recovery.is_known
+
     def state_of(self, group: str) -> GroupState:
         """Whether the list of a group's members can be relied on."""
         is_recovered = self.state is GroupState.WARMING and self._recovery.is_complete(group)

@@ -19,7 +19,8 @@ class Recovery:
     """The members of each group from before the start that are still missing."""
 
     def __init__(self) -> None:
-        self._is_known = False
+        self.is_known = False
+        """Whether :meth:`recall` was called."""
         self._seen: set[tuple[str, str]] = set()
         self._missing: dict[str, set[str]] = {}
         self._unknown: AbstractSet[str] = frozenset()
@@ -27,7 +28,7 @@ class Recovery:
 
     def recall(self, lists: Mapping[str, Iterable[str]] | None, *, with_offsets: Collection[str]) -> None:
         """Take in the last lists of members (None: none were kept) and the groups that have committed offsets."""
-        self._is_known = True
+        self.is_known = True
         self._unknown = frozenset(with_offsets) if lists is None else frozenset()
         missing = {
             group: {each for each in client_ids if (group, each) not in self._seen}
@@ -38,7 +39,7 @@ class Recovery:
 
     def account_for(self, group: str, client_id: str) -> bool:
         """Take in that a member is back or has left; return whether it was the last one missing of its group."""
-        if not self._is_known:
+        if not self.is_known:
             if len(self._seen) < MAX_SEEN:
                 self._seen.add((group, client_id))
             return False
@@ -57,7 +58,7 @@ class Recovery:
 
     def is_complete(self, group: str) -> bool:
         """Return whether no member of the group from before the start is missing."""
-        return self._is_known and group not in self._missing and group not in self._unknown
+        return self.is_known and group not in self._missing and group not in self._unknown
 
     def missing(self) -> Mapping[str, AbstractSet[str]]:
         """Return the missing members by group."""

@@ -16,8 +16,8 @@ from pointsman.service.clock import Clock
 from pointsman.wire.client_id import client_id_problem
 from pointsman.wire.names import name_problem
 
-RECALL_SECONDS = 2.0
-"""From the start until groups may be RECOVERED: connected clients come back in it."""
+RECALL_SECONDS = 1.0
+"""From the start until groups may be RECOVERED where no list was kept: connected clients come back in it."""
 POLL_SECONDS = 0.2
 """Between looks whether the offsets are loaded."""
 WRITE_INTERVAL_SECONDS = 1.0
@@ -116,13 +116,15 @@ class MemberListKeeper:
                 self._note(error)
                 await self._clock.sleep(WRITE_INTERVAL_SECONDS)
         self._note(None)
+        self._groups.recall(lists, with_offsets=await self._await_offsets(started) if lists is None else ())
+        self._is_recalled = True
+
+    async def _await_offsets(self, started: float) -> Collection[str]:
         while (with_offsets := self._groups_with_offsets()) is None:
             await self._clock.sleep(POLL_SECONDS)
         await self._clock.sleep(max(0.0, started + RECALL_SECONDS - self._clock.monotonic()))
         # A member that is back already and commits shows that its group is not new.
-        with_offsets = self._groups_with_offsets() or with_offsets
-        self._groups.recall(lists, with_offsets=with_offsets)
-        self._is_recalled = True
+        return self._groups_with_offsets() or with_offsets
 
     async def _write(self) -> bool:
         lists = self._groups.core.member_lists()
