@@ -12,7 +12,7 @@ from typing import Protocol
 from broker_agent.core.membership import TAKEN_OVER, BeatAnswer, MembershipBeat, MembershipStatus
 from broker_agent.groups import codec
 from broker_agent.rpc.calls import ENDING_SECONDS, Context
-from broker_agent.rpc.refusals import InvalidRequest, LimitExceeded
+from broker_agent.rpc.refusals import InvalidRequest, Refusal
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.violation import FieldViolation, shown
 
@@ -56,7 +56,7 @@ class MemberStream:
         self._is_at_work = False
         self._is_writing = False
         self._is_taken_over = False
-        self._refusal: LimitExceeded | None = None
+        self._refusal: Refusal | None = None
         self._unsent: BeatAnswer | None = None
         """The latest notice that waits until the stream can be written."""
         self._notice: asyncio.Task[None] | None = None
@@ -73,8 +73,8 @@ class MemberStream:
         self._is_cut_off = True
         self.task.cancel()
 
-    def refuse(self, refusal: LimitExceeded) -> None:
-        """End it because its peer holds most of what the agent allows."""
+    def refuse(self, refusal: Refusal) -> None:
+        """End it with this reason, which says nothing of its client."""
         self._refusal = refusal
         if not self._is_writing:
             self.task.cancel()
@@ -92,7 +92,7 @@ class MemberStream:
     async def run(self, requests: AsyncIterator[bytes]) -> None:
         """Answer beats until the client goes, or until :meth:`drain`.
 
-        Raises DecodeError, InvalidRequest, LimitExceeded.
+        Raises DecodeError, InvalidRequest, LimitExceeded, and what it was refused with.
         """
         try:
             await self._answer(requests)

@@ -26,6 +26,7 @@ from broker_agent.core.membership import (
 )
 from broker_agent.groups import codec
 from broker_agent.groups.member_stream import MemberStream
+from broker_agent.groups.silent_streams import SilentStreams
 from broker_agent.groups.tallies import Gauges, GroupCollector, Tallies
 from broker_agent.groups.upkeep import GroupUpkeep
 from broker_agent.groups.watch import GroupWatches
@@ -55,6 +56,7 @@ class ConsumerGroups:
         self._expiry = codec.duration(rules.expiry)
         self._numbers = itertools.count(1)
         self._streams: set[MemberStream] = set()
+        self._silent = SilentStreams(clock=clock)
         self._entered: dict[int, MemberStream] = {}
         self.members_changed = asyncio.Event()
         """Set when a client joined or left a group."""
@@ -70,6 +72,7 @@ class ConsumerGroups:
             clients=lambda: self.core.client_count,
             subscriptions=lambda: self.core.subscription_count,
             streams=lambda: len(self._streams),
+            refused_streams=lambda: self._silent.refused,
             watchers=lambda: self.watches.count,
             held_groups=lambda: self.core.held_count,
             pinned_groups=lambda: self.core.pinned_count,
@@ -117,6 +120,7 @@ class ConsumerGroups:
         """Act on time and wake watchers, for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._upkeep.run())
+            tasks.create_task(self._silent.run())
             tasks.create_task(self.watches.run())
 
     async def drain(self) -> None:
@@ -140,10 +144,12 @@ class ConsumerGroups:
         self._refuse_while_draining()
         stream = MemberStream(self, context, peer=readable_peer(context))
         self._streams.add(stream)
+        self._silent.add(stream)
         try:
             await stream.run(requests)
         finally:
             self._streams.discard(stream)
+            self._silent.discard(stream)
             self._entered.pop(stream.number, None)
         if self.core.state is GroupState.DRAINING:
             raise stopping()
@@ -158,6 +164,7 @@ class ConsumerGroups:
 
     def enter(self, stream: MemberStream) -> int:
         """Number a stream that brings its first beat: of two that claim one client, the later claim wins."""
+        self._silent.discard(stream)
         number = next(self._numbers)
         self._entered[number] = stream
         return number

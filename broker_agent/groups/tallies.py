@@ -36,6 +36,7 @@ class Gauges:
     clients: Callable[[], int]
     subscriptions: Callable[[], int]
     streams: Callable[[], int]
+    refused_streams: Callable[[], int]
     watchers: Callable[[], int]
     held_groups: Callable[[], int]
     pinned_groups: Callable[[], int]
@@ -79,6 +80,11 @@ class GroupCollector(Collector):
             "agent_group_subscriptions", "Subscriptions of all members of groups.", value=gauges.subscriptions()
         )
         yield GaugeMetricFamily("agent_membership_streams", "Open KeepMembership streams.", value=gauges.streams())
+        yield CounterMetricFamily(
+            "agent_membership_streams_refused",
+            "KeepMembership streams that were ended because no heartbeat came.",
+            value=gauges.refused_streams(),
+        )
         yield GaugeMetricFamily("agent_group_watchers", "Open WatchGroup streams.", value=gauges.watchers())
         yield GaugeMetricFamily(
             "agent_groups_held", "Groups that hold changes back so that several become one.", value=gauges.held_groups()

@@ -7,6 +7,7 @@ Refusal
 ├── NotFound           NOT_FOUND            there is no such thing here
 ├── HeldByOther        HELD_BY_OTHER        somebody else holds what the call would change
 ├── NotReady           NOT_READY            this agent cannot answer that now; later, or another one, may
+├── TooSlow            TOO_SLOW             a stream did not send what it is for in time
 └── Unavailable        BACKEND_UNAVAILABLE  what this agent needs for the answer is out of reach
 
 Facts are attributes; the text is built from them. ``rpc/status.py`` maps each to its gRPC status.
@@ -104,6 +105,12 @@ class NotReady(Refusal):
     def facts(self) -> Mapping[str, str]:
         """Why not."""
         return {"state": self.state}
+
+
+class TooSlow(Refusal):
+    """A stream did not send what it is for in time; nothing was changed."""
+
+    code = "TOO_SLOW"
 
 
 class Unavailable(Refusal):

@@ -349,6 +349,41 @@ async def test_at_the_bound_the_connection_that_holds_most_is_refused_and_the_ot
             await consumer.crash()
 
 
+async def test_a_stream_without_a_heartbeat_is_ended_after_ten_seconds(agent: GroupAgent, clock: ManualClock) -> None:
+    speaks, silent = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
+    await speaks.beat(reads("g"))
+    await soon(lambda: len(agent.groups._streams) == 2)
+    await clock.advance(9.9)
+    assert len(agent.groups._streams) == 2
+    await clock.advance(0.1)
+    assert await ending_of(silent.stream) == (grpc.StatusCode.DEADLINE_EXCEEDED, "TOO_SLOW")
+    await clock.advance(60.0)
+    assert (await speaks.beat()).status == OK
+    for consumer in (speaks, silent):
+        await consumer.crash()
+
+
+async def test_of_too_many_streams_without_a_heartbeat_the_oldest_of_the_connection_with_most_ends(
+    agent: GroupAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent.groups._silent, "_max_streams", 3)
+    greedy = Consumer(agent.addr, "10.0.0.1@a")
+    more = [greedy.stub.KeepMembership() for _ in range(2)]
+    await soon(lambda: len(agent.groups._streams) == 3)
+    modest = Consumer(agent.addr, "10.0.0.2@b")
+    await soon(lambda: agent.groups._silent.refused == 1)
+    endings = [asyncio.ensure_future(ending_of(call)) for call in (greedy.stream, *more)]
+    (ended,), others = await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
+    assert ended.result() == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+    assert len(agent.groups._streams) == 3
+    assert (await modest.beat(reads("g"))).status == OK
+    for consumer in (greedy, modest):
+        await consumer.crash()
+    for other in others:
+        other.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
 async def test_a_stopping_agent_ends_the_streams_with_a_reason_and_blames_nobody(clock: ManualClock) -> None:
     async with group_agent(clock=clock) as agent:
         consumer = Consumer(agent.addr, "10.0.0.1@a")
