@@ -302,7 +302,7 @@ class GroupsSection:
     max_groups: int = 10_000
     max_watchers: int = 20_000
     max_subscriptions: int = 200_000
-    """Of all members together; about 0.5 kB each with names of 60 characters. A member without any counts as one."""
+    """Of all members together; about 0.3 kB each with names of 60 characters. A member without any counts as one."""
     max_subscriptions_per_client: int = 4_096
     """In one heartbeat, of all groups that it names."""
     group: tuple[GroupRow, ...] = ()
