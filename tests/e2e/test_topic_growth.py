@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.slow, pytest.mark.
 
 PATIENCE_SECONDS = 90.0
 MESSAGES = 10_000
+AT_ONCE = 20
 
 
 async def queues(client: NameServerClient, count: int) -> None:
@@ -56,9 +57,12 @@ async def test_a_broker_added_under_load_and_another_one_while_the_group_is_stop
         await queues(client, 4)
 
         async def send(count: int) -> None:
-            for number in range(len(sent), len(sent) + count):
-                if (await producer.send(Message("orders", str(number).encode()))).status is SendStatus.SEND_OK:
-                    sent.add(str(number))
+            for start in range(len(sent), len(sent) + count, AT_ONCE):
+                bodies = [str(number) for number in range(start, start + AT_ONCE)]
+                sends = (producer.send(Message("orders", body.encode())) for body in bodies)
+                results = await asyncio.gather(*sends)
+                assert {result.status for result in results} == {SendStatus.SEND_OK}
+                sent.update(bodies)
 
         async with consumer(client) as first:
             await until(lambda: len(first.describe()["queues"]) >= 4, within=PATIENCE_SECONDS)
