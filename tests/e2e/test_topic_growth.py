@@ -1,4 +1,4 @@
-"""Growing a topic with the default settings, with real brokers: one is added under load, one to a stopped group."""
+"""Growing a topic with the default settings, with real brokers: added under load, and to a stopped group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.slow, pytest.mark.
 
 PATIENCE_SECONDS = 90.0
 MESSAGES = 10_000
-AT_ONCE = 20
+CONCURRENT_SENDS = 20
 
 
 async def queues(client: NameServerClient, count: int) -> None:
@@ -57,8 +57,8 @@ async def test_a_broker_added_under_load_and_another_one_while_the_group_is_stop
         await queues(client, 4)
 
         async def send(count: int) -> None:
-            for start in range(len(sent), len(sent) + count, AT_ONCE):
-                bodies = [str(number) for number in range(start, start + AT_ONCE)]
+            for start in range(len(sent), len(sent) + count, CONCURRENT_SENDS):
+                bodies = [str(number) for number in range(start, start + CONCURRENT_SENDS)]
                 sends = (producer.send(Message("orders", body.encode())) for body in bodies)
                 results = await asyncio.gather(*sends)
                 assert {result.status for result in results} == {SendStatus.SEND_OK}
