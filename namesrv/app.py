@@ -27,6 +27,8 @@ from namesrv.rpc.route_answers import RouteAnswers
 from namesrv.rpc.routes import RouteServicer
 from namesrv.rpc.server import Server
 from namesrv.rpc.watch_hub import WatchHub
+from namesrv.settings.keeper import SettingsKeeper
+from namesrv.settings.store import SettingsStore, table_file
 from namesrv.snapshot.files import SegmentFiles
 from namesrv.snapshot.keeper import SnapshotKeeper
 from namesrv.snapshot.store import SnapshotStore
@@ -38,6 +40,7 @@ from pointsman.wire.names import join_addr, split_addr
 
 HISTORY_STOP_SECONDS = 10.0
 SNAPSHOT_STOP_SECONDS = 10.0
+SETTINGS_STOP_SECONDS = 5.0
 STATUS_SECONDS = 5.0
 STREAMS_A_BROKER = 2
 """One that reconnects has two for a while."""
@@ -110,6 +113,7 @@ class NameServerApp:
             metrics=self.metrics,
         )
         self._keeper = self._snapshot_keeper()
+        self._settings = self._settings_keeper()
         monitoring = self._monitoring()
         async with AsyncExitStack() as steps:
             # Each step of the stop is taken, the last one here first, whatever became of the one before it.
@@ -117,6 +121,7 @@ class NameServerApp:
             steps.push_async_callback(asyncio.to_thread, monitoring.stop)
             steps.push_async_callback(self._stop_history)
             steps.push_async_callback(self._stop_snapshot)
+            steps.push_async_callback(self._stop_settings)
             steps.push_async_callback(self._stop_serving)
             self.recorder.start()
             self._start_warm()
@@ -154,6 +159,11 @@ class NameServerApp:
             problem = "; ".join(self._keeper.complaints()) or "the disk did not answer in time"
             log.error("the snapshot could not be brought up to date", extra={"facts": {"problem": problem}})
 
+    async def _stop_settings(self) -> None:
+        if not await self._settings.stop(within=SETTINGS_STOP_SECONDS):
+            problem = "; ".join(self._settings.complaints()) or "the disk did not respond in time"
+            log.error("the settings of operators could not be saved", extra={"facts": {"problem": problem}})
+
     async def _stop_history(self) -> None:
         now = self.clock.monotonic()
         for _, replica in self.core.members():
@@ -169,7 +179,9 @@ class NameServerApp:
     # --- start ------------------------------------------------------------------------------------------------
 
     def _start_warm(self) -> None:
-        loaded = self._keeper.warm_start() if self._keeper is not None else None
+        loaded = None
+        if self._keeper is not None:
+            loaded = self._keeper.warm_start(before_brokers=self._settings.load)
         gc.freeze()  # what was loaded stays: the collector need not walk it
         gc.set_threshold(*COLLECTOR_THRESHOLDS)
         if loaded is not None:
@@ -183,9 +195,15 @@ class NameServerApp:
             SegmentFiles(Path(snapshot.directory)),
             bounds=self.config.liveness.bounds(),
             max_topics=self.config.routes.max_topics_per_broker,
-            clock=self.clock,
         )
         return SnapshotKeeper(
+            self.core, store, interval=snapshot.interval_seconds, clock=self.clock, metrics=self.metrics
+        )
+
+    def _settings_keeper(self) -> SettingsKeeper:
+        snapshot = self.config.snapshot
+        store = SettingsStore(table_file(Path(snapshot.directory)), clock=self.clock) if snapshot.enabled else None
+        return SettingsKeeper(
             self.core, store, interval=snapshot.interval_seconds, clock=self.clock, metrics=self.metrics
         )
 
@@ -229,7 +247,13 @@ class NameServerApp:
             self.core, self.answers, self.hub, lifecycle=self.lifecycle, clock=self.clock, metrics=self.metrics
         )
         admin = AdminServicer(
-            self.core, self.recorder.recent, self.hub, record=self.record, clock=self.clock, node=node
+            self.core,
+            self.recorder.recent,
+            self.hub,
+            record=self.record,
+            clock=self.clock,
+            node=node,
+            settings=self._settings,
         )
         calls = Calls(self.lifecycle, clock=self.clock, metrics=self.metrics, record=self.record)
         await self.server.start(calls, self._registration, route, admin)
@@ -263,6 +287,7 @@ class NameServerApp:
                 self._upkeep.run(),
                 self.hub.run(),
                 self.server.follow(self.hub),
+                self._settings.run(),
                 self._manager.feed_watchdog(),
                 self._tell_manager(),
             ]
@@ -298,4 +323,5 @@ class NameServerApp:
         overdue = [f"the guard of cluster {cluster} is on for too long" for cluster in self.core.guard.overdue()]
         snapshot = self._keeper.complaints() if self._keeper is not None else []
         orders = order_problems(self.core.routes, self.core.kv)
-        return [*overdue, *orders, *self.recorder.complaints(), *snapshot]
+        settings = self._settings.complaints()
+        return [*overdue, *orders, *self.recorder.complaints(), *snapshot, *settings]

@@ -188,7 +188,7 @@ class SnapshotConfig:
     directory: str = "state"
     """Folder of the snapshot, for one name server alone; relative to where the server is started."""
     interval_seconds: float = 5.0
-    """How often it is brought up to date; what a SIGKILL may cost."""
+    """How often changed registrations are written; what a SIGKILL may cost. Not the settings of operators."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""

@@ -176,6 +176,16 @@ class Metrics:
             "Rounds in which something of the snapshot could not be written",
             registry=self.registry,
         )
+        self.settings_errors = Counter(
+            "namesrv_settings_errors",
+            "Writes of operator settings that the disk refused or did not finish in time",
+            registry=self.registry,
+        )
+        self.settings_refused = Counter(
+            "namesrv_settings_refused",
+            "Operator settings, or whole databases of them, that were damaged or not valid at the start",
+            registry=self.registry,
+        )
         self.snapshot_refused = Counter(
             "namesrv_snapshot_refused_segments",
             "Files of the snapshot that were damaged or foreign at the start",

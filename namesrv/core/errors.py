@@ -5,6 +5,7 @@ NameServerError
 ├── LimitExceeded           LIMIT_EXCEEDED       a bound of this server is reached
 ├── TopicNotFound           TOPIC_NOT_FOUND      no broker in the routes has the topic
 ├── TopicHeld               TOPIC_HELD           brokers hold the topic that is to be deleted
+├── SettingNotSaved         SETTING_NOT_SAVED    the disk did not take a setting; it was not changed
 ├── KvNotFound              KV_NOT_FOUND         there is no such key in the KV configuration
 ├── ClusterNotFound         CLUSTER_NOT_FOUND    no broker is known in the cluster
 ├── BrokerUnknown           BROKER_UNKNOWN       nobody holds the identity
@@ -106,6 +107,16 @@ class TopicHeld(NameServerError):
     def facts(self) -> Mapping[str, str]:
         """The brokers as cluster/name, of very many the first, and how many there are."""
         return {"brokers": ",".join(self._named), "broker_count": str(len(self.brokers))}
+
+
+class SettingNotSaved(NameServerError):
+    """The disk did not take a setting, so that a restart would lose it: it was not changed."""
+
+    code = "SETTING_NOT_SAVED"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the setting was not changed, because it could not be saved: {problem}")
+        self.problem = problem
 
 
 class KvNotFound(NameServerError):

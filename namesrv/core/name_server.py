@@ -566,19 +566,29 @@ class NameServer:
 
         What ends a wipe: see :class:`namesrv.core.overrides.Overrides`. Raises BrokerUnknown.
         """
-        group, is_writable = self.routes.groups.get(key), key not in self.overrides.wipes
-        if group is None and is_writable:
-            raise BrokerUnknown(key)
-        if writable is is_writable:
+        incarnation = self.check_writable(key, writable)
+        if writable is (key not in self.overrides.wipes):
             return False
-        if writable:
+        if incarnation is None:
             del self.overrides.wipes[key]
-        elif group is not None:
-            master = group.replicas.get(MASTER_ID)
-            self.overrides.wipes[key] = "" if master is None else master.registration.incarnation
+        else:
+            self.overrides.wipes[key] = incarnation
+        group = self.routes.groups.get(key)
         if group is not None:
             self.routes.refresh(group)
         return True
+
+    def check_writable(self, key: GroupKey, writable: bool) -> str | None:
+        """Return the incarnation that a wipe is made against; None where there is to be none. Raises BrokerUnknown."""
+        group, wiped = self.routes.groups.get(key), self.overrides.wipes.get(key)
+        if group is None and wiped is None:
+            raise BrokerUnknown(key)
+        if writable:
+            return None
+        if group is None or wiped is not None:
+            return wiped
+        master = group.replicas.get(MASTER_ID)
+        return "" if master is None else master.registration.incarnation
 
     def holders(self, topic: str, cluster: str = "") -> list[GroupKey]:
         """The groups that have a topic in the routes, sorted. Raises TopicNotFound."""
@@ -587,6 +597,15 @@ class NameServer:
             raise TopicNotFound(topic, cluster)
         return keys
 
+    def versions_holding(self, topic: str, cluster: str = "") -> dict[GroupKey, DataVersion]:
+        """The groups that have a topic in the routes, each with the version of its topics. Raises TopicNotFound."""
+        return {key: self._contributor(key).data_version for key in self.holders(topic, cluster)}
+
+    def _contributor(self, key: GroupKey) -> Registration:
+        contributor = self.routes.groups[key].contributor()
+        assert contributor is not None, "a holder has a contributor"
+        return contributor.registration
+
     def hide_topic(self, topic: str, cluster: str = "") -> list[GroupKey]:
         """Hide a topic on every group that has it, until each brings another version of its topics; return those.
 
@@ -594,11 +613,8 @@ class NameServer:
         """
         keys = self.holders(topic, cluster)
         for key in keys:
-            group = self.routes.groups[key]
-            contributor = group.contributor()
-            assert contributor is not None, "a holder has a contributor"
-            self.overrides.hide(topic, contributor.registration)
-            self.routes.refresh(group, visibly=False)
+            self.overrides.hide(topic, self._contributor(key))
+            self.routes.refresh(self.routes.groups[key], visibly=False)
         return keys
 
     def evict(

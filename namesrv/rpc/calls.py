@@ -277,9 +277,20 @@ class Calls:
         raise AssertionError("abort returned")
 
 
-def _on_messages(method: MethodDescriptor, behaviour: Callable[[Message], Message]) -> Callable[[bytes], bytes]:
+def _on_messages(
+    method: MethodDescriptor, behaviour: Callable[[Message], Message | Awaitable[Message]]
+) -> Callable[[bytes], bytes | Awaitable[bytes]]:
     decode = GetMessageClass(method.input_type).FromString
-    return lambda request: behaviour(decode(request)).SerializeToString()
+
+    def answer(request: bytes) -> bytes | Awaitable[bytes]:
+        response = behaviour(decode(request))
+        return response.SerializeToString() if isinstance(response, Message) else _encoded(response)
+
+    return answer
+
+
+async def _encoded(response: Awaitable[Message]) -> bytes:
+    return (await response).SerializeToString()
 
 
 def _readable(peer: str) -> str:

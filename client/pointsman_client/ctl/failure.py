@@ -33,6 +33,7 @@ _HINTS = {
     "BROKER_UNKNOWN": "see `pointsmanctl brokers`",
     "KV_NOT_FOUND": "see `pointsmanctl kv list`",
     "ORDER_TOPIC_NOT_FOUND": "see `pointsmanctl order-topic list`",
+    "SETTING_NOT_SAVED": "make room on that server's disk, or repair it, and run it again",
     "MAINTENANCE_NOT_FOUND": "see `pointsmanctl maintenance list`",
 }
 """By the code of the server's refusal, or of what this command makes of it."""

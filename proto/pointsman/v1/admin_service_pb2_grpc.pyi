@@ -45,10 +45,15 @@ class AdminServiceStub:
     """Who watches a topic here."""
     ListRouteDigests: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListRouteDigestsRequest, _admin_service_pb2.ListRouteDigestsResponse]
     """Digests of all routes, in pages, to compare nodes with."""
+    ListSettings: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListSettingsRequest, _admin_service_pb2.ListSettingsResponse]
+    """What operators set here and a restart keeps, in pages, to compare nodes with."""
     GetNodeInfo: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetNodeInfoRequest, _admin_service_pb2.GetNodeInfoResponse]
     """The node itself: version, state, sizes, configuration."""
     SetWritePerm: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetWritePermRequest, _admin_service_pb2.SetWritePermResponse]
-    """Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
+    """The six changes below are on the disk when they are acknowledged. FAILED_PRECONDITION, code SETTING_NOT_SAVED: the
+    disk refused it, and nothing was changed. SetGuard and SetMaintenance are made all the same, not `durable`.
+
+    Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
     topics and a restart of this server. It ends with the broker's next incarnation, with a drain or a removal from the
     configuration, and where no incarnation is known when the broker's probe failed and passes again. NOT_FOUND: no
     such broker name.
@@ -67,7 +72,9 @@ class AdminServiceStub:
     ListKv: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListKvRequest, _admin_service_pb2.ListKvResponse]
     """The KV configuration, sorted."""
     SetGuard: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetGuardRequest, _admin_service_pb2.SetGuardResponse]
-    """Sets how the guard of a cluster works. NOT_FOUND: no such cluster."""
+    """Sets how the guard of a cluster works. NOT_FOUND: no such cluster. RESOURCE_EXHAUSTED above 1,000 clusters whose
+    guard is not AUTO.
+    """
     SetMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetMaintenanceRequest, _admin_service_pb2.SetMaintenanceResponse]
     """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them.
     RESOURCE_EXHAUSTED above 500 windows.
@@ -96,10 +103,15 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Who watches a topic here."""
     ListRouteDigests: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListRouteDigestsRequest, _admin_service_pb2.ListRouteDigestsResponse]  # type: ignore[assignment]
     """Digests of all routes, in pages, to compare nodes with."""
+    ListSettings: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListSettingsRequest, _admin_service_pb2.ListSettingsResponse]  # type: ignore[assignment]
+    """What operators set here and a restart keeps, in pages, to compare nodes with."""
     GetNodeInfo: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetNodeInfoRequest, _admin_service_pb2.GetNodeInfoResponse]  # type: ignore[assignment]
     """The node itself: version, state, sizes, configuration."""
     SetWritePerm: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetWritePermRequest, _admin_service_pb2.SetWritePermResponse]  # type: ignore[assignment]
-    """Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
+    """The six changes below are on the disk when they are acknowledged. FAILED_PRECONDITION, code SETTING_NOT_SAVED: the
+    disk refused it, and nothing was changed. SetGuard and SetMaintenance are made all the same, not `durable`.
+
+    Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
     topics and a restart of this server. It ends with the broker's next incarnation, with a drain or a removal from the
     configuration, and where no incarnation is known when the broker's probe failed and passes again. NOT_FOUND: no
     such broker name.
@@ -118,7 +130,9 @@ class AdminServiceAsyncStub(AdminServiceStub):
     ListKv: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListKvRequest, _admin_service_pb2.ListKvResponse]  # type: ignore[assignment]
     """The KV configuration, sorted."""
     SetGuard: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetGuardRequest, _admin_service_pb2.SetGuardResponse]  # type: ignore[assignment]
-    """Sets how the guard of a cluster works. NOT_FOUND: no such cluster."""
+    """Sets how the guard of a cluster works. NOT_FOUND: no such cluster. RESOURCE_EXHAUSTED above 1,000 clusters whose
+    guard is not AUTO.
+    """
     SetMaintenance: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetMaintenanceRequest, _admin_service_pb2.SetMaintenanceResponse]  # type: ignore[assignment]
     """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them.
     RESOURCE_EXHAUSTED above 500 windows.
@@ -176,6 +190,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Digests of all routes, in pages, to compare nodes with."""
 
     @_abc_1.abstractmethod
+    def ListSettings(
+        self,
+        request: _admin_service_pb2.ListSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ListSettingsResponse, _abc.Awaitable[_admin_service_pb2.ListSettingsResponse]]:
+        """What operators set here and a restart keeps, in pages, to compare nodes with."""
+
+    @_abc_1.abstractmethod
     def GetNodeInfo(
         self,
         request: _admin_service_pb2.GetNodeInfoRequest,
@@ -189,7 +211,10 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.SetWritePermRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.SetWritePermResponse, _abc.Awaitable[_admin_service_pb2.SetWritePermResponse]]:
-        """Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
+        """The six changes below are on the disk when they are acknowledged. FAILED_PRECONDITION, code SETTING_NOT_SAVED: the
+        disk refused it, and nothing was changed. SetGuard and SetMaintenance are made all the same, not `durable`.
+
+        Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
         topics and a restart of this server. It ends with the broker's next incarnation, with a drain or a removal from the
         configuration, and where no incarnation is known when the broker's probe failed and passes again. NOT_FOUND: no
         such broker name.
@@ -238,7 +263,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.SetGuardRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.SetGuardResponse, _abc.Awaitable[_admin_service_pb2.SetGuardResponse]]:
-        """Sets how the guard of a cluster works. NOT_FOUND: no such cluster."""
+        """Sets how the guard of a cluster works. NOT_FOUND: no such cluster. RESOURCE_EXHAUSTED above 1,000 clusters whose
+        guard is not AUTO.
+        """
 
     @_abc_1.abstractmethod
     def SetMaintenance(
