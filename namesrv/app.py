@@ -83,10 +83,16 @@ class NameServerApp:
             max_brokers=config.routes.max_brokers,
             max_topics=config.routes.max_topics,
             every_heartbeat=config.history.every_heartbeat,
+            remember_seconds=config.routes.remember_hours * 3_600.0,
         )
+        unix_offset = self.clock.utc_now().timestamp() - self._started_at
         self._boot = secrets.randbits(64)
         self.answers = RouteAnswers(
-            self.core.routes, boot=self._boot, max_bytes=config.routes.cache_bytes, metrics=self.metrics
+            self.core.routes,
+            boot=self._boot,
+            max_bytes=config.routes.cache_bytes,
+            metrics=self.metrics,
+            unix_offset=unix_offset,
         )
         self._version = version
         self._manager = manager or ServiceManager({}, clock=self.clock)

@@ -128,6 +128,8 @@ class RoutesConfig:
     max_watched_topics: int = 400_000
     """Maximum number of topics of all watches together."""
     max_topics_per_watch: int = 1_000
+    remember_hours: float = 72.0
+    """How long a broker that was lost is remembered, and its topics are known, with no broker up; 0: not at all."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
@@ -139,6 +141,7 @@ class RoutesConfig:
         yield from outside("max_watchers", self.max_watchers, 0, 1_000_000)
         yield from outside("max_watched_topics", self.max_watched_topics, 0, 100_000_000)
         yield from outside("max_topics_per_watch", self.max_topics_per_watch, 1, 100_000)
+        yield from outside("remember_hours", self.remember_hours, 0.0, 8_760.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@
     │   ├── BrokerRefusedError             it answered no, for a reason with a code
     │   └── OffsetBeyondEndError           the queue ends before the offset
     └── SendError                          a message was not sent: SendFailedError, NoWritableQueueError,
-                                           QueueUnavailableError, OutboxFullError, OutboxFailedError,
+                                           NoBrokerUpError, QueueUnavailableError, OutboxFullError, OutboxFailedError,
                                            TooManyInFlightError
 
 Facts are attributes; the text is built from them. ``retriable``: the same call may succeed later. ``refresh_route``:
@@ -39,6 +39,10 @@ import grpc
 
 from pointsman.wire.errors import ErrorDetails
 from pointsman.wire.violation import FieldViolation
+from pointsman_client.route import AbsentBroker
+
+MAX_NAMED_BROKERS = 3
+"""Absent brokers that an error's text names; its attribute has all."""
 
 
 class PointsmanError(Exception):
@@ -393,6 +397,22 @@ class NoWritableQueueError(SendError):
         super().__init__(f"topic {topic} has no queue that may be written: {why}")
         self.topic = topic
         self.why = why
+
+
+class NoBrokerUpError(SendError):
+    """The topic is known, and none of its brokers is up: an outage. An unknown topic is :class:`TopicNotFoundError`."""
+
+    code = "NO_BROKER_UP"
+    retriable = True
+    refresh_route = True
+
+    def __init__(self, topic: str, brokers: Sequence[AbsentBroker]) -> None:
+        named = "; ".join(map(str, brokers[:MAX_NAMED_BROKERS]))
+        more = f" and {len(brokers) - MAX_NAMED_BROKERS} more" if len(brokers) > MAX_NAMED_BROKERS else ""
+        super().__init__(f"no broker of topic {topic} is up: {named}{more}; retry when one is back")
+        self.topic = topic
+        self.brokers = tuple(brokers)
+        """Why each is absent, and since when."""
 
 
 class QueueUnavailableError(SendError):

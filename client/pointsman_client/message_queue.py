@@ -98,6 +98,7 @@ def _order_topic_counts(route: TopicRoute) -> Iterator[tuple[BrokerKey, int]]:
     """Queues by replica group as configured; the cluster is empty where it is unknown."""
     clusters_of: dict[str, set[str]] = {}
     keys = [data.broker_key for data in route.queue_datas] + [data.key for data in route.broker_datas]
+    keys += [(broker.cluster, broker.broker_name) for broker in route.absent_brokers]
     for cluster, broker_name in keys:
         clusters_of.setdefault(broker_name, set()).add(cluster)
     all_clusters = set().union(*clusters_of.values())

@@ -106,7 +106,7 @@ class Administration:
     def check_delete_topic(self, topic: str, *, cluster: str, force: bool) -> Rows:
         """See :meth:`delete_topic`."""
         if not force:
-            raise TopicHeld(topic, self._core.holders(topic, cluster))
+            raise TopicHeld(topic, self._core.holders(topic, cluster, with_absent=True))
         versions, tombstones = self._core.versions_holding(topic, cluster), self._core.overrides.tombstones
         held = sum(map(len, tombstones.values()))
         added = sum(topic not in tombstones.get(key, ()) for key in versions)
@@ -121,7 +121,7 @@ class Administration:
         A topic lives on brokers: whoever deletes it there first has nothing left to delete here.
         """
         self.check_delete_topic(topic, cluster=cluster, force=force)
-        hidden_on = tuple(self._core.hide_topic(topic, cluster))
+        hidden_on = tuple(self._core.hide_topic(topic, cluster, with_absent=True))
         detail: dict[str, object] = {"topic": topic, "forced": force, "by": by}
         told = tuple(
             Event(kind=EventKind.TOPIC_DELETED, reason=Reason.ADMIN, group=key, detail=detail) for key in hidden_on

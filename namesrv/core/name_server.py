@@ -21,6 +21,7 @@ from namesrv.core.broker_events import (
     transition_event,
     write_perm_event,
 )
+from namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker, DepartedBrokers
 from namesrv.core.errors import (
     BrokerUnknown,
     ClusterNotFound,
@@ -159,9 +160,11 @@ class NameServer:
         max_brokers: int = 10_000,
         max_topics: int = 500_000,
         every_heartbeat: bool = False,
+        remember_seconds: float = REMEMBER_SECONDS,
     ) -> None:
         self.overrides = Overrides()
-        self.routes = RouteTable(self.overrides)
+        self.departed = DepartedBrokers(seconds=remember_seconds)
+        self.routes = RouteTable(self.overrides, self.departed)
         self.guard = Guard(guard_rules or GuardRules(), hand_over=rules.hand_over)
         self.maintenance = MaintenanceWindows()
         self.kv = KvConfig()
@@ -221,6 +224,7 @@ class NameServer:
         if holder is not None:
             self._count(holder, -1)
         self._count(replica, 1)
+        self.departed.forget(identity.position)
         group.replicas[identity.broker_id] = replica
         self.routes.groups[group.key] = group
         recovered = holder is not None and holder.failing_since is not None and replica.failing_since is None
@@ -258,9 +262,22 @@ class NameServer:
         self._settle(replica, now=now)
         if not replica.is_routed:
             replica.state_since = None
+        self.departed.forget(registration.identity.position)
         group.replicas[registration.identity.broker_id] = replica
         self._count(replica, 1)
         self.routes.refresh(group, staged=topics)
+
+    def restore_departed(self, broker: DepartedBroker, *, now: float) -> None:
+        """Remember a broker that an earlier process had lost; not if its place is taken, or it left too long ago."""
+        identity = broker.registration.identity
+        group = self.routes.groups.get(identity.group_key) or Group(identity.group_key)
+        if identity.broker_id not in group.replicas:
+            self._refresh(self.departed.note(broker))
+            self._refresh([group.key, *self.departed.end_overdue(now=now)])
+
+    def _refresh(self, keys: Iterable[GroupKey]) -> None:
+        for key in keys:
+            self.routes.refresh(self.routes.groups.get(key) or Group(key))
 
     def restore_overrides(
         self, wipes: Mapping[GroupKey, str], tombstones: Mapping[GroupKey, Mapping[str, DataVersion]]
@@ -439,6 +456,7 @@ class NameServer:
         A plain walk: 10,000 brokers take a few milliseconds, less than keeping a heap in step with each beat.
         """
         events = [_maintenance_over(window.key) for window in self.maintenance.end_overdue(now=now)]
+        self._refresh(self.departed.end_overdue(now=now))
         members = list(self.members())
         events += self._judge(members, now=now)
         unsettled = [
@@ -490,6 +508,8 @@ class NameServer:
             return []
         if after.phase is Phase.GONE:
             events = self._remove(group, replica, after, now=now)
+            assert after.reason is not None, "what is lost is lost for a reason"
+            self._refresh(self.departed.note(DepartedBroker(replica.registration, after.reason, now)))
         else:
             _enter(replica, after, now=now)
             events = [transition_event(replica, now=now)]
@@ -504,7 +524,13 @@ class NameServer:
     def _leave(
         self, group: Group, replica: Replica, reason: Reason, *, now: float, detail: Mapping[str, object] | None = None
     ) -> list[Event]:
-        """End a registration other than by time; the caller updates the routes."""
+        """End a registration other than by time; the caller updates the routes.
+
+        It is retired, not lost. If it was the one that gave its group topics, so are those that left before it.
+        """
+        if self.routes.registration_behind(group.key) is replica.registration:
+            self.departed.forget_group(group.key)
+        self.departed.forget(replica.identity.position)
         return self._remove(group, replica, replica_state(Facts(unregistered=reason)), now=now, detail=detail)
 
     def _remove(
@@ -590,31 +616,34 @@ class NameServer:
         master = group.replicas.get(MASTER_ID)
         return "" if master is None else master.registration.incarnation
 
-    def holders(self, topic: str, cluster: str = "") -> list[GroupKey]:
-        """The groups that have a topic in the routes, sorted. Raises TopicNotFound."""
-        keys = sorted(self.routes.holders(topic, cluster))
+    def holders(self, topic: str, cluster: str = "", *, with_absent: bool = False) -> list[GroupKey]:
+        """The groups that have a topic in the routes, or also those without a broker that is up, sorted.
+
+        Raises TopicNotFound.
+        """
+        keys = sorted(self.routes.known(topic, cluster) if with_absent else self.routes.holders(topic, cluster))
         if not keys:
             raise TopicNotFound(topic, cluster)
         return keys
 
     def versions_holding(self, topic: str, cluster: str = "") -> dict[GroupKey, DataVersion]:
-        """The groups that have a topic in the routes, each with the version of its topics. Raises TopicNotFound."""
-        return {key: self._contributor(key).data_version for key in self.holders(topic, cluster)}
+        """The groups that have a topic, broker up or not, each with the version of its topics. Raises TopicNotFound."""
+        return {key: self._contributor(key).data_version for key in self.holders(topic, cluster, with_absent=True)}
 
     def _contributor(self, key: GroupKey) -> Registration:
-        contributor = self.routes.groups[key].contributor()
-        assert contributor is not None, "a holder has a contributor"
-        return contributor.registration
+        registration = self.routes.registration_behind(key)
+        assert registration is not None, "a holder has a contributor"
+        return registration
 
-    def hide_topic(self, topic: str, cluster: str = "") -> list[GroupKey]:
+    def hide_topic(self, topic: str, cluster: str = "", *, with_absent: bool = False) -> list[GroupKey]:
         """Hide a topic on every group that has it, until each brings another version of its topics; return those.
 
         Raises TopicNotFound.
         """
-        keys = self.holders(topic, cluster)
+        keys = self.holders(topic, cluster, with_absent=with_absent)
         for key in keys:
             self.overrides.hide(topic, self._contributor(key))
-            self.routes.refresh(self.routes.groups[key], visibly=False)
+            self.routes.refresh(self.routes.groups.get(key) or Group(key), visibly=False)
         return keys
 
     def evict(

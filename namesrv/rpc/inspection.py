@@ -143,14 +143,14 @@ class Inspection:
         if request.page_token:
             codec.refuse_if_any(name_violations("page_token", request.page_token))
         answer = wire.ListRouteDigestsResponse(node=self._node.name, state=codec.node_state(self._node.lifecycle.state))
-        names = self._core.topic_names()
+        names = self._core.routes.known_names()
         begin = bisect.bisect_right(names, request.page_token) if request.page_token else 0
         work = 0
         for topic in itertools.islice(names, begin, None):
             if len(answer.digests) == page_size or work >= DIGEST_WORK:
                 answer.next_page_token = answer.digests[-1].topic
                 break
-            route = self._core.routes.route(topic)
+            route = self._core.routes.current(topic)
             work += 1 + len(route.groups)
             digest = route_answer(route, boot=self._node.boot).digest
             answer.digests.append(wire.RouteDigest(topic=topic, digest=digest))

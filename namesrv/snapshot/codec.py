@@ -7,17 +7,37 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
 from namesrv.core.errors import NameServerError
+from namesrv.core.events import Reason
 from namesrv.core.model import Health, QueueConfig, Registration
 from namesrv.core.validation import IntervalBounds
 from namesrv.rpc import codec
 from namesrv.snapshot.segment import SegmentRefused
 from pointsman.v1 import broker_pb2, registration_service_pb2, snapshot_pb2
 from pointsman.wire.names import MAX_CHUNK_TOPICS
+from pointsman.wire.violation import shown
+
+
+class Lost(NamedTuple):
+    """A broker that is no longer registered, and was lost."""
+
+    registration: Registration
+    reason: str
+    at: float
+    """Unix time."""
+
+
+def encode_lost(lost: Lost) -> bytes:
+    """Encode a broker that was lost."""
+    segment = snapshot_pb2.BrokerSegment()
+    segment.lost.reason = lost.reason
+    segment.lost.at.FromNanoseconds(round(lost.at * 1e9))
+    return encode_broker(lost.registration, 0, lost.registration.health) + segment.SerializeToString()
 
 
 def encode_broker(registration: Registration, generation: int, health: Health) -> bytes:
@@ -60,6 +80,21 @@ def _topic(topic: str, queues: QueueConfig) -> broker_pb2.TopicConfig:
         perm=queues.perm,
         topic_sys_flag=queues.topic_sys_flag,
     )
+
+
+def decode_lost(content: bytes, *, bounds: IntervalBounds, max_topics: int) -> Lost | None:
+    """Decode a broker that was lost; None: it is registered. Raises SegmentRefused."""
+    try:
+        message = snapshot_pb2.BrokerSegment.FromString(content)
+    except DecodeError as error:
+        raise SegmentRefused(f"breaks a rule: {error}") from error
+    if not message.HasField("lost"):
+        return None
+    if message.lost.reason not in set(Reason):
+        raise SegmentRefused(f"holds no reason that is known: {shown(message.lost.reason)}")
+    message.generation = 1
+    registration, _ = decode_broker(message.SerializeToString(), bounds=bounds, max_topics=max_topics)
+    return Lost(registration, message.lost.reason, message.lost.at.seconds + message.lost.at.nanos / 1e9)
 
 
 def decode_broker(content: bytes, *, bounds: IntervalBounds, max_topics: int) -> tuple[Registration, int]:

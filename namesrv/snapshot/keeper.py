@@ -11,10 +11,13 @@ import logging
 import threading
 from collections.abc import Callable
 
+from namesrv.core.departed import DepartedBroker
+from namesrv.core.events import Reason
 from namesrv.core.group import Replica
 from namesrv.core.model import Health
 from namesrv.core.name_server import NameServer
 from namesrv.metrics import Metrics
+from namesrv.snapshot.codec import Lost
 from namesrv.snapshot.store import Loaded, Round, Snapshot, SnapshotStore
 from pointsman.service.clock import Clock
 from pointsman.service.worker_thread import WorkerThread
@@ -59,6 +62,11 @@ class SnapshotKeeper:
         now = self._clock.monotonic()
         for registration, generation in loaded.brokers:
             self._core.restore(registration, generation, now=now)
+        ahead = self._unix_offset()
+        for lost in sorted(loaded.lost, key=lambda each: each.at):
+            # A wall clock that was set back must not have it leave in the future.
+            at = min(now, lost.at - ahead)
+            self._core.restore_departed(DepartedBroker(lost.registration, Reason(lost.reason), at), now=now)
         self._refused = loaded.refused
         self._metrics.snapshot_refused.inc(loaded.refused)
         self._metrics.snapshot_age.set_function(self._age)
@@ -93,6 +101,9 @@ class SnapshotKeeper:
         self._thread.join(within)
         return not self._error
 
+    def _unix_offset(self) -> float:
+        return self._clock.utc_now().timestamp() - self._clock.monotonic()
+
     def complaints(self) -> list[str]:
         """What is wrong with the snapshot, for people."""
         found, age = [], self._age()
@@ -119,10 +130,12 @@ class SnapshotKeeper:
         registrations = [replica.registration for replica in replicas]
         generations = [replica.generation for replica in replicas]
         healths = [health_to_keep(replica) for replica in replicas]
+        departed, ahead = self._core.departed.all(), self._unix_offset()
 
         def write() -> Round:
+            lost = [Lost(each.registration, each.reason.value, each.at + ahead) for each in departed]
             brokers = list(zip(registrations, generations, healths, strict=True))
-            return self._store.write(Snapshot(brokers), may_go_on=lambda: not self._hurry.is_set())
+            return self._store.write(Snapshot(brokers, lost), may_go_on=lambda: not self._hurry.is_set())
 
         return write
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from namesrv.core.model import BrokerIdentity, Health, ProbeVerdict, Registration
 from namesrv.core.validation import IntervalBounds
 from namesrv.snapshot import codec
+from namesrv.snapshot.codec import Lost
 from namesrv.snapshot.files import SegmentFiles, StateDirectoryInUse
 from namesrv.snapshot.segment import HEADER_SIZE, SegmentRefused, broker_name_of
 
@@ -28,6 +29,8 @@ class Snapshot:
     """What the server holds at one moment."""
 
     brokers: list[HeldBroker]
+    lost: list[Lost] = field(default_factory=list)
+    """Brokers that are no longer registered; none of them in a place that one of ``brokers`` has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class Loaded:
 
     brokers: list[tuple[Registration, int]]
     """Each registration, with its last known health, and its generation."""
+    lost: list[Lost]
+    """Brokers that were lost before."""
     refused: int
     """Segments that were damaged or foreign; what they held is lost."""
 
@@ -77,6 +82,7 @@ class SnapshotStore:
         """Know nothing of the folder but that every segment in it is to be written again."""
         self._written: dict[BrokerIdentity, _Written] = {}
         self._failed: set[BrokerIdentity] = set()
+        self._lost: dict[BrokerIdentity, Lost] = {}
         self._strangers: set[str] = set()
         """Files in the folder that no broker here is known for."""
 
@@ -103,11 +109,17 @@ class SnapshotStore:
             raise
         self._strangers.update(names)
         brokers: list[tuple[Registration, int]] = []
+        lost: list[Lost] = []
         refused = 0
         for name in names:
             try:
                 content = self._files.read(name)
-                brokers.append(self._load_broker(name, content))
+                gone = codec.decode_lost(content, bounds=self._bounds, max_topics=self._max_topics)
+                if gone is None:
+                    brokers.append(self._load_broker(name, content))
+                else:
+                    self._note_loaded(name, content, gone.registration, 0)
+                    lost.append(gone)
             except SegmentRefused as error:
                 refused += 1
                 facts = {"file": self._files.directory / name, "problem": str(error)}
@@ -116,17 +128,20 @@ class SnapshotStore:
             except PermissionError:
                 self._files.release()
                 raise
-        return Loaded(brokers, refused)
+        return Loaded(brokers, lost, refused)
 
     def _load_broker(self, name: str, content: bytes) -> tuple[Registration, int]:
         registration, generation = codec.decode_broker(content, bounds=self._bounds, max_topics=self._max_topics)
+        self._note_loaded(name, content, registration, generation)
+        return registration, generation
+
+    def _note_loaded(self, name: str, content: bytes, registration: Registration, generation: int) -> None:
         identity = registration.identity
         if name != broker_name_of(identity.position):
             raise SegmentRefused(f"is another broker's: it holds {identity}")
         failing = _is_failing(registration.health)
         self._written[identity] = _Written(name, HEADER_SIZE + len(content), generation, failing, registration)
         self._strangers.discard(name)
-        return registration, generation
 
     # --- each round -------------------------------------------------------------------------------------------
 
@@ -140,9 +155,12 @@ class SnapshotStore:
             self._forget()
             self._files.hold()
             self._strangers.update(self._files.names())
-        changed = self._changed(snapshot.brokers)
+        # One that was lost has no generation; it keeps the place of its segment until it is back.
+        self._lost = {lost.registration.identity: lost for lost in snapshot.lost}
+        brokers = snapshot.brokers + [(lost.registration, 0, lost.registration.health) for lost in snapshot.lost]
+        changed = self._changed(brokers)
         # Removals come first, for they make room.
-        steps = [*self._removals(snapshot.brokers), *self._writes(changed)]
+        steps = [*self._removals(brokers), *self._writes(changed)]
         errors: list[OSError] = []
         for step in steps:
             if not may_go_on():
@@ -201,7 +219,8 @@ class SnapshotStore:
         identity = registration.identity
         written = self._written.get(identity)
         name = broker_name_of(identity.position) if written is None else written.name
-        content = codec.encode_broker(registration, generation, health)
+        lost = self._lost.get(identity)
+        content = codec.encode_broker(registration, generation, health) if lost is None else codec.encode_lost(lost)
         try:
             size = self._files.write(name, content)
         except OSError:

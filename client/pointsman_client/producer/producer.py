@@ -214,7 +214,8 @@ class Producer:
 
         ``timeout_seconds`` is for all tries together. Raises :class:`InvalidNameError`, :class:`InvalidMessageError`,
         :class:`MessageTooLargeError`, :class:`TopicNotFoundError`, :class:`NameServersUnavailableError`,
-        :class:`NoWritableQueueError`, and :class:`SendFailedError` with each try and its cause.
+        :class:`NoWritableQueueError`, :class:`NoBrokerUpError` (at the deadline), and :class:`SendFailedError` with
+        each try and its cause.
         """
         (result,) = await self._send([message], SendMode.SYNC, timeout_seconds)
         return result

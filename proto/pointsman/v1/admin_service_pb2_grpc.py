@@ -156,7 +156,7 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListRouteDigests(self, request, context):
-        """Digests of all routes, in pages, to compare nodes with.
+        """Digests of all routes, in pages, to compare nodes with; of a topic whose brokers are all down that of the empty route.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

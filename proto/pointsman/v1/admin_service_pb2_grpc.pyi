@@ -44,7 +44,7 @@ class AdminServiceStub:
     ListWatchers: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListWatchersRequest, _admin_service_pb2.ListWatchersResponse]
     """Who watches a topic here."""
     ListRouteDigests: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListRouteDigestsRequest, _admin_service_pb2.ListRouteDigestsResponse]
-    """Digests of all routes, in pages, to compare nodes with."""
+    """Digests of all routes, in pages, to compare nodes with; of a topic whose brokers are all down that of the empty route."""
     ListSettings: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListSettingsRequest, _admin_service_pb2.ListSettingsResponse]
     """What operators set here and a restart keeps, in pages, to compare nodes with."""
     GetNodeInfo: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetNodeInfoRequest, _admin_service_pb2.GetNodeInfoResponse]
@@ -102,7 +102,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     ListWatchers: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListWatchersRequest, _admin_service_pb2.ListWatchersResponse]  # type: ignore[assignment]
     """Who watches a topic here."""
     ListRouteDigests: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListRouteDigestsRequest, _admin_service_pb2.ListRouteDigestsResponse]  # type: ignore[assignment]
-    """Digests of all routes, in pages, to compare nodes with."""
+    """Digests of all routes, in pages, to compare nodes with; of a topic whose brokers are all down that of the empty route."""
     ListSettings: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListSettingsRequest, _admin_service_pb2.ListSettingsResponse]  # type: ignore[assignment]
     """What operators set here and a restart keeps, in pages, to compare nodes with."""
     GetNodeInfo: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetNodeInfoRequest, _admin_service_pb2.GetNodeInfoResponse]  # type: ignore[assignment]
@@ -187,7 +187,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.ListRouteDigestsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.ListRouteDigestsResponse, _abc.Awaitable[_admin_service_pb2.ListRouteDigestsResponse]]:
-        """Digests of all routes, in pages, to compare nodes with."""
+        """Digests of all routes, in pages, to compare nodes with; of a topic whose brokers are all down that of the empty route."""
 
     @_abc_1.abstractmethod
     def ListSettings(

@@ -6,6 +6,7 @@ What a name server keeps on its own disk to start warm. Not a wire: only the ver
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from pointsman.v1 import broker_pb2 as _broker_pb2
 from pointsman.v1 import registration_service_pb2 as _registration_service_pb2
@@ -29,8 +30,9 @@ class BrokerSegment(_message.Message):
     BROKER_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
-    """The registration's fence: an agent that still holds it needs not register again."""
+    """The registration's fence: an agent that still holds it needs not register again. 0: it was lost, see `lost`."""
     @_builtins.property
     def broker(self) -> _registration_service_pb2.BrokerRegistration:
         """What it said of itself."""
@@ -39,17 +41,50 @@ class BrokerSegment(_message.Message):
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[_broker_pb2.TopicConfig]:
         """Its topics."""
 
+    @_builtins.property
+    def lost(self) -> Global___LostBroker:
+        """Set for a broker that is no longer registered, and was lost."""
+
     def __init__(
         self,
         *,
         broker: _registration_service_pb2.BrokerRegistration | None = ...,
         topics: _abc.Iterable[_broker_pb2.TopicConfig] | None = ...,
         generation: _builtins.int = ...,
+        lost: Global___LostBroker | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "lost", b"lost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "generation", b"generation", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "generation", b"generation", "lost", b"lost", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BrokerSegment: _TypeAlias = BrokerSegment  # noqa: Y015
+
+@_typing.final
+class LostBroker(_message.Message):
+    """How a broker was lost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """As in the history."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When."""
+
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LostBroker: _TypeAlias = LostBroker  # noqa: Y015

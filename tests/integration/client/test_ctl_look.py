@@ -172,6 +172,27 @@ async def test_nodes_are_equal_until_one_knows_a_broker_more_and_equal_again_whe
     assert (between.document["onlySecond"], between.document["onlyFirst"]) == (["refunds"], [])
 
 
+async def test_a_topic_whose_brokers_are_all_down_is_shown_with_reasons_and_exits_1() -> None:
+    clock = ManualClock()
+    async with running_name_server(clock=clock) as one, running_name_server(clock=clock) as two:
+        for app in (one, two):
+            await register(app, "orders", name="broker-a")
+        await clock.advance(200.0)
+        table = await ctl("--namesrv", one.addr, "route", "orders")
+        printed = await ctl("--namesrv", one.addr, "-o", "json", "route", "orders")
+        diff = await ctl("diff", one.addr, two.addr)
+        unknown = await ctl("--namesrv", one.addr, "route", "unknown")
+
+    assert (table.code, printed.code, diff.code, unknown.code) == (1, 1, 0, 1)
+    assert table.out.split()[7:13] == ["c1", "broker-a", "0", "broker-a:10911", "GONE", "SILENCE"]
+    assert table.err.startswith("pointsmanctl: no broker of topic orders is up: c1/broker-a/0 SILENCE since ")
+    (absent,) = printed.document["absentBrokers"]
+    assert (absent["brokerName"], absent["registered"], absent["reason"]) == ("broker-a", False, "SILENCE")
+    assert json.loads(printed.err)["error"]["code"] == "NO_BROKER_UP"
+    assert diff.out == f"1 topic at {one.addr}, 1 at {two.addr}: equal\n"
+    assert "no broker of topic" not in unknown.err
+
+
 async def test_settings_that_differ_are_shown_by_diff_and_warned_of_by_health() -> None:
     async with running_name_server() as one, running_name_server() as two:
         for app in (one, two):

@@ -173,7 +173,9 @@ async def test_each_kind_of_change_reaches_the_watcher(server: NameServerApp, pe
         seen.append(silent.revision)
 
         await clock.advance(50)
-        seen.append((await watch.gone()).revision)
+        down = await watch.route()
+        assert (brokers(down), len(down.absent_brokers)) == ([], 2)
+        seen.append(down.revision)
     assert [revision.counter for revision in seen] == sorted({revision.counter for revision in seen})
     assert {revision.boot for revision in seen} == {server.answers.boot}
 
