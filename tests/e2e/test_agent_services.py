@@ -68,7 +68,8 @@ async def agent_addr(server: RealNameServer) -> str:
                 if error.code() is not grpc.StatusCode.NOT_FOUND:
                     raise
             else:
-                return answer.route.broker_datas[0].replicas[0].agent_addr
+                if answer.route.broker_datas:
+                    return answer.route.broker_datas[0].replicas[0].agent_addr
             await asyncio.sleep(0.1)
 
 

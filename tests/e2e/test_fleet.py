@@ -46,10 +46,10 @@ class Small:
 
     async def is_routed(self) -> bool:
         try:
-            await self.client.fetch_route("orders")
+            route = await self.client.fetch_route("orders")
         except TopicNotFoundError:
             return False
-        return True
+        return bool(route.broker_datas)
 
     async def events(self) -> Events:
         answer = await self.admin.ListBrokerEvents(ListBrokerEventsRequest(broker_name="a"))
