@@ -15,8 +15,6 @@ from namesrv.core.model import MASTER_ID, BrokerIdentity, GroupKey, Position, Re
 from namesrv.core.replica_state import Phase
 
 REMEMBER_SECONDS = 72 * 3_600.0
-MAX_TOPICS = 2_000_000
-"""Topics of all remembered brokers; beyond that the first to leave are dropped."""
 
 
 class DepartedBroker(NamedTuple):
@@ -41,15 +39,23 @@ class AbsentBroker(NamedTuple):
 
 
 class DepartedBrokers:
-    """The brokers that were lost within ``seconds``, the first to leave first."""
+    """The brokers with topics that were lost within ``seconds``, the first to leave first.
 
-    def __init__(self, *, seconds: float = REMEMBER_SECONDS, max_topics: int = MAX_TOPICS) -> None:
+    Beyond ``max_brokers``, or ``max_topics`` of all of them, the first to leave are dropped.
+    """
+
+    def __init__(
+        self, *, seconds: float = REMEMBER_SECONDS, max_brokers: int = 10_000, max_topics: int = 500_000
+    ) -> None:
         self._seconds = seconds
+        self._max_brokers = max_brokers
         self._max_topics = max_topics
         self._brokers: OrderedDict[Position, DepartedBroker] = OrderedDict()
         self._of_group: dict[GroupKey, dict[int, DepartedBroker]] = {}
         self.topics = 0
         """Topics of all of them; one that several brokers had counts for each."""
+        self.dropped = 0
+        """Brokers that made room for others."""
 
     def __len__(self) -> int:
         return len(self._brokers)
@@ -60,16 +66,17 @@ class DepartedBrokers:
 
     def note(self, broker: DepartedBroker) -> list[GroupKey]:
         """Remember a broker that was lost; return the groups of those that made room."""
-        if not self._seconds:
-            return []
         position = broker.registration.identity.position
         self.forget(position)
+        if not self._seconds or not broker.registration.topics:
+            return []
         self._brokers[position] = broker
         self._of_group.setdefault(broker.registration.identity.group_key, {})[position.broker_id] = broker
         self.topics += len(broker.registration.topics)
         dropped = []
-        while self.topics > self._max_topics:
+        while self.topics > self._max_topics or len(self) > self._max_brokers:
             dropped.append(self._drop_first())
+        self.dropped += len(dropped)
         return dropped
 
     def forget(self, position: Position) -> None:

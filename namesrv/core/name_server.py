@@ -163,7 +163,7 @@ class NameServer:
         remember_seconds: float = REMEMBER_SECONDS,
     ) -> None:
         self.overrides = Overrides()
-        self.departed = DepartedBrokers(seconds=remember_seconds)
+        self.departed = DepartedBrokers(seconds=remember_seconds, max_brokers=max_brokers, max_topics=max_topics)
         self.routes = RouteTable(self.overrides, self.departed)
         self.guard = Guard(guard_rules or GuardRules(), hand_over=rules.hand_over)
         self.maintenance = MaintenanceWindows()

@@ -229,6 +229,9 @@ class Inspection:
             "maintenance_windows": len(core.maintenance.windows()),
             "wiped_broker_names": len(core.overrides.wipes),
             "hidden_topics": sum(len(topics) for topics in core.overrides.tombstones.values()),
+            "remembered_brokers": len(core.departed),
+            "remembered_topics": core.departed.topics,
+            "remembered_brokers_dropped": core.departed.dropped,
             "flap_penalties": len(core.penalties),
         }
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from namesrv.core import departed as module
 from namesrv.core.administration import Administration
 from namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker
 from namesrv.core.errors import TopicHeld, TopicNotFound
@@ -177,17 +176,21 @@ def test_switched_off_only_what_is_registered_counts() -> None:
     core.check_invariants()
 
 
-def test_beyond_the_bound_the_first_to_leave_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    core = NameServer(rules=LivenessRules(), first_generation=1, started_at=-1_000.0)
-    monkeypatch.setattr(core.departed, "_max_topics", 3)
+@pytest.mark.parametrize("bounds", [{"max_topics": 3}, {"max_brokers": 1}], ids=["topics", "brokers"])
+def test_beyond_a_bound_of_the_node_the_first_to_leave_are_dropped(bounds: dict[str, int]) -> None:
+    core = NameServer(rules=LivenessRules(), first_generation=1, started_at=-1_000.0, **bounds)
     for number, name in enumerate("ab"):
-        core.register(registration(name, topics=(f"{name}1", f"{name}2")), now=float(number))
-    for number in range(2):
-        core.sweep(now=120.5 + number)
+        core.register(registration(name, topics=(f"{name}1", f"{name}2")), now=200.0 * number)
+        core.sweep(now=200.0 * number + 121.0)
     assert [absent(core, f"{name}1") is None for name in "ab"] == [True, False]
-    assert core.departed.topics == 2
+    assert (core.departed.topics, core.departed.dropped) == (2, 1)
     core.check_invariants()
-    assert module.MAX_TOPICS > 3
+
+
+def test_a_lost_broker_without_topics_is_not_remembered(core: NameServer) -> None:
+    core.register(registration(topics=()), now=0.0)
+    core.sweep(now=LATER)
+    assert len(core.departed) == 0
 
 
 def test_the_counter_of_a_topic_never_falls(core: NameServer) -> None:
