@@ -42,7 +42,7 @@ HISTORY_STOP_SECONDS = 10.0
 SNAPSHOT_STOP_SECONDS = 10.0
 SETTINGS_STOP_SECONDS = 5.0
 STATUS_SECONDS = 5.0
-STREAMS_A_BROKER = 2
+STREAMS_A_BROKER = 1.25
 """One that reconnects has two for a while."""
 COLLECTOR_THRESHOLDS = (10_000, 10, 50)
 """Of the garbage collector. Python's own are for programs with fewer objects in flight: without any collection 4 to 7 %
@@ -99,6 +99,7 @@ class NameServerApp:
         self.server = Server(
             self.lifecycle,
             longest_interval=config.liveness.max_heartbeat_interval_seconds,
+            max_connections=config.server.max_connections,
             count_refusal=lambda limit: self.metrics.limits_exceeded.labels(limit).inc(),
         )
 
@@ -244,7 +245,7 @@ class NameServerApp:
             clock=self.clock,
             bounds=self.config.liveness.bounds(),
             max_topics=self.config.routes.max_topics_per_broker,
-            max_streams=STREAMS_A_BROKER * self.config.routes.max_brokers,
+            max_streams=int(STREAMS_A_BROKER * self.config.routes.max_brokers),
             record=self.record,
             catch_up=self._upkeep.catch_up,
             metrics=self.metrics,

@@ -29,6 +29,8 @@ class ServerConfig:
     """Event loop: uvloop or asyncio."""
     stop_grace_seconds: float = 5.0
     """How long running calls may take after SIGTERM."""
+    max_connections: int = 18_000
+    """Maximum number of gRPC connections; each takes 17 kB. One more is closed."""
     warm_up_seconds: float = 45.0
     """How long after the start, at most, an unknown topic is "not yet" and not "not found"; 0: from the start."""
 
@@ -38,6 +40,7 @@ class ServerConfig:
         yield from fault("node", self.node, text_problem(self.node, longest=100))
         yield from not_one_of("loop", self.loop, process.LOOPS)
         yield from outside("stop_grace_seconds", self.stop_grace_seconds, 0.0, 300.0)
+        yield from outside("max_connections", self.max_connections, 1, 1_000_000)
         yield from outside("warm_up_seconds", self.warm_up_seconds, 0.0, 3_600.0)
 
 

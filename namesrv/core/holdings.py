@@ -10,9 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from namesrv.core.errors import LimitExceeded
+from namesrv.core.model import Registration
 
+MAX_DETAIL_BYTES = 64 * 1024 * 1024
+"""What all brokers together may say of themselves, labels above all."""
 RESERVE_PART = 10
 """The reserve is this part of the bound."""
+
+
+def detail_bytes(registration: Registration) -> int:
+    """Memory of what a broker says of itself besides its topics, estimated."""
+    r = registration
+    texts = (r.incarnation, r.ha_addr, r.agent_addr, r.zone, r.host, r.broker_version, r.agent_version)
+    lists = (*r.filter_servers, *r.labels, *r.labels.values())
+    return sum(60 + len(text) * (1 if text.isascii() else 4) for text in (*texts, *lists))
 
 
 class Holdings:

@@ -7,7 +7,7 @@ Every method is synchronous and runs to its end, so there is no lock and nobody 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
@@ -36,7 +36,7 @@ from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.flapping import Penalties
 from namesrv.core.group import Group, MemberView, Replica
 from namesrv.core.guard import Guard, GuardRules
-from namesrv.core.holdings import Holdings
+from namesrv.core.holdings import MAX_DETAIL_BYTES, Holdings, detail_bytes
 from namesrv.core.kv import KvConfig
 from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.liveness import LivenessRules, Pulse, sweep_interval
@@ -176,6 +176,7 @@ class NameServer:
         self._has_more_overdue = False
         self._brokers = Holdings("brokers", max_brokers, field="broker")
         self._topics = Holdings("topics", max_topics, field="topics")
+        self._details = Holdings("bytes_of_broker_details", MAX_DETAIL_BYTES, field="broker")
         self._shortest_expiry: float | None = None
         """No longer than the shortest that is declared: exact after each sweep."""
         self._every_heartbeat = every_heartbeat
@@ -210,10 +211,8 @@ class NameServer:
             topics = staged(registration.topics, held=self.held_topics(identity))
         replaced = [replica for replica in (holder, vacated) if replica is not None]
         self._brokers.refuse_beyond(peer, 1, freed=Counter(replica.peer for replica in replaced))
-        freed = Counter[str]()
-        for each in replaced:
-            freed[each.peer] += len(each.registration.topics)
-        self._topics.refuse_beyond(peer, len(topics.topics), freed=freed)
+        self._topics.refuse_beyond(peer, len(topics.topics), freed=_sums(replaced, _topic_count))
+        self._details.refuse_beyond(peer, detail_bytes(registration), freed=_sums(replaced, _detail_bytes))
         if registration.topics is not topics.topics:
             registration = replace(registration, topics=topics.topics)
         events: list[Event] = []
@@ -702,7 +701,8 @@ class NameServer:
 
     def _count(self, replica: Replica, sign: int) -> None:
         self._brokers.add(replica.peer, sign)
-        self._topics.add(replica.peer, sign * len(replica.registration.topics))
+        self._topics.add(replica.peer, sign * _topic_count(replica))
+        self._details.add(replica.peer, sign * _detail_bytes(replica))
 
     def _new_replica(self, registration: Registration, holder: Replica | None, *, now: float) -> Replica:
         identity = registration.identity
@@ -778,16 +778,30 @@ class NameServer:
         assert len(generations) == len(set(generations))
         assert all(generations)
         self._brokers.check_invariants(Counter(replica.peer for replica in replicas))
-        topics = Counter[str]()
-        for replica in replicas:
-            topics[replica.peer] += len(replica.registration.topics)
-        self._topics.check_invariants(topics)
+        self._topics.check_invariants(_sums(replicas, _topic_count))
+        self._details.check_invariants(_sums(replicas, _detail_bytes))
         for replica in replicas:
             is_failing = replica.health.failing is not None
             assert is_failing == (replica.failing_since is not None)
             assert replica.state.phase is not Phase.GONE
             assert is_failing or replica.state.phase is not Phase.OUT
             assert replica.state.planned <= (replica.state.phase is Phase.OUT)
+
+
+def _topic_count(replica: Replica) -> int:
+    return len(replica.registration.topics)
+
+
+def _detail_bytes(replica: Replica) -> int:
+    return detail_bytes(replica.registration)
+
+
+def _sums(replicas: Iterable[Replica], amount: Callable[[Replica], int]) -> Counter[str]:
+    """Amounts by peer."""
+    sums = Counter[str]()
+    for replica in replicas:
+        sums[replica.peer] += amount(replica)
+    return sums
 
 
 def _enter(replica: Replica, state: ReplicaState, *, now: float) -> None:

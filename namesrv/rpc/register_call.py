@@ -47,12 +47,12 @@ BYTES_A_TOPIC = 200
 """On the wire, at most, rounded up: a name of 127 characters and four numbers."""
 BYTES_OF_BROKER = 128 * 1024
 """What a broker says of itself, with every label and text as long as it may be, stays below this."""
-COMING_IN_BYTES = 256 * 1024 * 1024
+COMING_IN_BYTES = 176 * 1024 * 1024
 """Memory of all registrations that are coming in, estimated."""
 BYTES_OF_STAGED_TOPIC = 130
 """Memory of a topic that was read, besides twice its bytes on the wire: name, entry, numbers."""
 WORTH_REMEMBERING_BYTES = 4_096
-REMEMBERED_BYTES = 64 * 1024 * 1024
+REMEMBERED_BYTES = 16 * 1024 * 1024
 IDENTITY_BYTES = 640
 """The identity comes first in a registration, and is shorter than this: those bytes tell brokers apart."""
 

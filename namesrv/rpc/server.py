@@ -35,11 +35,15 @@ LAST_WORDS_SECONDS = 0.2
 log = logging.getLogger(__name__)
 
 
-def server_options(longest_interval: float) -> list[tuple[str, int]]:
+def server_options(longest_interval: float, max_connections: int) -> list[tuple[str, int]]:
     """The options of a server whose agents may beat as seldom as that, seconds."""
     # gRPC pings of its own accord when data comes, and hangs up when there is no answer within this time: 60 s by
     # default, measured on an agent that was stopped right after a beat.
-    return [*SERVER_OPTIONS, ("grpc.http2.ping_timeout_ms", int(LATE_AFTER_INTERVALS * longest_interval * 1000))]
+    return [
+        *SERVER_OPTIONS,
+        ("grpc.http2.ping_timeout_ms", int(LATE_AFTER_INTERVALS * longest_interval * 1000)),
+        ("grpc.max_allowed_incoming_connections", max_connections),
+    ]
 
 
 class Server:
@@ -50,9 +54,11 @@ class Server:
     stream of health or reflection.
     """
 
-    def __init__(self, lifecycle: NodeLifecycle, *, longest_interval: float, count_refusal: CountRefusal) -> None:
+    def __init__(
+        self, lifecycle: NodeLifecycle, *, longest_interval: float, max_connections: int, count_refusal: CountRefusal
+    ) -> None:
         self._lifecycle = lifecycle
-        self._server = grpc.aio.server(options=server_options(longest_interval))
+        self._server = grpc.aio.server(options=server_options(longest_interval, max_connections))
         self._standard_streams = StandardStreams(count_refusal)
         self._health = HealthServicer(self._standard_streams)
         self._serving: tuple[Calls, RegistrationServicer, WatchHub] | None = None

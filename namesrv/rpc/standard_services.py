@@ -17,7 +17,7 @@ from namesrv.rpc import status
 from namesrv.rpc.calls import ENDING_SECONDS, Context, peer_of
 from pointsman.service.fair_bound import FairBound
 
-MAX_STREAMS = 1_000
+MAX_STREAMS = 200
 LIMIT = "health_and_reflection_streams"
 
 CountRefusal = Callable[[str], None]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -36,6 +36,11 @@ from pointsman.v1.route_service_pb2 import KnownRoute, WatchTopicRoutesRequest
 
 SLICE_SECONDS = 0.003
 """How long the loop is held at once."""
+FIRST_STATE_REST_SECONDS = 0.001
+"""A real rest, as registrations have (``rpc/register_call.py``)."""
+FEW = 4
+"""Up to this number things stand in a tuple: 48 bytes for one, where a set or dictionary takes 216 and more. There are
+as many of them as watched topics."""
 LOOKS_AT_ONCE = 64
 """Comparisons between two looks at the clock."""
 WAKES_AT_ONCE = 100
@@ -61,8 +66,7 @@ class _Watched:
     """One (topic, cluster, zone) and what its watchers are to know of it."""
 
     topic: str
-    place: tuple[str, str]
-    """Cluster and zone."""
+    place: _Place
     news: bytes = b""
     """The route, ready to send; empty while there is none."""
     counter: int = UNSAID
@@ -76,7 +80,75 @@ class _Watched:
     """The counter at which the digest last became another: who was sent that or a later one knows it."""
     is_fresh: bool = False
     """Whether there is news that the watchers have not been told of."""
-    watchers: set[Watcher] = field(default_factory=set)
+    watchers: tuple[Watcher, ...] | set[Watcher] = ()
+
+    def join(self, watcher: Watcher) -> None:
+        """Add a watcher."""
+        if isinstance(self.watchers, set):
+            self.watchers.add(watcher)
+        elif len(self.watchers) < FEW:
+            self.watchers = (*self.watchers, watcher)
+        else:
+            self.watchers = {*self.watchers, watcher}
+
+    def leave(self, watcher: Watcher) -> None:
+        """Remove a watcher."""
+        if isinstance(self.watchers, set):
+            self.watchers.discard(watcher)
+        else:
+            self.watchers = tuple(each for each in self.watchers if each is not watcher)
+
+
+_Place = tuple[str, str]
+"""Cluster and zone."""
+
+
+class _WatchedTable:
+    """What is watched, by topic and place. Of its topics the route table notes the changes."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, tuple[_Watched, ...] | dict[_Place, _Watched]] = {}
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._topics
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._topics)
+
+    def of(self, topic: str) -> tuple[_Watched, ...]:
+        """All places in which a topic is watched."""
+        found = self._topics.get(topic, ())
+        return found if isinstance(found, tuple) else tuple(found.values())
+
+    def at(self, topic: str, place: _Place) -> _Watched:
+        """A topic at one place, from now on if it was not there."""
+        found = self._topics.get(topic, ())
+        if isinstance(found, dict):
+            watched = found.get(place)
+        else:
+            watched = next((each for each in found if each.place == place), None)
+        if watched is None:
+            watched = _Watched(topic, place)
+            if isinstance(found, dict):
+                found[place] = watched
+            elif len(found) < FEW:
+                self._topics[topic] = (*found, watched)
+            else:
+                self._topics[topic] = {each.place: each for each in (*found, watched)}
+        return watched
+
+    def remove(self, watched: _Watched) -> None:
+        """Remove a topic at its place."""
+        found = self._topics[watched.topic]
+        if isinstance(found, dict):
+            del found[watched.place]
+        else:
+            self._topics[watched.topic] = found = tuple(each for each in found if each is not watched)
+        if not found:
+            del self._topics[watched.topic]
 
 
 @dataclass(slots=True, eq=False)
@@ -147,8 +219,7 @@ class WatchHub:
         self._step = max(coalesce_seconds, SHORTEST_STEP_SECONDS)
         self._bounds = {"watchers": FairBound(max_watchers), "watched_topics": FairBound(max_watched)}
         self._max_topics = max_topics
-        self._watched: dict[str, dict[tuple[str, str], _Watched]] = {}
-        """By topic, then by cluster and zone."""
+        self._watched = _WatchedTable()
         routes.touched.interest = self._watched
         self._watchers: set[Watcher] = set()
         self._numbers = itertools.count(1)
@@ -230,12 +301,9 @@ class WatchHub:
         self._watchers.discard(watcher)
         self._show_counts()
         for watched in watcher.told:
-            watched.watchers.discard(watcher)
+            watched.leave(watcher)
             if not watched.watchers:
-                of_topic = self._watched[watched.topic]
-                del of_topic[watched.place]
-                if not of_topic:
-                    del self._watched[watched.topic]
+                self._watched.remove(watched)
         watcher.told.clear()
         watcher.slots.clear()
 
@@ -262,9 +330,9 @@ class WatchHub:
                 watcher.writing_since = self._clock.monotonic()
                 await write(watched.news)
                 watcher.writing_since = None
-            # A write that finds room at once does not yield for long enough.
+            # A write that finds room at once does not yield, and yielding is not enough for queries to pass.
             if self._clock.monotonic() - rested_at > SLICE_SECONDS:
-                await self._clock.sleep(0)
+                await asyncio.sleep(FIRST_STATE_REST_SECONDS)
                 rested_at = self._clock.monotonic()
         if absent:
             await self._write_absent(watcher, absent, absent_at, write)
@@ -275,12 +343,9 @@ class WatchHub:
         await write(route_codec.absent(topics, boot=self._answers.boot, counter=counter))
         watcher.writing_since = None
 
-    def _join(self, watcher: Watcher, topic: str, place: tuple[str, str]) -> _Watched:
-        of_topic = self._watched.setdefault(topic, {})
-        watched = of_topic.get(place)
-        if watched is None:
-            watched = of_topic[place] = _Watched(topic, place)
-        watched.watchers.add(watcher)
+    def _join(self, watcher: Watcher, topic: str, place: _Place) -> _Watched:
+        watched = self._watched.at(topic, place)
+        watched.join(watcher)
         watcher.told[watched] = UNSAID
         # Its client may know of later changes than the last walk found.
         self._look(watched)
@@ -339,8 +404,7 @@ class WatchHub:
         """Look at what is watched of these topics. The loop runs meanwhile: they must not be altered."""
         rested_at, looks = self._clock.monotonic(), 0
         for topic in topics:
-            of_topic = self._watched.get(topic)
-            for watched in (None,) if of_topic is None else tuple(of_topic.values()):
+            for watched in self._watched.of(topic) or (None,):
                 looks += 1
                 took_more = watched is not None and self._look(watched)
                 if (took_more or looks % LOOKS_AT_ONCE == 0) and self._clock.monotonic() - rested_at > SLICE_SECONDS:
@@ -400,7 +464,7 @@ class WatchHub:
 
     def watchers(self, topic: str) -> tuple[list[WatcherFacts], int]:
         """The watchers of a topic, the oldest first, at most 1,000, and how many there are."""
-        found = {watcher for watched in self._watched.get(topic, {}).values() for watcher in watched.watchers}
+        found = {watcher for watched in self._watched.of(topic) for watcher in watched.watchers}
         oldest = heapq.nsmallest(MOST_SHOWN, found, key=lambda watcher: watcher.number)
         return [
             WatcherFacts(
@@ -424,8 +488,8 @@ class WatchHub:
     def check_invariants(self) -> None:
         """Hold watchers and what they watch against each other; for tests."""
         held = {(watcher, watched) for watcher in self._watchers for watched in watcher.told}
-        of_topics = [watched for of_topic in self._watched.values() for watched in of_topic.values()]
-        assert held == {(w, watched) for watched in of_topics for w in watched.watchers}  # noqa: S101
-        assert all(self._watched.values())  # noqa: S101
+        watched_now = [watched for topic in self._watched for watched in self._watched.of(topic)]
+        assert held == {(w, watched) for watched in watched_now for w in watched.watchers}  # noqa: S101
+        assert all(watched.watchers for watched in watched_now)  # noqa: S101
         assert self._bounds["watchers"].total == sum(w.refusal is None for w in self._watchers)  # noqa: S101
         assert all(watcher.slots.keys() <= watcher.told.keys() for watcher in self._watchers)  # noqa: S101

@@ -10,11 +10,13 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 
+from namesrv.rpc.server import server_options
 from pointsman.wire.channel import SERVER_OPTIONS
 
 SHORT_MS = 1_000
 """In place of minutes; gRPC counts no shorter time."""
 LONG_MS = 60_000
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 
 @asynccontextmanager
@@ -71,9 +73,8 @@ async def test_a_handshake_that_does_not_end_is_ended(says: bytes) -> None:
 
 
 async def test_a_connection_without_a_call_is_closed() -> None:
-    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
     async with bare_server(server_handshake_timeout_ms=LONG_MS, max_connection_idle_ms=SHORT_MS) as port:
-        assert 0.5 < await ends(port, says=preface) < 10
+        assert 0.5 < await ends(port, says=PREFACE) < 10
 
 
 async def test_quiet_watches_and_keep_alive_streams_are_not_idle() -> None:
@@ -92,3 +93,28 @@ async def test_quiet_watches_and_keep_alive_streams_are_not_idle() -> None:
         assert await beats.read() == b"again"
         for call in (watch, beats):
             call.cancel()
+
+
+async def test_a_connection_too_many_is_closed_and_one_that_ends_makes_room() -> None:
+    server = grpc.aio.server(options=server_options(300.0, 2))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        first, second = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for reader, writer in (first, second):
+            writer.write(PREFACE)
+            assert await reader.read(1_000)
+        assert await ends(port, says=PREFACE) < 5
+        first[1].close()
+        await first[1].wait_closed()
+        async with asyncio.timeout(30):
+            while True:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(PREFACE)
+                is_served = bool(await reader.read(1_000))
+                writer.close()
+                if is_served:
+                    break
+        second[1].close()
+    finally:
+        await server.stop(0)

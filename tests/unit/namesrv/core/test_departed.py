@@ -178,7 +178,7 @@ def test_switched_off_only_what_is_registered_counts() -> None:
 
 @pytest.mark.parametrize("bounds", [{"max_topics": 3}, {"max_brokers": 1}], ids=["topics", "brokers"])
 def test_beyond_a_bound_of_the_node_the_first_to_leave_are_dropped(bounds: dict[str, int]) -> None:
-    core = NameServer(rules=LivenessRules(), first_generation=1, started_at=-1_000.0, **bounds)
+    core = NameServer(rules=LivenessRules(), first_generation=1, started_at=-1_000.0, **bounds)  # type: ignore[arg-type]
     for number, name in enumerate("ab"):
         core.register(registration(name, topics=(f"{name}1", f"{name}2")), now=200.0 * number)
         core.sweep(now=200.0 * number + 121.0)

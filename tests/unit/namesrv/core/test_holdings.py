@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from namesrv.config import RoutesConfig
+from namesrv.core import name_server
 from namesrv.core.errors import LimitExceeded
 from namesrv.core.events import Reason
 from namesrv.core.liveness import LivenessRules
@@ -100,6 +101,24 @@ def test_a_delta_counts_as_well() -> None:
     core.unregister(identity, generation, reason=Reason.SHUTDOWN, now=0.0)
     core.check_invariants()
     register(core, "b", 100)
+
+
+def test_what_brokers_say_of_themselves_is_bounded_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(name_server, "MAX_DETAIL_BYTES", 10_000)
+    core = server()
+
+    def claim(name: str, label: str, peer: str) -> None:
+        identity = BrokerIdentity("c1", name, 0, f"{name}:1")
+        labels = {str(number): label * 100 for number in range(10)}
+        core.register(Registration(identity=identity, topics={}, labels=labels), now=0.0, peer=peer)
+        core.check_invariants()
+
+    claim("a", "x", "greedy")
+    claim("a", "x", "greedy")
+    with pytest.raises(LimitExceeded, match="broker: this name server allows at most 10000 bytes_of_broker_details"):
+        claim("a", "\N{GREEK SMALL LETTER ALPHA}" * 3, "greedy")
+    claim("b", "x", "greedy")
+    register(core, "c", 0, peer="honest")
 
 
 @pytest.mark.slow

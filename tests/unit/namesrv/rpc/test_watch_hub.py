@@ -292,6 +292,7 @@ async def test_a_write_that_fails_ends_that_watch_alone(world: World) -> None:
 
 async def test_a_walk_over_very_much_yields_and_then_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_hub, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(watch_hub, "FIRST_STATE_REST_SECONDS", 0.0)
     monkeypatch.setattr(watch_hub, "WAKES_AT_ONCE", 1)
     world = World()
     world.register("a", dict.fromkeys(TOPICS, 1))
@@ -454,3 +455,34 @@ async def test_the_default_bounds_hold_as_many_as_they_say() -> None:
     (ended,) = [name for name, client in world.clients.items() if client.task is not None and client.task.done()]
     assert "at most 400000 watched_topics" in await refusal(world, ended)
     await world.close()
+
+
+async def test_a_topic_may_be_watched_at_many_places_by_many(world: World) -> None:
+    hub = world.hub
+    hub._bounds["watchers"].bound = 100
+    world.register("a", {"t0": 1}, zone="z3")
+    seen = dict[str, list[str]]()
+
+    async def open_at(zone: str, number: int) -> asyncio.Task[None]:
+        async def write(message: bytes) -> None:
+            news = WatchTopicRoutesResponse.FromString(message)
+            seen.setdefault(zone, []).append(str(news.WhichOneof("news")))
+
+        request = WatchTopicRoutesRequest(topics=[KnownRoute(topic="t0")], zone=zone)
+        peer = Peer(f"{zone}-{number}", f"{zone}-{number}")
+        task = asyncio.create_task(hub.watch(request, write, peer=peer))
+        await world.clock.advance(0)
+        return task
+
+    tasks = [await open_at(f"z{zone}", number) for zone in range(2 * watch_hub.FEW) for number in range(6)]
+    hub.check_invariants()
+    world.register("a", {"t0": 2}, zone="z3")
+    await world.clock.advance(STEP)
+    assert {zone: news.count("route") for zone, news in seen.items()} == {
+        f"z{zone}": 12 if zone == 3 else 6 for zone in range(2 * watch_hub.FEW)
+    }
+    for task in tasks:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        hub.check_invariants()
+    assert len(hub._watched) == 0
