@@ -39,17 +39,10 @@ class AbsentBroker(NamedTuple):
 
 
 class DepartedBrokers:
-    """The brokers with topics that were lost within ``seconds``, the first to leave first.
+    """The brokers with topics that were lost within ``seconds``, the first to leave first."""
 
-    Beyond ``max_brokers``, or ``max_topics`` of all of them, the first to leave are dropped.
-    """
-
-    def __init__(
-        self, *, seconds: float = REMEMBER_SECONDS, max_brokers: int = 10_000, max_topics: int = 500_000
-    ) -> None:
+    def __init__(self, *, seconds: float = REMEMBER_SECONDS) -> None:
         self._seconds = seconds
-        self._max_brokers = max_brokers
-        self._max_topics = max_topics
         self._brokers: OrderedDict[Position, DepartedBroker] = OrderedDict()
         self._of_group: dict[GroupKey, dict[int, DepartedBroker]] = {}
         self.topics = 0
@@ -64,17 +57,27 @@ class DepartedBrokers:
         """Every one, the first to leave first."""
         return list(self._brokers.values())
 
-    def note(self, broker: DepartedBroker) -> list[GroupKey]:
-        """Remember a broker that was lost; return the groups of those that made room."""
-        position = broker.registration.identity.position
+    def note(self, broker: DepartedBroker) -> None:
+        """Remember the identity and topics of a broker that was lost."""
+        last = broker.registration
+        position = last.identity.position
         self.forget(position)
-        if not self._seconds or not broker.registration.topics:
-            return []
-        self._brokers[position] = broker
-        self._of_group.setdefault(broker.registration.identity.group_key, {})[position.broker_id] = broker
-        self.topics += len(broker.registration.topics)
+        if not self._seconds or not last.topics:
+            return
+        lean = Registration(
+            identity=last.identity,
+            topics=last.topics,
+            data_version=last.data_version,
+            acting_master=last.acting_master,
+        )
+        self._brokers[position] = broker._replace(registration=lean)
+        self._of_group.setdefault(last.identity.group_key, {})[position.broker_id] = self._brokers[position]
+        self.topics += len(last.topics)
+
+    def keep_within(self, *, brokers: int, topics: int) -> list[GroupKey]:
+        """Drop the first to leave until no more than this is left; return their groups."""
         dropped = []
-        while self.topics > self._max_topics or len(self) > self._max_brokers:
+        while self._brokers and (len(self) > brokers or self.topics > topics):
             dropped.append(self._drop_first())
         self.dropped += len(dropped)
         return dropped

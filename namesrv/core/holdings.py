@@ -36,6 +36,11 @@ class Holdings:
         self._field = field
         self._by_peer: dict[str, int] = {}
 
+    @property
+    def room(self) -> int:
+        """What is left of the bound, without the reserve."""
+        return max(0, self._bound - self.total)
+
     def refuse_beyond(self, peer: str, amount: int, *, freed: Mapping[str, int]) -> None:
         """Raise LimitExceeded if there is no room for this; ``freed``: what is replaced by it, by peer.
 

@@ -163,7 +163,7 @@ class NameServer:
         remember_seconds: float = REMEMBER_SECONDS,
     ) -> None:
         self.overrides = Overrides()
-        self.departed = DepartedBrokers(seconds=remember_seconds, max_brokers=max_brokers, max_topics=max_topics)
+        self.departed = DepartedBrokers(seconds=remember_seconds)
         self.routes = RouteTable(self.overrides, self.departed)
         self.guard = Guard(guard_rules or GuardRules(), hand_over=rules.hand_over)
         self.maintenance = MaintenanceWindows()
@@ -242,6 +242,7 @@ class NameServer:
         topics_row = topics_event(replica, topics, holder=holder, now=now)
         if topics_row is not None:
             events.append(topics_row)
+        self._make_room()
         return Registered(replica.generation, group.view_for(identity.broker_id), (*events, *ended))
 
     def restore(self, registration: Registration, generation: int, *, now: float) -> None:
@@ -265,14 +266,20 @@ class NameServer:
         group.replicas[registration.identity.broker_id] = replica
         self._count(replica, 1)
         self.routes.refresh(group, staged=topics)
+        self._make_room()
 
     def restore_departed(self, broker: DepartedBroker, *, now: float) -> None:
         """Remember a broker that an earlier process had lost; not if its place is taken, or it left too long ago."""
         identity = broker.registration.identity
         group = self.routes.groups.get(identity.group_key) or Group(identity.group_key)
         if identity.broker_id not in group.replicas:
-            self._refresh(self.departed.note(broker))
+            self.departed.note(broker)
             self._refresh([group.key, *self.departed.end_overdue(now=now)])
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Drop remembered brokers where they and the registered ones together exceed a bound of the node."""
+        self._refresh(self.departed.keep_within(brokers=self._brokers.room, topics=self._topics.room))
 
     def _refresh(self, keys: Iterable[GroupKey]) -> None:
         for key in keys:
@@ -333,6 +340,7 @@ class NameServer:
             self.overrides.end_tombstones(replica.registration)
         delta = StagedTopics(topics, held.topics, changed, gone)
         self.routes.refresh(group, visibly=False, staged=delta)
+        self._make_room()
         return TopicsUpdated(len(topics), (delta_event(replica, changed, gone, base=base, now=now),))
 
     def beat(
@@ -508,7 +516,7 @@ class NameServer:
         if after.phase is Phase.GONE:
             events = self._remove(group, replica, after, now=now)
             assert after.reason is not None, "what is lost is lost for a reason"
-            self._refresh(self.departed.note(DepartedBroker(replica.registration, after.reason, now)))
+            self.departed.note(DepartedBroker(replica.registration, after.reason, now))
         else:
             _enter(replica, after, now=now)
             events = [transition_event(replica, now=now)]

@@ -176,12 +176,14 @@ def test_switched_off_only_what_is_registered_counts() -> None:
     core.check_invariants()
 
 
-@pytest.mark.parametrize("bounds", [{"max_topics": 3}, {"max_brokers": 1}], ids=["topics", "brokers"])
-def test_beyond_a_bound_of_the_node_the_first_to_leave_are_dropped(bounds: dict[str, int]) -> None:
+@pytest.mark.parametrize("bounds", [{"max_topics": 5}, {"max_brokers": 2}], ids=["topics", "brokers"])
+def test_remembered_and_registered_brokers_share_the_bounds_of_the_node(bounds: dict[str, int]) -> None:
     core = NameServer(rules=LivenessRules(), first_generation=1, started_at=-1_000.0, **bounds)  # type: ignore[arg-type]
     for number, name in enumerate("ab"):
         core.register(registration(name, topics=(f"{name}1", f"{name}2")), now=200.0 * number)
         core.sweep(now=200.0 * number + 121.0)
+    assert (core.departed.topics, core.departed.dropped) == (4, 0)
+    core.register(registration("c", topics=("c1", "c2")), now=400.0)
     assert [absent(core, f"{name}1") is None for name in "ab"] == [True, False]
     assert (core.departed.topics, core.departed.dropped) == (2, 1)
     core.check_invariants()
