@@ -16,7 +16,7 @@ from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.message import Message, ReceivedMessage
 from pointsman_client.producer.producer import Producer
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
-from tests.fakes.ctl_process import ctl_process
+from tests.fakes.ctl_process import ended, started
 from tests.fakes.real_name_server import real_name_server
 from tests.fakes.redis_broker import BrokerPlan, redis_broker
 from tests.fakes.running_agent import until
@@ -31,8 +31,10 @@ async def test_a_drain_waits_until_a_slow_group_has_read_the_backlog_and_then_co
     tmp_path: Path,
 ) -> None:
     consumed: Counter[str] = Counter()
+    may_read = asyncio.Event()
 
     async def slowly(message: ReceivedMessage) -> None:
+        await may_read.wait()
         await asyncio.sleep(0.05)
         consumed[message.queue.broker_name] += 1
 
@@ -64,12 +66,19 @@ async def test_a_drain_waits_until_a_slow_group_has_read_the_backlog_and_then_co
         results = [await producer.send(Message("orders", b"x")) for _ in range(MESSAGES)]
         sent = Counter(result.queue.broker_name for result in results)
 
-        drained = await ctl_process(
+        drain = await started(
             *("--namesrv", server.addr, "--output", "json", "drain-broker", "c1/broker-b/0", "--quiet", "1s", "--yes")
         )
+        assert drain.stdout is not None
+        news = []
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not news or not news[-1]["groups"]:
+                news.append(json.loads(await drain.stdout.readline()))
+        may_read.set()
+        drained = await ended(drain)
 
         assert drained.code == 0, drained.err
-        news = [json.loads(line) for line in drained.out.splitlines()]
+        news += [json.loads(line) for line in drained.out.splitlines()]
         lags = [sum(group["lag"] for group in each["groups"]) for each in news if each["groups"]]
         assert lags, "the drain showed no lag"
         assert lags == sorted(lags, reverse=True)
