@@ -379,7 +379,7 @@ class Agent:
             lags = GroupLags(
                 ends,
                 topics=self._topics,
-                committed=services.offsets.commits,
+                offsets=services.offsets,
                 members=services.member_counts,
                 clock=self._clock,
             )

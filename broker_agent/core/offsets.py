@@ -240,6 +240,17 @@ class Offsets:
             for queue, offset in tuple(self._groups[group].items()):
                 yield group, queue.topic, queue.queue_id, offset
 
+    def uncommitted(self, queues: Mapping[str, int]) -> Iterator[tuple[str, str, int, int]]:
+        """Give 0 in the same form for each queue without an offset, of the topics that a group has begun.
+
+        ``queues``: how many each topic has. To be read as :meth:`commits`.
+        """
+        for group in tuple(self._begins):
+            for topic in tuple(self._begins.get(group, ())):
+                for queue_id in range(queues.get(topic, 0)):
+                    if QueueKey(topic, queue_id) not in self._groups.get(group, {}):
+                        yield group, topic, queue_id, 0
+
     # --- towards the store ------------------------------------------------------------------------------------
 
     def take(self) -> Sequence[OffsetChange]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 
 from broker_agent.core.drain_lag import LagReport, LagTally
+from broker_agent.core.offsets import Offsets
 from broker_agent.core.queue import QueueKey
 from broker_agent.core.queue_stats import QueueEnd
 from broker_agent.core.topic_set import TopicSet
-from broker_agent.queue_stats.collector import MAX_QUEUES, Commit, slices
+from broker_agent.queue_stats.collector import MAX_QUEUES, slices
 from broker_agent.queue_stats.ends import QueueEnds, QueueEndsError
 from pointsman.service.clock import Clock
 from pointsman.wire.group_topics import RETRY_QUEUES, is_retry_topic, retry_topic
@@ -19,7 +21,7 @@ SLICE = 500
 
 
 class GroupLags:
-    """``committed`` gives what all groups have committed and may be read with pauses.
+    """A queue of a topic that a group has begun is unread from its first message while the group has no offset in it.
 
     ``members`` gives the number of clients of each group, None while it is unknown. Broadcasting groups keep their
     offsets themselves and are in neither.
@@ -30,13 +32,13 @@ class GroupLags:
         source: QueueEnds,
         *,
         topics: Callable[[], TopicSet],
-        committed: Callable[[], Iterable[Commit]],
+        offsets: Offsets,
         members: Callable[[], Mapping[str, int] | None],
         clock: Clock,
     ) -> None:
         self._source = source
         self._topics = topics
-        self._committed = committed
+        self._offsets = offsets
         self._members = members
         self._clock = clock
         self._readable_of: TopicSet | None = None
@@ -51,7 +53,7 @@ class GroupLags:
         groups: set[str] = set()
         retried: set[QueueKey] = set()
         try:
-            for commits in slices(self._committed(), SLICE):
+            for commits in slices(chain(self._offsets.commits(), self._offsets.uncommitted(readable)), SLICE):
                 queues = {QueueKey(topic, queue_id) for _, topic, queue_id, _ in commits}
                 found = await ends.of(queue for queue in queues if _is_readable(queue, readable))
                 for group, topic, queue_id, committed in commits:

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,7 +71,7 @@ async def test_a_drain_waits_until_a_slow_group_has_read_the_backlog_and_then_co
             *("--namesrv", server.addr, "--output", "json", "drain-broker", "c1/broker-b/0", "--quiet", "1s", "--yes")
         )
         assert drain.stdout is not None
-        news = []
+        news: list[dict[str, Any]] = []
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not news or not news[-1]["groups"]:
                 news.append(json.loads(await drain.stdout.readline()))

@@ -34,7 +34,7 @@ class Broker:
         self.lags = GroupLags(
             self,
             topics=lambda: topics,
-            committed=self.offsets.commits,
+            offsets=self.offsets,
             members=lambda: self.members,
             clock=SystemClock(),
         )
@@ -69,6 +69,17 @@ async def test_each_group_has_the_lag_of_all_queues_that_it_committed() -> None:
     broker.commit("billing", "orders", 1, 5)
 
     assert await broker.lag_of() == {"billing": (6, 0), "audit": (1, 0)}
+
+
+async def test_a_queue_added_to_a_topic_is_unread_from_its_first_message_by_each_group_that_began_the_topic() -> None:
+    broker = Broker(topics=[TopicConfig("orders", 4, 4, READ_WRITE)], members={"billing": 1})
+    broker.commit("billing", "orders", 0, 10)
+    for queue_id, end in enumerate((10, 0, 5, 7)):
+        broker.put("orders", queue_id, end)
+    for group in ("billing", "stopped"):
+        broker.offsets.begin(group, {"orders": 1})
+
+    assert await broker.lag_of() == {"billing": (12, 0), "stopped": (22, 0)}
 
 
 async def test_retry_queues_count_also_before_their_group_committed_anything_there() -> None:
