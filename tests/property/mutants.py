@@ -144,8 +144,8 @@ BROKEN = {
         ),
         (
             "each cluster is counted separately",
-            "self._count(self._watch(replica.identity.cluster), ",
-            'self._count(self._watch("c1"), ',
+            "watch = self._watch(replica.identity.cluster)",
+            'watch = self._watch("c1")',
         ),
         ("an overdue hand-over is lost", "return now - pulse.handed_over_at > self._hand_over", "return False"),
         (
