@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from spark_jobs.report.classes import ADVICE, cause_name
+from spark_jobs.report.classes import ADVICE, STATES, cause_name
 from spark_jobs.report.findings import scope
 from spark_jobs.report.wording import (
     NOTHING,
@@ -46,6 +46,6 @@ TEMPLATES = Environment(
 )
 for _filter in (ahead_or_behind, cause_name, counted, duration, members, milliseconds, number, percent, scope, some):
     TEMPLATES.filters[_filter.__name__] = _filter
-TEMPLATES.globals["ADVICE"] = ADVICE
+TEMPLATES.globals |= {"ADVICE": ADVICE, "STATES": STATES}
 # What is HTML is Markup where it is made: no template can declare a text to be it.
 del TEMPLATES.filters["safe"]
