@@ -118,7 +118,7 @@ class ConsumerAgent:
             self._keeping = asyncio.create_task(self._keeper.run())
 
     async def stop(self) -> None:
-        """As the agent stops; a second call does nothing."""
+        """As a crash: what the store does not have is lost; a second call does nothing."""
         running, self._running = self._running, None
         if running is not None:
             await self.server.stop(1.0)
@@ -127,13 +127,13 @@ class ConsumerAgent:
                 self._keeping.cancel()
                 await asyncio.gather(self._keeping, return_exceptions=True)
                 await self._keeper.finish()
-            await self.flusher.flush()
             self.groups.core.check_invariants()
             self.locks.check_invariants()
 
     async def restart(self) -> None:
         """Stop, and start with what the store has."""
         await self.stop()
+        await self.flusher.flush()
         await self.start()
 
     def members(self, group: str = "g") -> list[str]:
