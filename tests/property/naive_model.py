@@ -191,6 +191,8 @@ class Oracle(Tables):
             turned = self.decide(cluster, reason, now, is_new_mode=is_over)
             kind = "GUARD_OFF" if guard["edge"] is None else "GUARD_ON"
             events += turned or [self.guard_event(kind, cluster, reason)] * is_over
+            if not any(at[0] == cluster for at in self.held):
+                guard["ended"] = None
         return events
 
     def decide(self, cluster: str, reason: str, now: float, *, is_new_mode: bool) -> list[Any]:
