@@ -68,7 +68,7 @@ class RedisMemberLists:
         return await self._ask(self._load())
 
     async def write(self, lists: MemberLists) -> None:
-        """See :meth:`MemberListStore.write`. Only what differs is sent, unless another process wrote meanwhile."""
+        """See :meth:`MemberListStore.write`. Only what differs is sent, unless another process has written since."""
         await self._ask(self._write(lists))
         self._held = lists
 

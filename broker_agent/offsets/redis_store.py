@@ -4,7 +4,7 @@
 ``<topic>:begin``, when the group first consumed the topic, and ``:seen``, when a client of it was last seen, both in
 milliseconds since the epoch. The set ``pointsman:offsets`` names the groups, so that no agent has to walk over all keys
 of the server. A script compares with what is there, so of two agents of one broker, in a hand-over, neither writes
-backwards what the other wrote. Deleting a group's hash deletes its offsets, once the agent starts anew.
+backwards what the other wrote. Deleting a group's hash deletes its offsets, once the agent is restarted.
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ class RedisStore:
             of_group.setdefault(change.key.group, []).append(change)
         pipeline = self._redis.pipeline(transaction=False)
         for group, changes in of_group.items():
-            told = [word for change in changes for word in (_field(change.key), str(change.offset), _rule(change))]
-            pipeline.eval(ADVANCE, 2, hash_key(group), GROUPS_KEY, group, *told)
+            words = [word for change in changes for word in (_field(change.key), str(change.offset), _rule(change))]
+            pipeline.eval(ADVANCE, 2, hash_key(group), GROUPS_KEY, group, *words)
         higher: dict[OffsetKey, int] = {}
         errors: list[Exception] = []
         # Each group by itself: a key of another type in one's place keeps no other from being written.

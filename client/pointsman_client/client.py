@@ -308,7 +308,7 @@ class NameServerClient:
 
         ``topic``; ``zone`` of the client, empty: all; ``route`` with RocketMQ's keys, as ``pointsmanctl route`` prints
         it, or None; ``revision``; ``ageSeconds`` since a name server, ``sourceNode``, last confirmed it; ``stale``;
-        ``watched``: whether a watch tells each change; ``nameServers`` and ``nameServerInUse``; and what was attached.
+        ``watched``: whether a watch reports changes; ``nameServers`` and ``nameServerInUse``; and what was attached.
         ``pointsmanctl diff --client`` reads it.
         """
         check_name("topic", topic)

@@ -104,8 +104,9 @@ class SettingsStore:
             except TablesRefused as error:
                 raise OSError(errno.EIO, f"the database {error}", str(self.path)) from error
             rows = {**dict.fromkeys(found), **self._saved, **rows}
-        now = self._clock.monotonic()
-        self._tables.write(self._encode(key, setting, now=now) for key, setting in rows.items())
+        # In this order: a pause between the two must not lengthen what a setting has left.
+        unix_now, now = self._clock.utc_now().timestamp(), self._clock.monotonic()
+        self._tables.write(_encoded(key, setting, now=now, unix_now=unix_now) for key, setting in rows.items())
         for key, setting in rows.items():
             self._saved.pop(key, None)
             self._saved_at.pop(key, None)
@@ -123,20 +124,21 @@ class SettingsStore:
         now = self._clock.monotonic()
         self._saved_at = {key: now for key, setting in self._saved.items() if setting.until is not None}
 
-    def _encode(self, key: SettingKey, setting: Setting | None, *, now: float) -> tuple[str, Row, Row | None]:
-        table = _TABLES[key.kind]
-        if setting is None:
-            return table.name, key.name, None
-        if table.values[-2:] != _TIMES:
-            return table.name, key.name, setting.value
-        if setting.until is None:
-            return table.name, key.name, (*setting.value, None, None)
-        return table.name, key.name, (*setting.value, setting.until - now, self._clock.utc_now().timestamp())
-
 
 def table_file(directory: Path) -> TableFile:
     """The database in a folder."""
     return TableFile(directory / FILE_NAME, _TABLES.values(), application_id=APPLICATION_ID)
+
+
+def _encoded(key: SettingKey, setting: Setting | None, *, now: float, unix_now: float) -> tuple[str, Row, Row | None]:
+    table = _TABLES[key.kind]
+    if setting is None:
+        return table.name, key.name, None
+    if table.values[-2:] != _TIMES:
+        return table.name, key.name, setting.value
+    if setting.until is None:
+        return table.name, key.name, (*setting.value, None, None)
+    return table.name, key.name, (*setting.value, setting.until - now, unix_now)
 
 
 def _settings(tables: Mapping[str, list[Row]], clock: Clock) -> Iterator[tuple[SettingKey, Setting]]:

@@ -100,6 +100,7 @@ async def until_saved(clock: ManualClock, condition: Callable[[], object]) -> No
     async with asyncio.timeout(DEADLINE):
         while not condition():
             await clock.advance(INTERVAL)
+            await asyncio.sleep(0.005)  # for the thread that writes
 
 
 def wipe(name: str = "a", *, writable: bool = False) -> admin.SetWritePermRequest:

@@ -1,7 +1,7 @@
 """Who is in the group, according to one agent: the first, in the order of all members, that can be relied on.
 
 That is one that is READY. Where none is, an agent is relied on that was restarted and has all members from before
-(RECOVERED): not one that the routes name anew beside others, since its list may lack members that do not know it yet.
+(RECOVERED): not one that is new in the routes beside others, since its list may lack members that do not know it yet.
 
 One WatchGroup call is open at a time, a second one only for the moment of a move. While the agent that is watched is
 not the first, or not READY, those before it are looked at every 20 s. Nothing is lost by a move: whoever is in the
@@ -31,7 +31,7 @@ from pointsman_client.wakeup import Wakeup
 
 LOOK_SECONDS = 20.0
 SETTLE_SECONDS = 45.0
-"""An agent that the routes name anew is not relied on before: members learn of it within a poll of 30 s, and until then
+"""An agent that is new in the routes is not relied on before: members learn of it within a poll of 30 s, and until then
 its list lacks them."""
 FIRST_WORD_SECONDS = 1.0
 QUERY_SECONDS = 1.0
@@ -200,7 +200,7 @@ class GroupWatch:
         return 1 if watch.state == wire.GROUP_STATE_WARMING else 0
 
     def _may_rely_on(self, addr: str) -> bool:
-        """Tell whether a RECOVERED agent is as old in the routes as any other."""
+        """Return whether a RECOVERED agent is as old in the routes as any other."""
         now = self._clock.monotonic()
         settled = {each for each, at in self._settled_at.items() if at <= now}
         return addr in settled or not settled

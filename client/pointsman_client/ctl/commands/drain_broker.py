@@ -72,9 +72,9 @@ def drain_broker(
 ) -> int:
     """Take one broker out of service, before it is stopped.
 
-    Its agent takes the write permission off its topics on every name server, waits until nobody writes any more, waits
-    until consumer groups have read what is left, sends their members to other brokers, and unregisters it. Each step
-    is shown with the name servers' responses, the wait for consumers with the unread messages of each group, retry
+    Its agent takes the write permission off its topics on every name server, waits until producers have stopped
+    writing and consumer groups have read what is left, sends their members to other brokers, and unregisters it. Each
+    step is shown with the name servers' responses, the wait for consumers with the unread messages of each group, retry
     queues included. A group without a member is named and not waited for. You are asked whether you mean it (without a
     terminal, --yes is needed). Ctrl-C before the last step undoes all. After it, the broker returns with the next
     start of its agent, with its full write permission: the drain ends each wipe, an operator's too.
