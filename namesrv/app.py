@@ -152,7 +152,10 @@ class NameServerApp:
         self.recorder.record(happened)
         now = self.clock.monotonic()
         for event in happened:
-            self.core.penalties.take(event, now=now)
+            in_window = event.broker is not None and self.core.maintenance.covers(
+                event.broker.identity.group_key, now=now
+            )
+            self.core.penalties.take(event, now=now, in_window=in_window)
 
     # --- stop -------------------------------------------------------------------------------------------------
 

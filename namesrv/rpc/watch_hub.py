@@ -4,10 +4,10 @@ What is watched, (topic, cluster, zone), has one piece of news at a time, ready 
 are to have. Each ``coalesce_seconds`` one task looks at what the route table touched since, of the watched topics
 alone, and compares: by revision counter, which is an integer, then by digest. A watcher has a slot for each of its
 topics, full or empty, and a full one is filled once however often the route changes: its memory is bounded by its
-topics, and a reader that does not read holds up nobody.
+topics, and a reader that does not read delays no other.
 
-Watches and watched topics are bounded for the node. At the bound a watch that takes less than others ends the latest
-of the peer that takes most.
+Watches, watched topics and unread bytes are bounded for the node. At the bound a watch that takes less than others ends
+the latest of the peer that takes most.
 
 Within a boot the counters that a watcher is sent for a topic rise: it remembers the last one, and a slot is filled only
 by a change above it.
@@ -54,6 +54,13 @@ OBSERVED_SHARE = 16
 MOST_SHOWN = 1_000
 MOST_ABSENT = 10_000
 """Topics in one message: at most 1.3 MB."""
+LIGHT_BYTES = 4_096
+"""A message up to this size is written whatever else is unread: at most 32 MiB of all watches."""
+MOST_UNREAD_BYTES = 256 * 2**20
+"""Of larger messages that were handed to gRPC and not read: it copies each, and a client that stalls keeps its own."""
+ROOM_SECONDS = 10.0
+"""How long a watch waits for the other ones of its peer to read."""
+ROOM_STEP_SECONDS = 0.02
 
 UNSAID = -1
 """The counter of a watcher that has been told nothing of a topic."""
@@ -156,8 +163,7 @@ class Watcher:
     """One open watch."""
 
     number: int
-    addr: str
-    """Of the client's end of the connection."""
+    peer: Peer
     opened_at: float
     """Monotonic seconds."""
     task: asyncio.Task[None]
@@ -217,7 +223,12 @@ class WatchHub:
         self._clock = clock
         self._node = node
         self._step = max(coalesce_seconds, SHORTEST_STEP_SECONDS)
-        self._bounds = {"watchers": FairBound(max_watchers), "watched_topics": FairBound(max_watched)}
+        self._bounds = {
+            "watchers": FairBound(max_watchers),
+            "watched_topics": FairBound(max_watched),
+            "unread_watch_bytes": FairBound(MOST_UNREAD_BYTES),
+        }
+        self._line_for_room = asyncio.Lock()
         self._max_topics = max_topics
         self._watched = _WatchedTable()
         routes.touched.interest = self._watched
@@ -273,7 +284,7 @@ class WatchHub:
     def _open(self, peer: Peer, topics: int) -> Watcher:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
-        watcher = Watcher(next(self._numbers), peer.addr, self._clock.monotonic(), task)
+        watcher = Watcher(next(self._numbers), peer, self._clock.monotonic(), task)
         for limit, amount in (("watchers", 1), ("watched_topics", topics)):
             bound = self._bounds[limit]
             share = bound.take(peer.key, amount, partial(self._end_for_another, watcher, limit))
@@ -289,7 +300,7 @@ class WatchHub:
     def _end_for_another(self, watcher: Watcher, limit: str) -> None:
         self._give_back(watcher)
         note = "this watch was ended, because its connection has the most of them and another needs some"
-        watcher.refusal = LimitExceeded(limit, self._bounds[limit].bound, field="topics", note=note)
+        watcher.refusal = LimitExceeded(limit, self._bounds[limit].bound, note=note)
         watcher.task.cancel()
 
     def _give_back(self, watcher: Watcher) -> None:
@@ -327,9 +338,7 @@ class WatchHub:
                 absent.append(known.topic)
                 absent_at = looked_up_at
             elif watched.news:
-                watcher.writing_since = self._clock.monotonic()
-                await write(watched.news)
-                watcher.writing_since = None
+                await self._write(watcher, write, watched.news, since=self._clock.monotonic())
             # A write that finds room at once does not yield, and yielding is not enough for queries to pass.
             if self._clock.monotonic() - rested_at > SLICE_SECONDS:
                 await asyncio.sleep(FIRST_STATE_REST_SECONDS)
@@ -339,9 +348,8 @@ class WatchHub:
         await write(route_codec.synced(node=self._node, unchanged=unchanged))
 
     async def _write_absent(self, watcher: Watcher, topics: list[str], counter: int, write: Write) -> None:
-        watcher.writing_since = self._clock.monotonic()
-        await write(route_codec.absent(topics, boot=self._answers.boot, counter=counter))
-        watcher.writing_since = None
+        message = route_codec.absent(topics, boot=self._answers.boot, counter=counter)
+        await self._write(watcher, write, message, since=self._clock.monotonic())
 
     def _join(self, watcher: Watcher, topic: str, place: _Place) -> _Watched:
         watched = self._watched.at(topic, place)
@@ -366,12 +374,36 @@ class WatchHub:
                 # A warming node lost it after this slot was filled; what it says next fills the slot again.
                 continue
             watcher.told[watched] = watched.counter
-            watcher.writing_since = since
-            await write(watched.news or self._gone(watched))
-            watcher.writing_since = None
+            await self._write(watcher, write, watched.news or self._gone(watched), since=since)
             self._writes += 1
             if self.count <= ALWAYS_OBSERVED or self._writes % OBSERVED_SHARE == 0:
                 self._lag.observe(self._clock.monotonic() - since)
+
+    async def _write(self, watcher: Watcher, write: Write, message: bytes, *, since: float) -> None:
+        watcher.writing_since = since
+        if len(message) <= LIGHT_BYTES:
+            await write(message)
+        else:
+            share = await self._take_room(watcher, len(message))
+            try:
+                await write(message)
+            finally:
+                self._bounds["unread_watch_bytes"].give_back(share)
+        watcher.writing_since = None
+
+    async def _take_room(self, watcher: Watcher, size: int) -> Share:
+        limit = "unread_watch_bytes"
+        bound, until = self._bounds[limit], self._clock.monotonic() + ROOM_SECONDS
+        take = partial(bound.take, watcher.peer.key, size, partial(self._end_for_another, watcher, limit))
+        share = take()
+        if share is None:
+            async with self._line_for_room:
+                while (share := take()) is None:
+                    if self._clock.monotonic() >= until:
+                        note = f"the watches of this connection have not read them for {ROOM_SECONDS:g} s"
+                        raise Ended(LimitExceeded(limit, bound.bound, note=note))
+                    await self._clock.sleep(ROOM_STEP_SECONDS)
+        return share
 
     # --- what changed -----------------------------------------------------------------------------------------
 
@@ -468,7 +500,7 @@ class WatchHub:
         oldest = heapq.nsmallest(MOST_SHOWN, found, key=lambda watcher: watcher.number)
         return [
             WatcherFacts(
-                watcher.addr,
+                watcher.peer.addr,
                 watcher.opened_at,
                 len(watcher.told),
                 len(watcher.slots) + (watcher.writing_since is not None),
@@ -492,4 +524,5 @@ class WatchHub:
         assert held == {(w, watched) for watched in watched_now for w in watched.watchers}  # noqa: S101
         assert all(watched.watchers for watched in watched_now)  # noqa: S101
         assert self._bounds["watchers"].total == sum(w.refusal is None for w in self._watchers)  # noqa: S101
+        assert self._watchers or not self._bounds["unread_watch_bytes"].total  # noqa: S101
         assert all(watcher.slots.keys() <= watcher.told.keys() for watcher in self._watchers)  # noqa: S101

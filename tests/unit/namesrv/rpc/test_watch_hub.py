@@ -406,7 +406,7 @@ async def test_at_the_bound_of_watched_topics_who_watches_most_makes_room_for_wh
     assert await refusal(world, "g2") == "topics: this name server allows at most 20 watched_topics, not 21"
 
     await world.client("honest").open(TOPICS)
-    assert (await refusal(world, "g1")).startswith("topics: this name server allows at most 20 watched_topics; this ")
+    assert "at most 20 watched_topics; this watch was ended" in await refusal(world, "g1")
     assert world.hub.watched_count == 12
     assert world.hub.count == 2
     assert sorted(world.client("honest").latest) == list(TOPICS)
@@ -436,6 +436,70 @@ async def refusal(world: World, name: str) -> str:
     client.task = None
     assert isinstance(error, LimitExceeded | Ended)
     return str(error)
+
+
+WIDE = {f"{'n' * 100}{number}": {"t0": 4} for number in range(40)}
+"""Brokers that make the route of t0 larger than what is written without a bound."""
+
+
+async def test_large_changes_that_a_peer_does_not_read_make_room_for_one_that_reads() -> None:
+    world = World()
+    size = _register_wide(world)
+    world.hub._bounds["unread_watch_bytes"].bound = 3 * size
+    for number in range(3):
+        stalled = world.client(f"stalled{number}")
+        stalled.peer = "one connection"
+        stalled.may_read.clear()
+        await stalled.open(("t0",))
+    reading = world.client("reading")
+    await reading.open(("t0",))
+    assert f"at most {3 * size} unread_watch_bytes; this watch was ended" in await refusal(world, "stalled2")
+    assert "t0" in reading.latest
+    assert world.hub._bounds["unread_watch_bytes"].total == 2 * size
+    await world.close()
+    world.hub.check_invariants()
+
+
+async def test_a_watch_waits_for_the_others_of_its_connection_to_read_and_is_ended_after_ten_seconds() -> None:
+    world = World()
+    size = _register_wide(world)
+    world.hub._bounds["unread_watch_bytes"].bound = size
+    stalled, patient = world.client("stalled"), world.client("patient")
+    for client in (stalled, patient):
+        client.peer = "one connection"
+    stalled.may_read.clear()
+    for client in (stalled, patient):
+        await client.open(("t0",))
+    await world.clock.advance(9)
+    assert "t0" not in patient.latest
+    stalled.may_read.set()
+    await world.clock.advance(0.1)
+    assert "t0" in patient.latest
+
+    stalled.may_read.clear()
+    world.register("one more", {"t0": 4})
+    await world.clock.advance(11)
+    assert "have not read them for 10 s" in await refusal(world, "patient")
+    await world.close()
+    world.hub.check_invariants()
+
+
+async def test_small_changes_are_written_whatever_is_unread() -> None:
+    world = World()
+    world.hub._bounds["unread_watch_bytes"].bound = 0
+    world.register("a", {"t0": 4})
+    client = world.client("a")
+    await client.open(("t0",))
+    assert "t0" in client.latest
+    await world.close()
+
+
+def _register_wide(world: World) -> int:
+    for name, topics in WIDE.items():
+        world.register(name, topics)
+    size = len(world.answers.current("t0").route)
+    assert size > watch_hub.LIGHT_BYTES
+    return size
 
 
 @pytest.mark.slow
