@@ -251,6 +251,7 @@ class NameServerApp:
             max_streams=int(STREAMS_A_BROKER * self.config.routes.max_brokers),
             record=self.record,
             catch_up=self._upkeep.catch_up,
+            save_settings=self._settings.save,
             metrics=self.metrics,
         )
         route = RouteServicer(

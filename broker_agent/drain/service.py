@@ -13,11 +13,12 @@ from broker_agent.core.drain import Answer, DrainOptions, DrainStep, Progress, S
 from broker_agent.core.own_state import OwnState
 from broker_agent.drain.drainer import Drainer, DrainRun, DrainRuns
 from broker_agent.registration.message import to_health
-from broker_agent.rpc.calls import Context, answers, readable_peer
+from broker_agent.rpc.calls import answers
 from broker_agent.rpc.fields import by_violations, refuse_if_any
 from broker_agent.rpc.refusals import HeldByOther, Unavailable
 from broker_agent.rpc.server import Service
 from pointsman.service.clock import Clock
+from pointsman.service.peers import Context, peer_of
 from pointsman.v1 import agent_service_pb2 as wire
 from pointsman.v1 import broker_pb2
 from pointsman.v1.agent_service_pb2_grpc import AgentServiceServicer, add_AgentServiceServicer_to_server
@@ -63,7 +64,7 @@ class AgentService(AgentServiceServicer):
         self, request: wire.DrainRequest, context: Context
     ) -> None:
         """See the protocol. The drain runs in a task of its own; a caller who goes away aborts it."""
-        drain = self._begin(_to_options(request), by=request.by or readable_peer(context))
+        drain = self._begin(_to_options(request), by=request.by or peer_of(context).addr)
         try:
             async with aclosing(drain.news()) as news:
                 async for progress, elapsed in news:

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from broker_agent.core.membership import TAKEN_OVER, BeatAnswer, MembershipBeat, MembershipStatus
 from broker_agent.groups import codec
-from broker_agent.rpc.calls import ENDING_SECONDS, Context
 from broker_agent.rpc.refusals import InvalidRequest, Refusal
+from pointsman.service.peers import ENDING_SECONDS, Context
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.violation import FieldViolation, shown
 

@@ -30,12 +30,13 @@ from broker_agent.groups.silent_streams import SilentStreams
 from broker_agent.groups.tallies import Gauges, GroupCollector, Tallies
 from broker_agent.groups.upkeep import GroupUpkeep
 from broker_agent.groups.watch import GroupWatches
-from broker_agent.rpc.calls import ENDING_SECONDS, Context, answers, readable_peer, stopping
+from broker_agent.rpc.calls import answers, stopping
 from broker_agent.rpc.fields import name_violations, refuse_if_any
 from broker_agent.rpc.paging import page
 from broker_agent.rpc.refusals import HeldByOther, LimitExceeded, NotFound, NotReady
 from broker_agent.rpc.server import Service
 from pointsman.service.clock import Clock
+from pointsman.service.peers import ENDING_SECONDS, Context, peer_of
 from pointsman.v1 import consumer_group_service_pb2 as wire
 
 SERVICE = wire.DESCRIPTOR.services_by_name["ConsumerGroupService"]
@@ -142,7 +143,7 @@ class ConsumerGroups:
     async def keep_membership(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Take the beats of one client."""
         self._refuse_while_draining()
-        stream = MemberStream(self, context, peer=readable_peer(context))
+        stream = MemberStream(self, context, peer=peer_of(context).addr)
         self._streams.add(stream)
         self._silent.add(stream)
         try:
@@ -201,7 +202,7 @@ class ConsumerGroups:
     async def leave_groups(self, request: wire.LeaveGroupsRequest, context: Context) -> wire.LeaveGroupsResponse:
         """Let a client leave politely. One whose stream comes from another host is not this caller's to remove."""
         codec.check_leave(request)
-        host = _host(readable_peer(context))
+        host = _host(peer_of(context).addr)
         for holder in sorted(self.core.holders(request.client_id, request.groups)):
             if _host(holder) != host:
                 raise HeldByOther(f"client id {request.client_id}", holder=holder)
@@ -262,7 +263,7 @@ class ConsumerGroups:
             raise _limit_exceeded(reached) from reached
         self._apply(changes)
         facts = {"group": order.group, "to": order.targets, "seconds": order.seconds, "by": order.by}
-        log.info("pin", extra={"facts": {**facts, "peer": readable_peer(context)}})
+        log.info("pin", extra={"facts": {**facts, "peer": peer_of(context).addr}})
         held = self.core.membership(order.group)
         return wire.PinGroupResponse(
             pinned_client_ids=held.pinned_client_ids,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from broker_agent.core.groups import Groups
 from broker_agent.core.membership import Changes, GroupState
-from broker_agent.rpc.calls import ENDING_SECONDS
 from broker_agent.rpc.refusals import LimitExceeded
 from pointsman.service.clock import Clock
+from pointsman.service.peers import ENDING_SECONDS
 
 REST_SECONDS = 0.02
 """Between two rounds."""

@@ -14,12 +14,13 @@ from broker_agent.core.replica_offsets import ReplicaOffsets
 from broker_agent.core.topic_set import TopicSet
 from broker_agent.offsets.flusher import Flusher
 from broker_agent.queue_stats.ends import QueueEnds, QueueEndsError
-from broker_agent.rpc.calls import Context, answers
+from broker_agent.rpc.calls import answers
 from broker_agent.rpc.fields import name_violations, refuse_if_any
 from broker_agent.rpc.queue_fields import MAX_QUEUES_A_CALL, QueueFields, cut, read_page, to_queues
 from broker_agent.rpc.refusals import LimitExceeded, NotReady, OutOfRange
 from broker_agent.rpc.server import Service
 from pointsman.service.clock import Clock, utc_millis
+from pointsman.service.peers import Context
 from pointsman.v1 import offset_service_pb2 as wire
 from pointsman.v1.offset_service_pb2_grpc import OffsetServiceServicer, add_OffsetServiceServicer_to_server
 from pointsman.wire.violation import FieldViolation, shown

@@ -11,12 +11,13 @@ from google.protobuf.duration_pb2 import Duration
 from broker_agent.core.queue import QueueKey
 from broker_agent.core.queue_locks import HeldLock, QueueLocks, TooManyLocks
 from broker_agent.core.topic_set import TopicSet
-from broker_agent.rpc.calls import Context, answers
+from broker_agent.rpc.calls import answers
 from broker_agent.rpc.fields import client_id_violations, name_violations, refuse_if_any
 from broker_agent.rpc.queue_fields import Place, QueueFields, cut, read_page, to_queues
 from broker_agent.rpc.refusals import LimitExceeded
 from broker_agent.rpc.server import Service
 from pointsman.service.clock import Clock
+from pointsman.service.peers import Context
 from pointsman.v1 import queue_lock_service_pb2 as wire
 from pointsman.v1.queue_lock_service_pb2_grpc import (
     QueueLockServiceServicer,

@@ -11,7 +11,6 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NoReturn, TypeAlias, TypeVar
-from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -22,14 +21,10 @@ from prometheus_client.registry import Collector
 
 from broker_agent.rpc import status
 from broker_agent.rpc.refusals import NotReady, Refusal
+from pointsman.service.peers import ENDING_SECONDS, Context
 
 STOPPING = "stopping"
-ENDING_SECONDS = 1.0
-"""How long a call that we end may take to tell its client why: one that does not read would hold us up for ever."""
-
 log = logging.getLogger(__name__)
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _Self = TypeVar("_Self")
@@ -76,12 +71,6 @@ def status_of(error: Exception) -> status_pb2.Status:
 def stopping() -> NotReady:
     """The refusal of an agent that stops."""
     return NotReady("this agent is stopping; ask another one", state=STOPPING)
-
-
-def readable_peer(context: Context) -> str:
-    """The address of a caller as people write it: host:port."""
-    peer = context.peer()
-    return unquote(peer.partition(":")[2] or peer)
 
 
 class CallCounter(grpc.aio.ServerInterceptor, Collector):

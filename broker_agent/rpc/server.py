@@ -8,11 +8,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import grpc
+from google.rpc import status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from broker_agent.rpc import status
 from broker_agent.rpc.calls import CallCounter
+from broker_agent.rpc.refusals import LimitExceeded
 from pointsman.service.monitoring import CannotListen
+from pointsman.service.standard_services import LIMIT, HealthServicer, ReflectionServicer, StandardStreams
 from pointsman.wire.channel import SERVER_OPTIONS
 
 LAST_WORDS_SECONDS = 0.2
@@ -49,7 +53,8 @@ class AgentServer:
         self.calls = CallCounter()
         """Also a collector of metrics, to be registered."""
         self._server = grpc.aio.server(options=server_options(longest_silence), interceptors=(self.calls,))
-        self._health = health.aio.HealthServicer()
+        self._standard_streams = StandardStreams(_refusal)
+        self._health = HealthServicer(self._standard_streams)
         self._services: tuple[Service, ...] = ()
         self._stopping = asyncio.Event()
 
@@ -67,7 +72,10 @@ class AgentServer:
             service.add_to(self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [service.name for service in self._services]
-        reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
+        reflected = (*names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
+            ReflectionServicer(reflected, self._standard_streams), self._server
+        )
         for name in ("", *names):
             await self.show(name, serves=True)
         await self._server.start()
@@ -82,8 +90,8 @@ class AgentServer:
 
     async def show(self, name: str, *, serves: bool) -> None:
         """Set the health of a service, or of the whole server (the empty name)."""
-        status = health_pb2.HealthCheckResponse
-        await self._health.set(name, status.SERVING if serves else status.NOT_SERVING)
+        response = health_pb2.HealthCheckResponse
+        await self._health.set(name, response.SERVING if serves else response.NOT_SERVING)
 
     async def stop(self, grace: float) -> None:
         """Refuse new calls, end the streams ourselves, let running calls finish within ``grace`` seconds."""
@@ -100,6 +108,10 @@ class AgentServer:
         # What is open now is a client that does not read, or one that watches health or reflection. Once only: of two
         # stops at a time the second may end calls of a server that the first has destroyed, which is a crash.
         await self._server.stop(min(grace, LAST_WORDS_SECONDS))
+
+
+def _refusal(bound: int, value: int | None, note: str) -> status_pb2.Status:
+    return status.refusal(LimitExceeded(LIMIT, bound, value=value, advice=note))
 
 
 async def _run(run: Callable[[], Awaitable[None]]) -> None:

@@ -11,8 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NamedTuple, NoReturn, TypeVar
-from urllib.parse import unquote
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
@@ -28,13 +27,10 @@ from namesrv.core.model import NodeState
 from namesrv.metrics import Metrics
 from namesrv.rpc import status
 from pointsman.service.clock import Clock
-
-ENDING_SECONDS = 1.0
-"""How long a stream that we end may take to tell its client why: one that does not read would hold us up for ever."""
+from pointsman.service.peers import ENDING_SECONDS, Context, Peer, peer_of
 
 log = logging.getLogger(__name__)
 
-Context = grpc.aio.ServicerContext[Any, Any]
 RecordEvents = Callable[[tuple[Event, ...]], None]
 Write = Callable[[bytes], Awaitable[None]]
 
@@ -52,23 +48,6 @@ class Ended(Exception):
     def __init__(self, why: NameServerError) -> None:
         super().__init__(str(why))
         self.why = why
-
-
-class Peer(NamedTuple):
-    """Who called."""
-
-    addr: str
-    """Of the other end of the connection, as people write it: host:port."""
-    key: str
-    """Whom bounds distinguish: an authenticated identity, else the connection. Never a host: proxies and NAT put many
-    clients behind one."""
-
-
-def peer_of(context: Context) -> Peer:
-    """Who called; on a connection without authentication its address with the port is the connection."""
-    addr = _readable(context.peer())
-    identities = context.peer_identities()
-    return Peer(addr, b" ".join(sorted(identities)).decode(errors="replace") if identities else addr)
 
 
 class Calls:
@@ -291,11 +270,6 @@ def _on_messages(
 
 async def _encoded(response: Awaitable[Message]) -> bytes:
     return (await response).SerializeToString()
-
-
-def _readable(peer: str) -> str:
-    """The address of a gRPC peer as people write it: host:port."""
-    return unquote(peer.partition(":")[2] or peer)
 
 
 def _snake_case(name: str) -> str:

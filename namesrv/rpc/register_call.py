@@ -21,9 +21,10 @@ from namesrv.core.name_server import NameServer, Registered
 from namesrv.core.staging import StagedTopics, Staging
 from namesrv.core.validation import IntervalBounds
 from namesrv.rpc import codec
-from namesrv.rpc.calls import Ended, Peer, RecordEvents, SlowStream
+from namesrv.rpc.calls import Ended, RecordEvents, SlowStream
 from pointsman.service.clock import Clock
 from pointsman.service.fair_bound import FairBound, Share
+from pointsman.service.peers import Peer
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman.wire.violation import FieldViolation
@@ -47,8 +48,8 @@ BYTES_A_TOPIC = 200
 """On the wire, at most, rounded up: a name of 127 characters and four numbers."""
 BYTES_OF_BROKER = 128 * 1024
 """What a broker says of itself, with every label and text as long as it may be, stays below this."""
-COMING_IN_BYTES = 176 * 1024 * 1024
-"""Memory of all registrations that are coming in, estimated."""
+COMING_IN_BYTES = 112 * 1024 * 1024
+"""Memory of all registrations that are coming in, estimated; the largest one that is allowed takes 106 MB."""
 BYTES_OF_STAGED_TOPIC = 130
 """Memory of a topic that was read, besides twice its bytes on the wire: name, entry, numbers."""
 WORTH_REMEMBERING_BYTES = 4_096

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
 from namesrv.core.errors import InvalidRequest, LimitExceeded
+from namesrv.core.events import EventKind
 from namesrv.core.model import BrokerIdentity
 from namesrv.core.name_server import BeatAnswer, BeatStatus, NameServer
 from namesrv.core.validation import IntervalBounds
 from namesrv.metrics import Metrics
 from namesrv.rpc import codec
-from namesrv.rpc.calls import Ended, Peer, RecordEvents, SlowStream, Write
+from namesrv.rpc.calls import Ended, RecordEvents, SlowStream, Write
 from namesrv.rpc.register_call import RegisterCalls
 from pointsman.service.clock import Clock
 from pointsman.service.fair_bound import FairBound
+from pointsman.service.peers import Peer
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman.wire.violation import FieldViolation
@@ -42,6 +44,7 @@ class RegistrationServicer:
         max_streams: int,
         record: RecordEvents,
         catch_up: Callable[[float], None],
+        save_settings: Callable[[], Awaitable[object]],
         metrics: Metrics,
     ) -> None:
         self._core = core
@@ -49,6 +52,7 @@ class RegistrationServicer:
         self._max_topics = max_topics
         self._record = record
         self._catch_up = catch_up
+        self._save_settings = save_settings
         self._metrics = metrics
         self._count_beat = {status: metrics.beats.labels(status).inc for status in BeatStatus}
         self._stream_ids = itertools.count(1)
@@ -148,13 +152,15 @@ class RegistrationServicer:
         for task in self._streams:
             task.cancel()
 
-    def unregister_broker(self, request: wire.UnregisterBrokerRequest) -> wire.UnregisterBrokerResponse:
-        """Let a broker go."""
+    async def unregister_broker(self, request: wire.UnregisterBrokerRequest) -> wire.UnregisterBrokerResponse:
+        """Let a broker go; a wipe that ends with it has ended on the disk as well before the answer."""
         identity = codec.checked_identity(request.identity, path="identity")
         answer = self._core.unregister(
             identity, request.generation, reason=codec.leave_reason(request.reason), now=self._clock.monotonic()
         )
         self._record(answer.events)
+        if any(event.kind is EventKind.PERM_CHANGED for event in answer.events):
+            await self._save_settings()
         return codec.leave_answer(answer)
 
     def report_queue_stats(self, request: wire.ReportQueueStatsRequest) -> wire.ReportQueueStatsResponse:

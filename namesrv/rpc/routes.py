@@ -11,10 +11,11 @@ from namesrv.core.name_server import NameServer
 from namesrv.core.validation import duplicate_topic, name_violations, text_violations
 from namesrv.metrics import Metrics
 from namesrv.rpc import codec
-from namesrv.rpc.calls import Peer, Write
+from namesrv.rpc.calls import Write
 from namesrv.rpc.route_answers import RouteAnswers
 from namesrv.rpc.watch_hub import WatchHub
 from pointsman.service.clock import Clock
+from pointsman.service.peers import Peer
 from pointsman.v1 import route_service_pb2 as wire
 from pointsman.wire.violation import FieldViolation
 

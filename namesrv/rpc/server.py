@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 
 import grpc
+from google.rpc import status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from namesrv.core.errors import LimitExceeded
 from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.liveness import LATE_AFTER_INTERVALS
 from namesrv.core.model import NodeState
+from namesrv.rpc import status
 from namesrv.rpc.admin import AdminServicer
 from namesrv.rpc.calls import Calls
 from namesrv.rpc.registration import RegistrationServicer
 from namesrv.rpc.routes import RAW_METHODS, RouteServicer
-from namesrv.rpc.standard_services import CountRefusal, HealthServicer, ReflectionServicer, StandardStreams
 from namesrv.rpc.watch_hub import WatchHub
 from pointsman.service.monitoring import CannotListen
+from pointsman.service.standard_services import LIMIT, HealthServicer, ReflectionServicer, StandardStreams
 from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from pointsman.wire.channel import SERVER_OPTIONS
 
@@ -55,11 +59,21 @@ class Server:
     """
 
     def __init__(
-        self, lifecycle: NodeLifecycle, *, longest_interval: float, max_connections: int, count_refusal: CountRefusal
+        self,
+        lifecycle: NodeLifecycle,
+        *,
+        longest_interval: float,
+        max_connections: int,
+        count_refusal: Callable[[str], None],
     ) -> None:
         self._lifecycle = lifecycle
         self._server = grpc.aio.server(options=server_options(longest_interval, max_connections))
-        self._standard_streams = StandardStreams(count_refusal)
+
+        def refusal(bound: int, value: int | None, note: str) -> status_pb2.Status:
+            count_refusal(LIMIT)
+            return status.refusal(LimitExceeded(LIMIT, bound, value=value, note=note))
+
+        self._standard_streams = StandardStreams(refusal)
         self._health = HealthServicer(self._standard_streams)
         self._serving: tuple[Calls, RegistrationServicer, WatchHub] | None = None
         self._changed = asyncio.Event()

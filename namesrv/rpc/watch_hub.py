@@ -28,10 +28,11 @@ from namesrv.core.model import GroupKey, NodeState
 from namesrv.core.route_table import RouteTable
 from namesrv.metrics import Metrics
 from namesrv.rpc import route_codec
-from namesrv.rpc.calls import Ended, Peer, Write
+from namesrv.rpc.calls import Ended, Write
 from namesrv.rpc.route_answers import RouteAnswers
 from pointsman.service.clock import Clock
 from pointsman.service.fair_bound import FairBound, Share
+from pointsman.service.peers import Peer
 from pointsman.v1.route_service_pb2 import KnownRoute, WatchTopicRoutesRequest
 
 SLICE_SECONDS = 0.003
@@ -54,10 +55,10 @@ OBSERVED_SHARE = 16
 MOST_SHOWN = 1_000
 MOST_ABSENT = 10_000
 """Topics in one message: at most 1.3 MB."""
-LIGHT_BYTES = 4_096
-"""A message up to this size is written whatever else is unread: at most 32 MiB of all watches."""
-MOST_UNREAD_BYTES = 256 * 2**20
-"""Of larger messages that were handed to gRPC and not read: it copies each, and a client that stalls keeps its own."""
+LIGHT_BYTES = 2_048
+"""A message up to this size is written whatever else is unread: together 16 MiB for 8,000 watches."""
+MOST_UNREAD_BYTES = 48 * 2**20
+"""Of larger messages that were handed to gRPC, which copies each, and not read."""
 ROOM_SECONDS = 10.0
 """How long a watch waits for the other ones of its peer to read."""
 ROOM_STEP_SECONDS = 0.02

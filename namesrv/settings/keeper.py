@@ -140,9 +140,10 @@ class SettingsKeeper:
         """Save each interval what has ended by itself, and what the disk refused before, until cancelled."""
         while True:
             await self._clock.sleep(self._interval)
-            await self._save_all()
+            await self.save()
 
-    async def _save_all(self) -> bool:
+    async def save(self) -> bool:
+        """Bring the disk in line with what is set, and return whether it took it."""
         if self._store is None:
             return True
         async with self._one_at_a_time:
@@ -164,7 +165,7 @@ class SettingsKeeper:
             async with asyncio.timeout(within):
                 if self._changes:
                     await asyncio.wait(self._changes)
-                saved = await self._save_all()
+                saved = await self.save()
                 await self._thread.run(self._store.close)
         except TimeoutError:
             return False

@@ -10,9 +10,9 @@ from contextlib import AsyncExitStack
 from namesrv.core.liveness import LivenessRules
 from namesrv.core.name_server import NameServer
 from namesrv.core.validation import IntervalBounds
-from namesrv.rpc.calls import Peer
 from namesrv.rpc.register_call import RegisterCalls
 from pointsman.service.clock import SystemClock
+from pointsman.service.peers import Peer
 from tests.bench import clients, messages
 from tests.bench.report import Report
 from tests.bench.servers import name_server

@@ -17,7 +17,7 @@ import pytest
 from namesrv.app import STREAMS_A_BROKER
 from namesrv.config import RoutesConfig
 from namesrv.rpc import register_call
-from namesrv.rpc.standard_services import MAX_STREAMS
+from pointsman.service.standard_services import MAX_STREAMS
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub

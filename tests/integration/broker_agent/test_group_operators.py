@@ -15,6 +15,7 @@ from broker_agent.core.group_rules import GroupRules, NoticeRules
 from broker_agent.core.membership import MembershipBeat
 from broker_agent.groups import codec, servicer
 from pointsman.service.monitoring import CannotListen
+from pointsman.service.peers import Peer
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from tests.fakes.group_agent import Consumer, GroupAgent, group_agent, pin, reads, soon
 from tests.fakes.manual_clock import ManualClock
@@ -169,7 +170,7 @@ async def test_another_host_cannot_leave_for_a_client_whose_stream_is_open(
     agent: GroupAgent, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await consumer.beat(reads("g"))
-    monkeypatch.setattr(servicer, "readable_peer", lambda _: "10.9.9.9:1")
+    monkeypatch.setattr(servicer, "peer_of", lambda _: Peer("10.9.9.9:1", ""))
     refusal = await refusal_of(consumer.stub.LeaveGroups(wire.LeaveGroupsRequest(client_id=A)))
     assert (refusal.status, refusal.details.code) == (grpc.StatusCode.FAILED_PRECONDITION, "HELD_BY_OTHER")
     assert refusal.details.facts["holder"].startswith("127.0.0.1:")

@@ -24,7 +24,11 @@ from namesrv.settings import keeper as keeper_module
 from namesrv.settings.store import FILE_NAME, REFRESH_SECONDS, SettingsStore, table_file
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.broker_pb2 import BrokerIdentity
-from pointsman.v1.registration_service_pb2 import UNREGISTER_REASON_SHUTDOWN, UnregisterBrokerRequest
+from pointsman.v1.registration_service_pb2 import (
+    UNREGISTER_REASON_DRAIN,
+    UNREGISTER_REASON_SHUTDOWN,
+    UnregisterBrokerRequest,
+)
 from tests.fakes import wire
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.mounted_disk import fill, mounted
@@ -172,6 +176,19 @@ async def test_what_was_undone_does_not_come_back(clock: ManualClock, state: Pat
         await peer.admin.SetGuard(admin.SetGuardRequest(cluster="c1", mode=admin.GUARD_MODE_AUTO))
         await peer.admin.SetMaintenance(absence("a"))
         await peer.admin.SetMaintenance(admin.SetMaintenanceRequest(cluster="c1", broker_name="a"))
+        left = after_a_kill(state)
+    async with serving(clock, left) as (_, peer):
+        assert await settings(peer) == {}
+
+
+async def test_a_wipe_that_a_drain_ended_does_not_come_back(clock: ManualClock, state: Path) -> None:
+    async with serving(clock, state) as (_, peer):
+        generation = await register(peer)
+        await peer.admin.SetWritePerm(wipe())
+        gone = UnregisterBrokerRequest(
+            identity=wire.identity("a", addr="a:10911"), generation=generation, reason=UNREGISTER_REASON_DRAIN
+        )
+        await peer.registration.UnregisterBroker(gone)
         left = after_a_kill(state)
     async with serving(clock, left) as (_, peer):
         assert await settings(peer) == {}

@@ -12,8 +12,9 @@ import grpc
 from namesrv.core.errors import InvalidRequest
 from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.metrics import Metrics
-from namesrv.rpc.calls import Calls, Peer
+from namesrv.rpc.calls import Calls
 from namesrv.rpc.server import REGISTRATION
+from pointsman.service.peers import Peer
 from pointsman.v1.registration_service_pb2 import RegisterBrokerResponse
 from pointsman.wire.violation import FieldViolation
 from tests.fakes.manual_clock import ManualClock

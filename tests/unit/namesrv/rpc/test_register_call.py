@@ -15,8 +15,9 @@ from namesrv.core.model import BrokerIdentity
 from namesrv.core.name_server import NameServer
 from namesrv.core.validation import IntervalBounds
 from namesrv.rpc import register_call
-from namesrv.rpc.calls import Ended, Peer, SlowStream
+from namesrv.rpc.calls import Ended, SlowStream
 from namesrv.rpc.register_call import RegisterCalls
+from pointsman.service.peers import Peer
 from pointsman.v1.registration_service_pb2 import RegisterBrokerRequest
 from tests.fakes import wire
 from tests.fakes.manual_clock import ManualClock

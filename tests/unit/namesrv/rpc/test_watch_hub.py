@@ -18,9 +18,10 @@ from namesrv.core.model import BrokerIdentity, NodeState, QueueConfig, Registrat
 from namesrv.core.name_server import NameServer
 from namesrv.metrics import Metrics
 from namesrv.rpc import watch_hub
-from namesrv.rpc.calls import Ended, Peer
+from namesrv.rpc.calls import Ended
 from namesrv.rpc.route_answers import RouteAnswers
 from namesrv.rpc.watch_hub import WatchHub
+from pointsman.service.peers import Peer
 from pointsman.v1.route_service_pb2 import KnownRoute, Revision, WatchTopicRoutesRequest, WatchTopicRoutesResponse
 from tests.chaos.watch_history import GONE, Opened, Record, Seen, Synced, faults
 from tests.fakes.manual_clock import ManualClock

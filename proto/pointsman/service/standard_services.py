@@ -8,28 +8,27 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 from functools import partial
 
 import grpc
+from google.rpc import status_pb2
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 from grpc_status import rpc_status
 
-from namesrv.core.errors import LimitExceeded
-from namesrv.rpc import status
-from namesrv.rpc.calls import ENDING_SECONDS, Context, peer_of
 from pointsman.service.fair_bound import FairBound
+from pointsman.service.peers import ENDING_SECONDS, Context, peer_of
 
 MAX_STREAMS = 200
 LIMIT = "health_and_reflection_streams"
 
-CountRefusal = Callable[[str], None]
-"""Called with the name of the limit."""
+Refusal = Callable[[int, int | None, str], status_pb2.Status]
+"""The status of a refused stream, from the bound, the number of streams that it would make, and a note. Counts it."""
 
 
 class StandardStreams:
     """The open streams of both services together."""
 
-    def __init__(self, count_refusal: CountRefusal) -> None:
+    def __init__(self, refusal: Refusal) -> None:
         self.bound = FairBound(MAX_STREAMS)
-        self._count_refusal = count_refusal
+        self._refusal = refusal
 
     @contextlib.asynccontextmanager
     async def place(self, context: Context) -> AsyncIterator[None]:
@@ -54,9 +53,7 @@ class StandardStreams:
             self.bound.give_back(share)
 
     async def _refuse(self, context: Context, *, value: int | None = None, note: str = "") -> None:
-        self._count_refusal(LIMIT)
-        refusal = LimitExceeded(LIMIT, self.bound.bound, value=value, note=note)
-        await context.abort_with_status(rpc_status.to_status(status.refusal(refusal)))
+        await context.abort_with_status(rpc_status.to_status(self._refusal(self.bound.bound, value, note)))
 
 
 class HealthServicer(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio-health-checking has no types
