@@ -439,8 +439,8 @@ async def refusal(world: World, name: str) -> str:
     return str(error)
 
 
-WIDE = {f"{'n' * 100}{number}": {"t0": 4} for number in range(40)}
-"""Brokers that make the route of t0 larger than what is written without a bound."""
+WIDE = {f"{'n' * 100}{number}": {"t0": 4, "t1": 4} for number in range(40)}
+"""Brokers that make routes larger than what is written without a bound."""
 
 
 async def test_large_changes_that_a_peer_does_not_read_make_room_for_one_that_reads() -> None:
@@ -469,16 +469,18 @@ async def test_a_watch_waits_for_the_others_of_its_connection_to_read_and_is_end
     for client in (stalled, patient):
         client.peer = "one connection"
     stalled.may_read.clear()
-    for client in (stalled, patient):
-        await client.open(("t0",))
+    await stalled.open(("t0",))
+    await patient.open(("t1",))
     await world.clock.advance(9)
-    assert "t0" not in patient.latest
+    assert "t1" not in patient.latest
     stalled.may_read.set()
     await world.clock.advance(0.1)
-    assert "t0" in patient.latest
+    assert "t1" in patient.latest
 
     stalled.may_read.clear()
-    world.register("one more", {"t0": 4})
+    world.register("more t0", {"t0": 4})
+    await world.clock.advance(1)
+    world.register("more t1", {"t1": 4})
     await world.clock.advance(11)
     assert "have not read them for 10 s" in await refusal(world, "patient")
     await world.close()
