@@ -63,9 +63,9 @@ class OffsetChange(NamedTuple):
     key: OffsetKey
     offset: int
     reset: bool = False
-    """Whether it holds even where the store has a higher one."""
+    """Whether it holds even where the store has a value that would prevail (:func:`prevails`)."""
     removed: bool = False
-    """The store is to hold it no longer, unless it has another value by now."""
+    """The store is to hold neither this value nor one that it prevails over; with ``reset`` none at all."""
 
 
 def prevails(key: OffsetKey, held: int, offset: int) -> bool:
@@ -78,11 +78,10 @@ def apply_changes(table: dict[OffsetKey, int], changes: Iterable[OffsetChange]) 
     kept = {}
     for change in changes:
         held = table.get(change.key)
-        if change.removed:
-            if held == change.offset:
-                del table[change.key]
-        elif held is not None and not change.reset and prevails(change.key, held, change.offset):
+        if held is not None and not change.reset and prevails(change.key, held, change.offset):
             kept[change.key] = held
+        elif change.removed:
+            table.pop(change.key, None)
         else:
             table[change.key] = change.offset
     return kept
@@ -346,9 +345,9 @@ class Offsets:
 
 def _after(earlier: OffsetChange | None, later: OffsetChange) -> OffsetChange:
     """Join two changes that the store has not seen: what follows a reset, or a removal, must hold there as well."""
-    if earlier is None or later.removed or later.reset:
+    if earlier is None:
         return later
-    return later._replace(reset=earlier.reset or earlier.removed)
+    return later._replace(reset=later.reset or earlier.reset or earlier.removed)
 
 
 def _drop(table: dict[str, dict[_InnerT, int]], group: str, inner: _InnerT) -> None:

@@ -52,12 +52,14 @@ redis.call('SADD', KEYS[2], ARGV[1])
 for i = 2, #ARGV, 3 do
   local field, value, rule = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local held = redis.call('HGET', KEYS[1], field)
-  if rule == 'remove' then
-    if held == value then redis.call('HDEL', KEYS[1], field) end
-  elseif held and is_offset(held) and ((rule == 'highest' and is_higher(held, value)) or
-    (rule == 'lowest' and is_higher(value, held))) then
+  local removes = string.sub(rule, 1, 1) == '-'
+  local stays = removes and string.sub(rule, 2) or rule
+  if held and is_offset(held) and ((stays == 'highest' and is_higher(held, value)) or
+    (stays == 'lowest' and is_higher(value, held))) then
     kept[#kept + 1] = field
     kept[#kept + 1] = held
+  elseif removes then
+    redis.call('HDEL', KEYS[1], field)
   else
     redis.call('HSET', KEYS[1], field, value)
   end
@@ -66,7 +68,8 @@ if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('SREM', KEYS[2], ARGV[1]) 
 return kept
 """
 """KEYS: hash, set of groups. ARGV: the group, then field, value and rule of each: which of two values stays, highest or
-lowest; set, whatever is there; remove, if it is there. Answers the fields that keep their value, with it."""
+lowest, or set: the new one; with "-" before it the field is removed unless the old one stays. Answers the fields that
+keep their value, with it."""
 
 log = logging.getLogger(__name__)
 
@@ -217,8 +220,5 @@ def _field(key: OffsetKey) -> str:
 
 
 def _rule(change: OffsetChange) -> str:
-    if change.removed:
-        return "remove"
-    if change.reset:
-        return "set"
-    return "lowest" if change.key.queue_id == BEGIN_ID else "highest"
+    stays = "lowest" if change.key.queue_id == BEGIN_ID else "highest"
+    return ("-" if change.removed else "") + ("set" if change.reset else stays)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from broker_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey, Offsets
+from broker_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey, Offsets, apply_changes
 from broker_agent.core.queue import QueueKey
 from broker_agent.offsets import redis_store
 from broker_agent.offsets.flusher import Flusher, OffsetMetrics
@@ -313,6 +314,19 @@ async def test_moments_are_kept_beside_the_offsets_the_earliest_begin_and_the_la
         assert await store.write([OffsetChange(begin, 7), OffsetChange(seen, 100)]) == {}
         assert await store.load() == {K0: 5, begin: 7, seen: 100}
     assert await redis.bulk("HGET", hash_key("g"), "orders:begin") == "7"
+
+
+async def test_the_script_has_the_rule_of_apply_changes(redis: RedisProcess) -> None:
+    changes, table = list[OffsetChange](), dict[OffsetKey, int]()
+    cases = itertools.product((0, BEGIN_ID), (None, 4, 5, 6), (False, True), (False, True))
+    for number, (queue_id, held, reset, removed) in enumerate(cases):
+        changes.append(OffsetChange(OffsetKey("g", f"t{number}", queue_id), 5, reset=reset, removed=removed))
+        if held is not None:
+            table[changes[-1].key] = held
+    async with opened(redis.addr) as store:
+        await store.write([OffsetChange(key, held) for key, held in table.items()])
+        kept = await store.write(changes)
+        assert (apply_changes(table, changes), table) == (kept, await store.load())
 
 
 async def test_what_is_removed_is_gone_unless_another_agent_changed_it_and_an_empty_group_goes_with_it(

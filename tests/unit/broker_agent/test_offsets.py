@@ -250,7 +250,10 @@ def test_an_earlier_begin_recorded_while_another_was_written_is_written_too(offs
         (6, OffsetChange(K0, 5), 6, {K0: 6}),
         (6, OffsetChange(K0, 5, reset=True), 5, {}),
         (5, OffsetChange(K0, 5, removed=True), None, {}),
-        (6, OffsetChange(K0, 5, removed=True), 6, {}),
+        (4, OffsetChange(K0, 5, removed=True), None, {}),
+        (6, OffsetChange(K0, 5, removed=True), 6, {K0: 6}),
+        (6, OffsetChange(K0, 5, reset=True, removed=True), None, {}),
+        (4, OffsetChange(B0, 5, removed=True), 4, {B0: 4}),
         (None, OffsetChange(K0, 5, removed=True), None, {}),
         (4, OffsetChange(B0, 5), 4, {B0: 4}),
         (6, OffsetChange(B0, 5), 5, {}),
@@ -319,6 +322,30 @@ def test_what_expired_is_removed_from_the_store_and_what_follows_holds_there(off
     offsets.not_written()
     apply_changes(table, offsets.take())
     assert table == {K0: 3}
+
+
+@pytest.mark.parametrize("committed", [{"reset": True}, {}])
+def test_what_expired_before_it_was_written_leaves_no_older_offset_in_the_store(
+    offsets: Offsets, committed: dict[str, bool]
+) -> None:
+    stored = 9 if committed else 2
+    table = {K0: stored}
+    offsets.absorb(table.items())
+    offsets.commit("g", {Q0: 5}, **committed)
+    assert offsets.expire("g", {Q0: 6}) == 1
+    offsets.written(apply_changes(table, offsets.take()))
+    assert K0 not in table
+    assert offsets.get("g", [Q0]) == {}
+
+
+def test_what_another_agent_committed_meanwhile_outlives_an_expiry(offsets: Offsets) -> None:
+    table = {K0: 5}
+    offsets.absorb(table.items())
+    offsets.expire("g", {Q0: 6})
+    table[K0] = 7
+    offsets.written(apply_changes(table, offsets.take()))
+    assert table[K0] == 7
+    assert offsets.get("g", [Q0]) == {Q0: 7}
 
 
 def test_moments_are_no_offsets_to_who_lists_them(offsets: Offsets) -> None:
