@@ -25,7 +25,16 @@ TAIL_LINES = 80
 
 def command(seed: int, tests: list[str]) -> list[str]:
     """What runs one round, and runs it again."""
-    options = ["-q", "-p", "no:cacheprovider", "--timeout=0", "--hypothesis-profile=fuzz", f"--hypothesis-seed={seed}"]
+    options = [
+        "-q",
+        "-m",
+        "hypothesis",
+        "-p",
+        "no:cacheprovider",
+        "--timeout=0",
+        "--hypothesis-profile=fuzz",
+        f"--hypothesis-seed={seed}",
+    ]
     return ["-m", "pytest", *options, *tests]
 
 
@@ -56,7 +65,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, required=True, help="a round that has begun then is finished")
     parser.add_argument(
-        "tests", nargs="*", default=["tests/property"], help="files or node ids (default: all in tests/property)"
+        "tests", nargs="*", default=["tests/property", "tests/unit"], help="files or node ids (default: %(default)s)"
     )
     arguments = parser.parse_args()
     until, failed, cores = time.monotonic() + 60 * arguments.minutes, threading.Event(), os.cpu_count() or 1
