@@ -355,19 +355,54 @@ class NameServer:
             if was_failing and health.failing is None and replica.identity.broker_id == MASTER_ID:
                 # The topics that it registered while it was out of the routes are its group's from now on.
                 self.overrides.end_tombstones(replica.registration)
-            self._settle(replica, now=now)
-            if replica.state.phase is not before.phase:
-                self.routes.refresh(group)
-            if was_provisional:
-                events.append(broker_event(EventKind.REREGISTERED, replica, Reason.SNAPSHOT, now=now, interval=silence))
-            elif replica.state.phase is Phase.UP:
-                reason = Reason.PROBE if was_failing else Reason.HEARTBEAT
-                events.append(broker_event(EventKind.RECOVERED, replica, reason, now=now, interval=silence))
-            elif replica.state != before:
-                events.append(transition_event(replica, now=now, interval=silence))
+            events += self._hear(
+                group, replica, was_failing=was_failing, was_provisional=was_provisional, silence=silence, now=now
+            )
         if self._every_heartbeat:
             events.append(broker_event(EventKind.HEARTBEAT, replica, now=now, interval=silence))
         return tuple(events)
+
+    def _hear(
+        self, group: Group, replica: Replica, *, was_failing: bool, was_provisional: bool, silence: float, now: float
+    ) -> list[Event]:
+        """Apply the state of a replica that was not plainly up when it was heard."""
+        before = replica.state
+        self._settle(replica, now=now)
+        if replica.state.phase is not before.phase:
+            self.routes.refresh(group)
+        if was_provisional:
+            return [broker_event(EventKind.REREGISTERED, replica, Reason.SNAPSHOT, now=now, interval=silence)]
+        if replica.state.phase is Phase.UP:
+            reason = Reason.PROBE if was_failing else Reason.HEARTBEAT
+            return [broker_event(EventKind.RECOVERED, replica, reason, now=now, interval=silence)]
+        if replica.state != before:
+            return [transition_event(replica, now=now, interval=silence)]
+        return []
+
+    def vouch(self, identity: BrokerIdentity, *, now: float) -> tuple[Event, ...]:
+        """Take a frame of a broker itself whose agent holds the registration: a heartbeat that says nothing else.
+
+        Raises BrokerUnknown.
+        """
+        group, replica = self.routes.groups.get(identity.group_key), self._replica(identity)
+        if group is None or replica is None or replica.identity != identity:
+            raise BrokerUnknown(identity)
+        silence, was_provisional = now - replica.pulse.last_seen, replica.is_provisional
+        replica.pulse.vouch(now=now)
+        replica.is_provisional = False
+        if replica.state.phase is Phase.UP:
+            return ()
+        is_failing = replica.health.failing is not None
+        return tuple(
+            self._hear(
+                group,
+                replica,
+                was_failing=is_failing,
+                was_provisional=was_provisional and not is_failing,
+                silence=silence,
+                now=now,
+            )
+        )
 
     def end_stream(
         self, identity: BrokerIdentity, generation: int, *, stream: int, now: float, by_us: bool = False
@@ -731,7 +766,7 @@ def _visible(replica: Replica | None) -> object:
     if replica is None:
         return None
     r = replica.registration
-    return (r.identity, replica.state.phase, r.ha_addr, r.agent_addr, r.zone, r.acting_master, r.filter_servers)
+    return (r.identity, replica.state.phase, r.ha_addr, r.agent_addr, r.zone, r.shown_acting_master, r.filter_servers)
 
 
 def _topics(replica: Replica | None) -> object:

@@ -38,6 +38,11 @@ class Staging:
         self._changed: dict[str, QueueConfig] = {}
         self._new = 0
 
+    @property
+    def changed(self) -> Mapping[str, QueueConfig]:
+        """Topics so far that are new or different."""
+        return self._changed
+
     def add(self, chunk: Mapping[str, QueueConfig]) -> None:
         """Take the next topics, none of which stood in an earlier chunk."""
         held, changed = self._held, self._changed

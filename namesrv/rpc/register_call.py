@@ -38,8 +38,8 @@ COLLECT_SECONDS = 60.0
 """How long a client may take to send a whole registration; what it had sent is then forgotten."""
 MAX_AT_ONCE = 2_048
 """Registrations that may be coming in at the same time: all of a large fleet, after a restart without a snapshot."""
-BYTES_A_TOPIC = 200
-"""On the wire, at most, rounded up: a name of 127 characters and four numbers."""
+BYTES_A_TOPIC = 340
+"""On the wire, at most, rounded up: a name of 262 characters and four numbers."""
 BYTES_OF_BROKER = 128 * 1024
 """What a broker says of itself, with every label and text as long as it may be, stays below this."""
 COMING_IN_BYTES = 256 * 1024 * 1024

@@ -17,7 +17,7 @@ from typing import NamedTuple
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 """Of a whole frame (``com.rocketmq.remoting.frameMaxLength``)."""
 MAX_HEADER_BYTES = 64 * 1024
-"""Of a header: more would hold the reader for too long at once. RocketMQ has no bound of its own."""
+"""Of a header: more would hold the reader for too long. RocketMQ has no such bound."""
 
 JSON_FORM, BINARY_FORM = 0, 1
 ANSWER_FLAG, ONE_WAY_FLAG = 1, 2
@@ -171,7 +171,7 @@ def read_header(form: int, header: bytes) -> Command:
 def cut_opaque(form: int, header: bytes) -> tuple[bytes, bytes] | None:
     """A header without its opaque, and the opaque as digits; None where it does not stand there just once.
 
-    Requests are equal but for this number, so what is left of them tells whether one was seen before.
+    Requests are equal but for this number, so what is left of them shows whether one was seen before.
     """
     if form == BINARY_FORM:
         if len(header) < _BINARY.size:
@@ -187,12 +187,12 @@ def _read_json(header: bytes) -> Command:
     try:
         fields = json.loads(header)
     except (ValueError, RecursionError) as error:
-        raise BadFrame("header", "a header is no JSON") from error
+        raise BadFrame("header", "a header is not JSON") from error
     if not isinstance(fields, dict):
-        raise BadFrame("header", "a header is no JSON object")
+        raise BadFrame("header", "a header is not a JSON object")
     language, remark, ext = fields.get("language"), fields.get("remark"), fields.get("extFields")
     if ext is not None and not isinstance(ext, dict):
-        raise BadFrame("header", "extFields of a header is no JSON object")
+        raise BadFrame("header", "extFields of a header is not a JSON object")
     return Command(
         code=_int32(fields, "code"),
         opaque=_int32(fields, "opaque"),
@@ -207,7 +207,7 @@ def _read_json(header: bytes) -> Command:
 def _int32(fields: Mapping[str, object], name: str) -> int:
     value = fields.get(name, 0)
     if not isinstance(value, int) or isinstance(value, bool) or not -(2**31) <= value < 2**31:
-        raise BadFrame("header", f"{name} of a header is no number of 32 bits")
+        raise BadFrame("header", f"{name} of a header is not a number of 32 bits")
     return value
 
 

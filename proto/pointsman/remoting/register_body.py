@@ -24,8 +24,8 @@ COMPRESSED_WITH_MAPPINGS = 413
 
 _VALUE_BYTES = 4_096
 _LONG_VALUE_BYTES = 64 * 1024
-_TOKENS_AT_ONCE = 1_000
-_KEYS_AT_ONCE = 500
+_STEP_TOKENS = 1_000
+_STEP_KEYS = 500
 _WINDOW_BYTES = 48 * 1024
 _ENDS_TRIED = 20
 _MAX_LONG = 2**63 - 1
@@ -40,7 +40,7 @@ _read_json = json.JSONDecoder().raw_decode
 
 
 class UnreadableBody(Exception):
-    """A body that is no registration; the message says where."""
+    """A body that cannot be read as a registration; the message says where."""
 
 
 class Version(NamedTuple):
@@ -90,13 +90,13 @@ class RegisterBody:
             parts.append(decoder.decode(body[start : start + STEP_BYTES], start + STEP_BYTES >= len(body)))
         walk = _Walk("".join(parts))
         if not walk.opens():
-            raise UnreadableBody("the body is no JSON object")
+            raise UnreadableBody("the body is not a JSON object")
         yield from self._members(walk, may_wrap=True)
 
     def _members(self, walk: _Walk, *, may_wrap: bool) -> Iterator[dict[str, TopicConfig]]:
         """Read a RegisterBrokerBody or, as before 3.0.11, the bare wrapper within it."""
         for number, key in enumerate(walk.members()):
-            if number % _KEYS_AT_ONCE == _KEYS_AT_ONCE - 1:
+            if number % _STEP_KEYS == _STEP_KEYS - 1:
                 yield {}
             if key == _WRAPPER and may_wrap and walk.opens():
                 yield from self._members(walk, may_wrap=False)
@@ -207,11 +207,11 @@ def data_version(value: object) -> Version:
     if value is None:
         return Version()
     if not isinstance(value, dict):
-        raise UnreadableBody("the data version is no JSON object")
+        raise UnreadableBody("the data version is not a JSON object")
     numbers = [value.get(name, 0) for name in ("stateVersion", "timestamp", "counter")]
     for number in numbers:
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MAX_LONG:
-            raise UnreadableBody("a part of the data version is no whole number from 0 to 2^63 - 1")
+            raise UnreadableBody("a part of the data version is not a whole number from 0 to 2^63 - 1")
     return Version(*numbers)
 
 
@@ -309,7 +309,7 @@ class _Walk:
         return found[0]
 
     def many_members(self) -> dict[str, object] | None:
-        """The next members of the object that was entered, some hundred of them at once; None: go on one by one.
+        """The next members of the object that was entered, some hundred of them together; None: go on one by one.
 
         A topic ends with a number and a brace. If the text up to the last such end can be read as an object, the end is
         that of a member: were it within one, or within a string, a bracket or a quote would be left open.
@@ -341,7 +341,7 @@ class _Walk:
         return value
 
     def value(self) -> object:
-        """The value that stands here. Raises UnreadableBody where it is too long or no JSON."""
+        """The value that stands here. Raises UnreadableBody where it is too long or not JSON."""
         value = self.small_value(_LONG_VALUE_BYTES)
         if value is _TOO_LARGE:
             raise self._fault("a short value")
@@ -367,7 +367,7 @@ class _Walk:
                 continue
             char, self.at = found[0], found.end()
             tokens += 1
-            if tokens % _TOKENS_AT_ONCE == 0:
+            if tokens % _STEP_TOKENS == 0:
                 yield {}
             if char == "\\":
                 self.at += 1
@@ -379,7 +379,7 @@ class _Walk:
                 return
 
     def _fault(self, wanted: str) -> UnreadableBody:
-        return UnreadableBody(f"the body is no JSON: {wanted} is missing at character {self.at}")
+        return UnreadableBody(f"the body is not JSON: {wanted} is missing at character {self.at}")
 
 
 class _Sized:

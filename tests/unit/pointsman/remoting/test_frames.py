@@ -1,4 +1,4 @@
-"""Frames and headers: both forms, cuts, lies, and what is no frame at all."""
+"""Frames and headers: both forms, cuts, lies, and what is not a frame at all."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_any_bytes_are_a_header_or_a_bad_frame(header: bytes, form: int) -> None
         (b"PROXY " + b"x" * 200, "proxy"),
     ],
 )
-def test_what_is_no_frame_is_refused_at_its_first_bytes(data: bytes, cause: str) -> None:
+def test_what_is_not_a_frame_is_refused_at_its_first_bytes(data: bytes, cause: str) -> None:
     reader = FrameReader()
     reader.feed(data)
     with pytest.raises(BadFrame) as refused:

@@ -83,7 +83,7 @@ def test_one_bad_topic_costs_itself() -> None:
     assert (reader.bad_topics, reader.first_bad) == (4, "text")
 
 
-def test_a_topic_that_is_no_object_or_too_large_costs_itself() -> None:
+def test_a_topic_that_is_not_an_object_or_too_large_costs_itself() -> None:
     body = register_body({"good": topic_config("good"), "after": topic_config("after")})
     large = b'"large":{"perm":6,"attributes":{"a":"' + b'\\"}{' * 5_000 + b'"}},"number":7,"list":[{}],'
     reader, topics = read(body.replace(b'"after":', large + b'"after":'))
@@ -105,7 +105,7 @@ def test_the_bare_wrapper_of_old_brokers_is_read() -> None:
     assert list(topics) == ["TopicTest", "Other"]
 
 
-def test_no_body_is_no_topics() -> None:
+def test_without_a_body_there_are_no_topics() -> None:
     assert read(b"")[1] == {}
     assert read(b'{"topicConfigSerializeWrapper":null}')[1] == {}
     assert read_data_version(b"") is None
@@ -193,7 +193,7 @@ def _bombs() -> dict[str, bytes]:
 @pytest.mark.parametrize("kind", _bombs())
 def test_no_step_is_long_whatever_the_bytes_are(kind: str) -> None:
     steps, longest = RegisterBody().slices(_bombs()[kind], version=479), 0.0
-    gc.disable()  # a round over all that the tests have loaded is no part of a step
+    gc.disable()  # a round over all that the tests have loaded does not belong to a step
     try:
         while True:
             started = time.process_time()
@@ -205,5 +205,5 @@ def test_no_step_is_long_whatever_the_bytes_are(kind: str) -> None:
         pass
     finally:
         gc.enable()
-    # About 1 ms on a quiet machine; the bound tells a step from a whole body, which takes 0.2 s and more.
-    assert longest < 0.03
+    # About 1 ms on a quiet machine; the bound lies between a step and a whole body, which takes 0.2 s and more.
+    assert longest < 0.1
