@@ -18,6 +18,8 @@ from namesrv.core.model import NodeState
 from namesrv.core.name_server import NameServer
 from namesrv.history import assembly
 from namesrv.metrics import Metrics
+from namesrv.remoting.assembly import remoting_server
+from namesrv.remoting.server import RemotingServer
 from namesrv.rpc.admin import AdminServicer
 from namesrv.rpc.calls import Calls
 from namesrv.rpc.inspection import Node
@@ -63,6 +65,8 @@ class NameServerApp:
         self.started = asyncio.Event()
         """Set once it serves; then :attr:`addr` and :attr:`monitoring_port` are known."""
         self.addr = ""
+        self.remoting_addr = ""
+        """Where RocketMQ's wire is served; empty: nowhere."""
         self.monitoring_port = 0
         self.metrics = Metrics()
         self._started_at = self.clock.monotonic()
@@ -81,6 +85,7 @@ class NameServerApp:
             self.core.routes, boot=self._boot, max_bytes=config.routes.cache_bytes, metrics=self.metrics
         )
         self._version = version
+        self._remoting: RemotingServer | None = None
         self._manager = manager or ServiceManager({}, clock=self.clock)
         self.server = Server(self.lifecycle, longest_interval=config.liveness.max_heartbeat_interval_seconds)
 
@@ -115,10 +120,17 @@ class NameServerApp:
             self.record([Event(kind=EventKind.NAMESRV_STARTED, detail={"version": self._version})])
             self.hub = self._watch_hub()
             self._upkeep = self._make_upkeep()
+            await self._start_remoting()
             self._upkeep.end_warm_up(self.clock.monotonic())
             await self._start_serving()
             state = self.lifecycle.state
-            facts = {"addr": self.addr, "node": self._node, "metrics": self.monitoring_port, "state": state}
+            facts = {
+                "addr": self.addr,
+                "remoting": self.remoting_addr,
+                "node": self._node,
+                "metrics": self.monitoring_port,
+                "state": state,
+            }
             log.info("serving", extra={"facts": facts})
             self._tell_status()
             self._manager.ready()
@@ -139,6 +151,8 @@ class NameServerApp:
         self._manager.status("draining")
         self._manager.stopping()
         await self.server.stop(self.config.server.stop_grace_seconds)
+        if self._remoting is not None:
+            await self._remoting.stop()
 
     async def _stop_snapshot(self) -> None:
         if self._keeper is not None and not await self._keeper.stop(within=SNAPSHOT_STOP_SECONDS):
@@ -193,6 +207,22 @@ class NameServerApp:
             max_watchers=routes.max_watchers,
             max_topics=routes.max_topics_per_watch,
         )
+
+    async def _start_remoting(self) -> None:
+        """Serve RocketMQ's wire. Raises CannotListen."""
+        if not self.config.remoting.listen:
+            return
+        self._remoting = remoting_server(
+            self.config,
+            self.core,
+            lifecycle=self.lifecycle,
+            clock=self.clock,
+            metrics=self.metrics,
+            record=self.record,
+            catch_up=self._upkeep.catch_up,
+        )
+        self.remoting_addr = self._remoting.bind(self.config.remoting.listen)
+        await self._remoting.start()
 
     async def _start_serving(self) -> None:
         node = Node(
@@ -258,6 +288,8 @@ class NameServerApp:
             ]
             if self._keeper is not None:
                 work.append(self._keeper.run())
+            if self._remoting is not None:
+                work.append(self._remoting.run())
             running = [tasks.create_task(task) for task in work]
             await stop.wait()
             for task in running:
@@ -277,11 +309,15 @@ class NameServerApp:
         self._manager.status(f"{self.lifecycle.state.lower()}, {counts}")
 
     def _sizes(self) -> dict[str, int]:
-        return self.metrics.totals() | {
-            "watchers": self.hub.count,
-            "keep_alive_streams": self._registration.stream_count,
-            "route_cache_bytes": self.answers.bytes,
-        }
+        return (
+            self.metrics.totals()
+            | {
+                "watchers": self.hub.count,
+                "keep_alive_streams": self._registration.stream_count,
+                "route_cache_bytes": self.answers.bytes,
+            }
+            | ({} if self._remoting is None else {"remoting_connections": self._remoting.connection_count})
+        )
 
     def _complaints(self) -> list[str]:
         overdue = [f"the guard of cluster {cluster} is on for too long" for cluster in self.core.guard.overdue()]

@@ -77,6 +77,27 @@ class Metrics:
         self.limits_exceeded = Counter(
             "namesrv_limits_exceeded", "Calls refused at a bound of this server", ["limit"], registry=self.registry
         )
+        self.remoting_requests = Tallies(
+            "namesrv_remoting_requests",
+            "Requests over RocketMQ's wire, by code and by the answer's (closed: clients are sent elsewhere)",
+            ["code", "result"],
+            registry=self.registry,
+        )
+        self.remoting_connections = Gauge(
+            "namesrv_remoting_connections", "Open connections of RocketMQ's wire", registry=self.registry
+        )
+        self.remoting_closed = Counter(
+            "namesrv_remoting_connections_closed",
+            "Connections that we closed: idle, elsewhere (warming or draining), limit, stopping, or what came in place "
+            "of a frame (tls, http, proxy, length, form, header)",
+            ["cause"],
+            registry=self.registry,
+        )
+        self.remoting_topics_skipped = Counter(
+            "namesrv_remoting_topics_skipped",
+            "Topics of registrations over RocketMQ's wire that were left out, for they break a rule",
+            registry=self.registry,
+        )
         self.watchers = Gauge("namesrv_watchers", "Open route watches", registry=self.registry)
         self.watch_lag = Histogram(
             "namesrv_watch_lag_seconds",
