@@ -166,14 +166,14 @@ class AdditiveRegistrations:
     def beat(
         self, key: GroupKey, addr: str, data_version: DataVersion | None, *, stream: int, now: float
     ) -> Accepted | None:
-        """Take a heartbeat without topics; None: nobody holds the address. It never brings back who left."""
+        """Take a heartbeat without topics; None: no broker holds the address. It never brings back one that left."""
         replica = self._at(key, addr)
         if replica is None:
             return None
         return self._beat(replica.registration, data_version=data_version, stream=stream, now=now)
 
     def held_version(self, key: GroupKey, addr: str) -> DataVersion | None:
-        """The version of the topics of whoever holds an address."""
+        """The version of the topics of the broker that holds an address."""
         replica = self._at(key, addr)
         return None if replica is None else replica.registration.data_version
 
@@ -223,17 +223,17 @@ class AdditiveRegistrations:
             if cluster and key.cluster != cluster:
                 continue
             group = self._core.routes.groups[key]
-            told = False
+            is_changed = False
             for replica in list(group.replicas.values()):
                 if replica.registration.from_broker is not None and topic in replica.registration.topics:
                     events += self._change(replica, {}, (topic,), now=now)
-                    told = True
+                    is_changed = True
             contributor = group.contributor()
             if contributor is not None and self._is_agents(contributor) and topic in contributor.registration.topics:
                 self._core.overrides.hide(topic, contributor.registration)
                 self._core.routes.refresh(group, visibly=False)
-                told = True
-            if told:
+                is_changed = True
+            if is_changed:
                 events.append(Event(kind=EventKind.TOPIC_DELETED, reason=Reason.ADMIN, group=key, detail=detail))
         return tuple(events)
 

@@ -212,7 +212,7 @@ class BrokerCodes:
     # --- 104, 217, 322, 904 -----------------------------------------------------------------------------------
 
     def unregister(self, connection: BrokerConnection, command: Command, _: bytes) -> ReadyAnswer:
-        """Let a broker go; one that is not known is no error. Raises InvalidRequest."""
+        """Let a broker go; an unknown one is accepted too. Raises InvalidRequest."""
         identity = _identity(command)
         events = self._word.leave(
             identity.group_key, identity.addr, identity.broker_id, stream=connection.stream, now=self._clock.monotonic()
@@ -240,8 +240,8 @@ class BrokerCodes:
     def query_data_version(self, connection: BrokerConnection, command: Command, body: bytes) -> ReadyAnswer:
         """Say whether a broker's table differs from what is held; a heartbeat of who is known on this connection.
 
-        A broker that is told so registers, and is bound by that; a stranger that asks keeps nobody alive (upstream
-        takes it for a heartbeat). Raises InvalidRequest.
+        A broker that learns so registers, and is bound by that; a question on another connection keeps no broker alive
+        (upstream takes it for a heartbeat). Raises InvalidRequest.
         """
         identity = _identity(command)
         try:

@@ -54,7 +54,7 @@ class OperatorCodes:
         return ReadyAnswer(ext={"value": value})
 
     def delete_kv(self, command: Command, by: str) -> ReadyAnswer:
-        """Remove one key; one that is not set is no error. Raises InvalidRequest."""
+        """Remove one key; an unknown one is accepted too. Raises InvalidRequest."""
         try:
             self._record(self._administration.delete_kv(text(command, "namespace"), text(command, "key"), by=by).events)
         except KvNotFound:

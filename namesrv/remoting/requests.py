@@ -169,10 +169,10 @@ class Requests:
                 self._record((error.event,))
             if isinstance(error, LimitExceeded):
                 self._metrics.limits_exceeded.labels(error.limit).inc()
-            told = str(error)
+            remark = str(error)
             if isinstance(error, InvalidRequest):
-                told = "; ".join(f"{fault.field} {fault.description}" for fault in error.violations)
-            return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=told[:MAX_REMARK])
+                remark = "; ".join(f"{fault.field} {fault.description}" for fault in error.violations)
+            return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=remark[:MAX_REMARK])
         error_id = secrets.token_hex(8)
         log.error("request failed by our own fault", exc_info=error, extra={"facts": {"code": code, "id": error_id}})
         return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=f"internal error {error_id}")

@@ -7,6 +7,7 @@ import itertools
 import logging
 import socket
 from collections import deque
+from typing import cast
 
 from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.model import BrokerIdentity, NodeState
@@ -42,7 +43,7 @@ log = logging.getLogger(__name__)
 class RemotingServer:
     """Listens from :meth:`bind`, serves from :meth:`start` while :meth:`run` runs, until :meth:`stop`.
 
-    A peer here is a connection, for nobody says who he is. Where a bound of the node is reached, the connection that
+    A peer here is a connection, for no side proves who it is. Where a bound of the node is reached, the connection that
     holds most is closed, and the others are served.
     """
 
@@ -140,7 +141,7 @@ class RemotingServer:
             connection.close("stopping")
         elif len(self._connections) > self._max_connections:
             self._metrics.limits_exceeded.labels("remoting_connections").inc()
-            # Who never asked goes first, then who has been quiet for longest; a broker only if there is nobody else.
+            # Who never asked goes first, then who has been quiet for longest; a broker only if there is no other.
             least = min(self._connections - {connection}, key=RemotingConnection.worth, default=connection)
             least.close("limit")
         return next(self._streams)
@@ -249,8 +250,8 @@ class RemotingConnection(asyncio.Protocol, Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Open."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # a server's transports both read and write
-        self._transport = transport
+        # A server's transports read and write; uvloop's are of no class of asyncio's.
+        self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=UNSENT_A_CONNECTION)
         peer = transport.get_extra_info("peername")
         self.peer = join_addr(peer[0], peer[1]) if peer else ""
@@ -279,7 +280,7 @@ class RemotingConnection(asyncio.Protocol, Connection):
             self._go_on()
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Its end, whoever made it."""
+        """Its end, on either side's doing."""
         self.is_closing, self._at_work = True, 0
         self._reader = FrameReader()
         self._note_waiting()

@@ -39,8 +39,9 @@ def wipe_write_perm(settings: Settings, broker: str, cluster: str, by: str) -> i
     """Take the write permission off all topics of BROKER.
 
     Producers go elsewhere, consumers read on: what to do before a broker is stopped. It survives a restart of the name
-    server, and ends with add-write-perm or with the broker's next process. Sent to all servers listed; exits 1 if one
-    failed, and may be repeated.
+    server, and ends with add-write-perm or with the broker's next process; for a broker that registers itself over
+    RocketMQ's wire, with the next change of its topics or when it comes back after an absence. Sent to all servers
+    listed; exits 1 if one failed, and may be repeated.
 
     \b
     JSON: nodes[].{addr, changed, cluster, topicCount} or {addr, error}

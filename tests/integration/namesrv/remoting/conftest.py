@@ -16,7 +16,7 @@ from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
 
 @pytest.fixture
 def remoting_config() -> RemotingConfig:
-    """What the server is told; a test that needs more sets it."""
+    """The section of the server's configuration; a test that needs more sets it."""
     return RemotingConfig(listen="127.0.0.1:0")
 
 

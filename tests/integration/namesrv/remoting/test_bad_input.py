@@ -1,4 +1,4 @@
-"""What strangers, faults and greed send to the port: each is answered or closed, counted, and costs nobody else."""
+"""What strangers, faults and greed send to the port: each is answered or closed, counted, and costs no other."""
 
 from __future__ import annotations
 

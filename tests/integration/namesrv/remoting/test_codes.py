@@ -45,10 +45,10 @@ async def test_either_form_is_answered_in_json(rocketmq: RemotingPeer, form: int
     await registered(rocketmq)
     for _ in range(3):
         assert (await rocketmq.ask(105, {"topic": "TopicTest"}, form=form)).code == 0
-        unknown = await rocketmq.ask(105, {"topic": "nobody's"}, form=form)
+        unknown = await rocketmq.ask(105, {"topic": "unknown"}, form=form)
         assert unknown.code == 17
         assert unknown.command.remark == (
-            "No topic route info in name server for the topic: nobody's\n"
+            "No topic route info in name server for the topic: unknown\n"
             "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
         )
 
@@ -64,7 +64,7 @@ async def test_a_changed_route_is_answered_as_it_is_now(rocketmq: RemotingPeer) 
     assert data["brokerAddrs"] == {"0": "10.0.0.1:10911", "1": "10.0.0.2:10911"}
 
 
-async def test_a_slave_is_told_its_master(rocketmq: RemotingPeer) -> None:
+async def test_a_slave_learns_its_master(rocketmq: RemotingPeer) -> None:
     await registered(rocketmq)
     rocketmq.send(register(SLAVE))
     answer = await rocketmq.answer()
@@ -196,7 +196,7 @@ async def test_write_permissions(rocketmq: RemotingPeer) -> None:
     given = await rocketmq.ask(327, {"brokerName": "broker-a"})
     assert given.command.ext == {"addTopicCount": "2"}
     assert await perm_of(rocketmq) == 6
-    assert (await rocketmq.ask(205, {"brokerName": "nobody"})).command.ext == {"wipeTopicCount": "0"}
+    assert (await rocketmq.ask(205, {"brokerName": "unknown"})).command.ext == {"wipeTopicCount": "0"}
 
 
 async def test_a_wipe_ends_with_the_next_version(rocketmq: RemotingPeer, server: NameServerApp) -> None:
@@ -216,7 +216,7 @@ async def test_deleting_a_topic(rocketmq: RemotingPeer) -> None:
     assert (await rocketmq.ask(105, {"topic": "TopicTest"})).code == 0
     assert (await rocketmq.ask(216, {"topic": "TopicTest", "clusterName": "DefaultCluster"})).code == 0
     assert (await rocketmq.ask(105, {"topic": "TopicTest"})).code == 17
-    assert (await rocketmq.ask(216, {"topic": "nobody"})).code == 0
+    assert (await rocketmq.ask(216, {"topic": "unknown"})).code == 0
 
 
 async def test_registering_one_topic(rocketmq: RemotingPeer) -> None:
@@ -256,8 +256,8 @@ async def test_settings(rocketmq: RemotingPeer) -> None:
 
 async def test_data_versions(rocketmq: RemotingPeer, server: NameServerApp) -> None:
     held = b'{"counter":1,"stateVersion":0,"timestamp":1700000000001}'
-    nobody = await rocketmq.ask(322, broker_ext(), held)
-    assert (nobody.command.ext, nobody.body) == ({"changed": "true"}, b"")
+    unknown = await rocketmq.ask(322, broker_ext(), held)
+    assert (unknown.command.ext, unknown.body) == ({"changed": "true"}, b"")
     await registered(rocketmq)
     same = await rocketmq.ask(322, broker_ext(), held)
     assert (same.command.ext, same.body) == ({"changed": "false"}, held)

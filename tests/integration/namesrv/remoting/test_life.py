@@ -68,7 +68,7 @@ async def test_a_broker_that_reconnects_outlives_its_old_connection(server: Name
         assert phase(server) is Phase.UP
 
 
-async def test_a_stranger_keeps_nobody_alive(server: NameServerApp, clock: ManualClock) -> None:
+async def test_a_strangers_question_keeps_no_broker_alive(server: NameServerApp, clock: ManualClock) -> None:
     async with remoting_peer(server.remoting_addr) as broker, remoting_peer(server.remoting_addr) as stranger:
         await registered(broker, {"heartbeatTimeoutMillis": "10000"})
         for _ in range(16):
@@ -77,7 +77,7 @@ async def test_a_stranger_keeps_nobody_alive(server: NameServerApp, clock: Manua
         assert phase(server) is None
 
 
-async def test_a_beat_after_its_leave_brings_nobody_back(rocketmq: RemotingPeer, server: NameServerApp) -> None:
+async def test_a_beat_after_its_leave_brings_no_broker_back(rocketmq: RemotingPeer, server: NameServerApp) -> None:
     await registered(rocketmq)
     assert (await rocketmq.ask(104, broker_ext())).code == 0
     rocketmq.send(ask(904, BEAT, flag=2) + ask(322, broker_ext(), b"{}", flag=2))

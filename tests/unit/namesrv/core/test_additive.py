@@ -227,8 +227,8 @@ def test_a_slave_ends_no_wipe(fleet: Fleet) -> None:
 def test_a_deleted_topic_stays_away_until_a_broker_brings_it_again(fleet: Fleet) -> None:
     fleet.register("t1", "t2")
     fleet.register("t1", "t2", who=SLAVE)
-    told = kinds(fleet.word.delete_topic("t1", "", by="ann", now=fleet.now))
-    assert told == ["TOPICS", "TOPICS", "TOPIC_DELETED"]
+    events = kinds(fleet.word.delete_topic("t1", "", by="ann", now=fleet.now))
+    assert events == ["TOPICS", "TOPICS", "TOPIC_DELETED"]
     with pytest.raises(TopicNotFound):
         fleet.core.routes.route("t1")
     fleet.register("t2", "t3", counter=2)
