@@ -18,7 +18,7 @@ from namesrv.core.validation import MAX_INCARNATION_LENGTH
 from namesrv.metrics import Metrics
 from namesrv.remoting.fields import number, optional_number, read_json, text
 from pointsman.remoting.codes import ResponseCode
-from pointsman.remoting.frames import Command, ReadyAnswer, body_crc32, compact, version_text
+from pointsman.remoting.frames import BodyCrc32, Command, ReadyAnswer, compact, version_text
 from pointsman.remoting.register_body import (
     RegisterBody,
     TopicConfig,
@@ -67,17 +67,22 @@ class _Known:
     """The body of a registration; good while the core holds what it became."""
 
     facts: tuple[object, ...]
-    body: bytes
-    start: int
-    end: int
+    head: bytes
+    tail: bytes
+    """The body before and after ``mappingDataVersion``, which is the time of sending."""
     registration: weakref.ref[Registration]
+
+    @property
+    def size(self) -> int:
+        return len(self.head) + len(self.tail)
 
     def is_equal(self, facts: tuple[object, ...], body: bytes, start: int, end: int) -> bool:
         return (
-            len(body) - (end - start) == len(self.body) - (self.end - self.start)
+            start == len(self.head)
+            and len(body) - end == len(self.tail)
             and facts == self.facts
-            and body[:start] == self.body[: self.start]
-            and body[end:] == self.body[self.end :]
+            and body.startswith(self.head)
+            and body.endswith(self.tail)
         )
 
 
@@ -120,12 +125,12 @@ class BrokerCodes:
         self._refuse_greed(connection, identity)
         wanted = optional_number(command, "bodyCrc32")
         if wanted:
-            found = 0
+            found = BodyCrc32()
             for start in range(0, len(body), CRC_STEP_BYTES):
-                found = body_crc32(body[start : start + CRC_STEP_BYTES], found)
+                found.add(body[start : start + CRC_STEP_BYTES])
                 if start + CRC_STEP_BYTES < len(body):
                     yield None
-            if found != wanted:
+            if found.value != wanted:
                 yield ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark="crc32 not match", ext={})
                 return
         facts = (identity, _facts(command.ext), command.version)
@@ -179,14 +184,14 @@ class BrokerCodes:
     ) -> None:
         before = self._known.pop(identity, None)
         if before is not None:
-            self.known_bytes -= len(before.body)
+            self.known_bytes -= before.size
         if len(body) < WORTH_KNOWING_BYTES or registration.from_broker is None:
             return
-        self._known[identity] = _Known(facts, body, start, end, weakref.ref(registration))
-        self.known_bytes += len(body)
+        known = self._known[identity] = _Known(facts, body[:start], body[end:], weakref.ref(registration))
+        self.known_bytes += known.size
         while self.known_bytes > KNOWN_BYTES:
             _, oldest = self._known.popitem(last=False)
-            self.known_bytes -= len(oldest.body)
+            self.known_bytes -= oldest.size
 
     def _registered(self, accepted: Accepted) -> ReadyAnswer:
         orders, view = self._core.kv.order_topics(), accepted.view

@@ -330,9 +330,27 @@ class ReadyAnswer:
         )
 
 
-def body_crc32(body: bytes, so_far: int = 0) -> int:
-    """``bodyCrc32`` of a body, or of its next part after ``so_far`` (RocketMQ ``UtilAll.crc32``)."""
-    return zlib.crc32(body, so_far) & 0x7FFFFFFF
+class BodyCrc32:
+    """``bodyCrc32`` of a body that is taken part by part (RocketMQ ``UtilAll.crc32``)."""
+
+    __slots__ = ("_crc",)
+
+    def __init__(self) -> None:
+        self._crc = 0
+
+    def add(self, part: bytes) -> None:
+        """Take the next part."""
+        self._crc = zlib.crc32(part, self._crc)
+
+    @property
+    def value(self) -> int:
+        """Of all parts so far. The sign bit is cut off here alone: with it the next part would be summed up wrongly."""
+        return self._crc & 0x7FFFFFFF
+
+
+def body_crc32(body: bytes) -> int:
+    """``bodyCrc32`` of a whole body."""
+    return zlib.crc32(body) & 0x7FFFFFFF
 
 
 def version_text(version: int) -> str:

@@ -106,9 +106,9 @@ async def test_an_unchanged_registration_is_known_by_its_bytes(
 
 
 async def test_a_large_registration_is_read_in_slices_while_routes_are_answered(server: NameServerApp) -> None:
-    table = {f"topic-{i}": topic_config(f"topic-{i}") for i in range(5_000)}
+    table = {f"topic-{i}": topic_config(f"topic-{i}") for i in range(7_000)}
     async with remoting_peer(server.remoting_addr) as broker, remoting_peer(server.remoting_addr) as client:
-        broker.send(register(body=register_body(table)) + ask(105, {"topic": "topic-4999"}, opaque=9))
+        broker.send(register(body=register_body(table)) + ask(105, {"topic": "topic-6999"}, opaque=9))
         asked = 0
         while (await client.ask(105, {"topic": "topic-1"})).code == 17:
             asked += 1

@@ -190,9 +190,8 @@ def _bombs() -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("kind", _bombs())
-def test_no_step_is_long_whatever_the_bytes_are(kind: str) -> None:
-    steps, longest = RegisterBody().slices(_bombs()[kind], version=479), 0.0
+def _longest_step(body: bytes) -> float:
+    steps, longest = RegisterBody().slices(body, version=479), 0.0
     gc.disable()  # a round over all that the tests have loaded does not belong to a step
     try:
         while True:
@@ -200,10 +199,15 @@ def test_no_step_is_long_whatever_the_bytes_are(kind: str) -> None:
             part = next(steps, None)
             longest = max(longest, time.process_time() - started)
             if part is None:
-                break
+                return longest
     except UnreadableBody:
-        pass
+        return longest
     finally:
         gc.enable()
-    # About 1 ms on a quiet machine; the bound lies between a step and a whole body, which takes 0.2 s and more.
-    assert longest < 0.1
+
+
+@pytest.mark.parametrize("kind", _bombs())
+def test_no_step_is_long_whatever_the_bytes_are(kind: str) -> None:
+    # About 1 ms on a quiet machine; the bound lies between a step and a whole body, which takes 0.2 s and more. A busy
+    # machine may hold up any step, so the shortest of some runs counts.
+    assert any(_longest_step(_bombs()[kind]) < 0.1 for _ in range(5))
