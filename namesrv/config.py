@@ -146,7 +146,7 @@ class RemotingConfig:
     order_message_enable: bool = False
     """Give clients the order configuration of a topic (RocketMQ ``orderMessageEnable``)."""
     max_connections: int = 20_000
-    """Most open connections; beyond it, the one that has been quiet for longest is closed."""
+    """Most open connections; beyond it, one of the latest that never asked or has been quiet is closed."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""

@@ -34,6 +34,9 @@ INLINE_BYTES = 48 * 1024
 REST_SECONDS = 0.001
 """Between two slices of the work of all connections: a real rest, as :mod:`namesrv.rpc.register_call` has it."""
 BACKLOG = 4_096
+LOOKED_AT = 200
+"""The latest connections, among which one is chosen to be closed at their bound: a flood closes its own."""
+STEPS_A_TURN = 2
 LAST_WORDS_SECONDS = 0.2
 LOG_EACH_SECONDS = 60.0
 
@@ -68,7 +71,7 @@ class RemotingServer:
         self._server: asyncio.Server | None = None
         self._socket: socket.socket | None = None
         self._streams = itertools.count(-1, -1)
-        self._connections: set[RemotingConnection] = set()
+        self._connections: dict[RemotingConnection, None] = {}
         self._work: deque[tuple[RemotingConnection, Steps, bytes | None]] = deque()
         self._has_work = asyncio.Event()
         self._all_closed = asyncio.Event()
@@ -135,20 +138,21 @@ class RemotingServer:
 
     def opened(self, connection: RemotingConnection) -> int:
         """Take a connection and return its number."""
-        self._connections.add(connection)
+        self._connections[connection] = None
         self._metrics.remoting_connections.set(len(self._connections))
         if self._stopping:
             connection.close("stopping")
         elif len(self._connections) > self._max_connections:
             self._metrics.limits_exceeded.labels("remoting_connections").inc()
-            # Who never asked goes first, then who has been quiet for longest; a broker only if there is no other.
-            least = min(self._connections - {connection}, key=RemotingConnection.worth, default=connection)
-            least.close("limit")
+            # Of the latest, who never asked goes first, then who has been quiet for longest; no broker's connection.
+            latest = itertools.islice(reversed(self._connections), 1, LOOKED_AT)
+            least = min(latest, key=RemotingConnection.worth, default=connection)
+            (connection if least.is_brokers else least).close("limit")
         return next(self._streams)
 
     def closed(self, connection: RemotingConnection, *, by_us: bool) -> None:
         """Take the end of a connection."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if self._stopping and not self._connections:
             self._all_closed.set()
         self._metrics.remoting_connections.set(len(self._connections))
@@ -184,7 +188,7 @@ class RemotingServer:
     # --- background -------------------------------------------------------------------------------------------
 
     async def _work_off(self) -> None:
-        """One slice a turn, of all connections in turn, with rests."""
+        """Some slices a turn, of all connections in turn, with rests."""
         while True:
             while not self._work:
                 self._has_work.clear()
@@ -192,7 +196,7 @@ class RemotingServer:
             connection, steps, opaque = self._work.popleft()
             if connection.is_closing:
                 continue
-            answer = next(steps, None)
+            answer = next((each for each in itertools.islice(steps, STEPS_A_TURN) if each is not None), None)
             if answer is None:
                 self._work.append((connection, steps, opaque))
             else:
@@ -243,7 +247,7 @@ class RemotingConnection(asyncio.Protocol, Connection):
         return bool(self.coming_in or self.unsent)
 
     def worth(self) -> tuple[bool, bool, float]:
-        """How much is lost with it, to compare."""
+        """How much would be lost with it, to compare."""
         return self.is_brokers, self._has_asked, self.active_at
 
     # --- asyncio.Protocol -------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from namesrv.config import RemotingConfig
 from namesrv.core.model import GroupKey
 from namesrv.remoting import server as shell
 from pointsman.remoting.frames import BINARY_FORM, MAX_FRAME_BYTES
+from pointsman.service.monitoring import CannotListen
 from tests.fakes import rocketmq_frames as recorded
 from tests.fakes.condition import eventually
 from tests.fakes.manual_clock import ManualClock
@@ -266,6 +267,11 @@ async def test_a_connection_that_registers_very_many_brokers_leaves_room_for_oth
         # Its own brokers are served as before.
         greedy.send(register(broker_ext("broker-7", addr="10.0.0.7:1")))
         assert (await greedy.answer()).code == 0
+
+
+async def test_an_address_that_is_taken_is_named(server: NameServerApp) -> None:
+    with pytest.raises(CannotListen, match="is it this machine's address, and free"):
+        running(server).bind(server.remoting_addr)
 
 
 async def test_requests_that_are_never_equal_do_not_grow_what_is_known(
