@@ -133,8 +133,6 @@ class AdditiveRegistrations:
             if len(incoming.staging.topics) == 1:
                 return self._beat(held, stream=stream, now=now)
             return self._replace(claim, incoming.staging.finish(), stream=stream, now=now)
-        if _is_older(claim.data_version, held.data_version):
-            return self._beat(held, stream=stream, now=now)
         changed = self._changed(incoming, held.topics)
         if len(held.topics) + sum(topic not in held.topics for topic in changed) > self._max_topics:
             raise LimitExceeded("topics_per_broker", self._max_topics)
@@ -263,9 +261,9 @@ class AdditiveRegistrations:
         registered = self._core.register(registration, topics=topics, now=now)
         before = None if holder is None else holder.registration.data_version
         ended = self._end_wipe(identity, claim.data_version, before)
-        # The registration was a heartbeat; this one binds the connection.
-        beaten = self._beat(self._registration_of(identity), stream=stream, now=now)
-        return Accepted(beaten.registration, registered.view, (*registered.events, *ended, *beaten.events))
+        accepted = self._core.routes.groups[identity.group_key].replicas[identity.broker_id]
+        accepted.pulse.stream = stream
+        return Accepted(accepted.registration, registered.view, (*registered.events, *ended))
 
     def _vouched(self, claim: Claim, holder: Replica, *, now: float) -> Accepted:
         identity = claim.identity
@@ -361,18 +359,13 @@ class AdditiveRegistrations:
 
 
 def _is_another_store(claimed: DataVersion, held: DataVersion) -> bool:
-    """Whether a broker came back with other contents: its table counts from the start, and later than ours."""
+    """Whether a broker came back with other contents: its table counts from the start, and later than ours.
+
+    A frame that was overtaken by a later one of the same table (4.9 registers from several threads) has an earlier
+    time, and is taken like any other: the next period makes good what it sets back.
+    """
     return (
         claimed.state_version == held.state_version
         and claimed.counter < held.counter
         and claimed.timestamp_millis >= held.timestamp_millis
-    )
-
-
-def _is_older(claimed: DataVersion, held: DataVersion) -> bool:
-    """Whether a frame was overtaken by a later one of the same table (4.9 registers from several threads)."""
-    return (
-        claimed.state_version == held.state_version
-        and claimed.counter < held.counter
-        and claimed.timestamp_millis < held.timestamp_millis
     )

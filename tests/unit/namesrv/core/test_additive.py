@@ -132,13 +132,12 @@ def test_another_store_takes_the_place_of_the_held_one(fleet: Fleet) -> None:
     assert fleet.topics() == {"t1": EIGHT, "new": EIGHT}
 
 
-def test_a_frame_that_was_overtaken_is_a_heartbeat(fleet: Fleet) -> None:
-    fleet.register("t1", "t2", counter=9)
-    assert fleet.register("t1=4", "t2", counter=8) == []
-    assert fleet.topics()["t1"] == EIGHT
-    registration = fleet.core.registration_of(A)
-    assert registration is not None
-    assert registration.data_version.counter == 9
+def test_a_frame_that_was_overtaken_sets_back_until_the_next(fleet: Fleet) -> None:
+    fleet.register("t1=4", "t2", "t3", counter=9)
+    assert fleet.register("t1", "t2", counter=8) == ["TOPICS"]
+    assert fleet.topics() == {"t1": EIGHT, "t2": EIGHT, "t3": EIGHT}
+    assert fleet.register("t1=4", "t2", "t3", counter=9) == ["TOPICS"]
+    assert fleet.topics()["t1"] == (4, 4, 6, 0)
 
 
 def test_what_a_broker_says_beside_its_topics_may_change(fleet: Fleet) -> None:
@@ -170,7 +169,7 @@ def test_a_broker_that_reconnected_outlives_its_old_connection(fleet: Fleet) -> 
 
 def test_no_heartbeat_brings_back_who_left(fleet: Fleet) -> None:
     fleet.register("t1", "t2")
-    assert kinds(fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now)) == ["HEARTBEATS", "UNREGISTERED"]
+    assert kinds(fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now)) == ["UNREGISTERED"]
     assert fleet.beat() is None
     assert fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now) == ()
     assert fleet.register("t1", "t2") == ["REGISTERED", "TOPICS"]
@@ -248,6 +247,31 @@ def test_one_topic_may_be_given_to_a_known_name(fleet: Fleet) -> None:
     assert fleet.topics()["t9"] == (4, 4, 6, 0)
     with pytest.raises(InvalidRequest):
         fleet.word.add_topic(A.broker_name, "not a name", QueueConfig(4, 4, 6), now=fleet.now)
+
+
+def test_the_held_version_is_known_by_address(fleet: Fleet) -> None:
+    assert fleet.word.held_version(KEY, A.addr) is None
+    fleet.register("t1", "t2", counter=4)
+    assert fleet.word.held_version(KEY, A.addr) == DataVersion(0, 1_004, 4)
+    assert fleet.word.held_version(KEY, "10.0.0.9:1") is None
+    assert fleet.end(who=SLAVE) == []
+
+
+def test_what_changed_while_a_registration_was_read_is_kept(fleet: Fleet) -> None:
+    fleet.register("t1", "t2")
+    incoming = fleet.word.begin(A)
+    incoming.add({"t1": (4, 4, 6, 0), "t3": EIGHT})
+    fleet.register("t4", counter=2)
+    claim = Claim(identity=A, data_version=DataVersion(0, 1_003, 3))
+    fleet.word.register(claim, incoming, stream=1, now=fleet.now)
+    assert fleet.topics() == {"t1": (4, 4, 6, 0), "t2": EIGHT, "t3": EIGHT, "t4": EIGHT}
+
+
+def test_a_registration_is_one_heartbeat(fleet: Fleet) -> None:
+    fleet.register("t1", "t2")
+    fleet.now += 30
+    fleet.register("t3", counter=2)
+    assert fleet.core.routes.groups[KEY].replicas[0].punctuality.count == 1
 
 
 def test_one_bad_topic_costs_itself(fleet: Fleet) -> None:
