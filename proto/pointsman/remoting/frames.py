@@ -127,7 +127,9 @@ class FrameReader:
             return None
         body_at = at + 8 + header_length
         self._at = end
-        frame = Frame(form, bytes(data[at + 8 : body_at]), bytes(data[body_at:end]))
+        view = memoryview(data)  # one copy of a large body, not two
+        frame = Frame(form, bytes(view[at + 8 : body_at]), bytes(view[body_at:end]))
+        view.release()
         if end == len(data):
             self._data, self._at = b"", 0
         return frame
