@@ -95,7 +95,7 @@ trace: setup ## TRACE=folder: hold the Spark jobs against a real availability tr
 	$(BIN)/python -m tests.bench.replay_trace --trace $(TRACE) --work .build/trace
 
 .PHONY: wheel
-wheel: setup ## Build the wheel and try it in an empty environment
+wheel: setup ## Build the wheel into dist/ and try it in an empty environment
 	deploy/dev/try_wheel.sh $(BIN)/python
 
 .PHONY: spark-zip

@@ -25,6 +25,7 @@ from broker_agent.core.session import Standing
 from broker_agent.core.topic_set import TopicSet
 from broker_agent.deadline import within
 from broker_agent.drain.drainer import DrainedAgent, Drainer
+from broker_agent.drain.group_lags import GroupLags
 from broker_agent.drain.put_rate import PutRate
 from broker_agent.drain.service import AgentFacts, AgentService
 from broker_agent.drain.write_perm import WritePermissions
@@ -134,7 +135,7 @@ class Agent:
         }
         problems = {
             "topics": self._follower.state.problem,
-            "offsets": self._services.flusher.problem if self._services is not None else "",
+            "offsets": self._services.offsets_problem if self._services is not None else "",
         }
         facts |= {f"{what}_problem": problem for what, problem in problems.items() if problem}
         return any(report.standing is Standing.REGISTERED for report in reports.values()), facts
@@ -201,6 +202,7 @@ class Agent:
                 topics=self._topics,
                 ends=ends,
                 is_master=self._is_master,
+                master_agent=lambda: self._fleet.master_agent_addr if self._fleet is not None else "",
                 clock=self._clock,
                 registry=self.metrics.registry,
             )
@@ -372,11 +374,21 @@ class Agent:
     def _build_drainer(self, ends: QueueEnds) -> Drainer:
         broker, services = self._config.broker, self._services
         rate = PutRate(ends, topics=self._topics, clock=self._clock)
+        lags = None
+        if services is not None and self._config.is_redis:
+            lags = GroupLags(
+                ends,
+                topics=self._topics,
+                offsets=services.offsets,
+                members=services.member_counts,
+                clock=self._clock,
+            )
         return Drainer(
             DrainedAgent(
                 is_master=self._is_master,
                 name_servers=lambda: self._listed.value,
                 put_rate=rate.look if self._config.is_redis else None,
+                group_lags=lags.measure if lags is not None else None,
                 stop_groups=services.stop_groups if services is not None else None,
                 serve_groups=services.serve_groups if services is not None else None,
                 unregister=self._unregister,

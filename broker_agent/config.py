@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from broker_agent.core.own_state import MASTER_ID
 from pointsman.service import config as service_config
 from pointsman.service.logs import LEVELS
 from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
@@ -271,7 +272,7 @@ class GroupRow:
 
     name: str
     notify: bool = True
-    """Whether its members are told of changes; else they find out at their next rebalance."""
+    """Whether members are notified of changes; without it they query the members with each rebalance, every 20 s."""
     hold_down_seconds: float = 0.0
     """How long the first of several changes waits for the others."""
 
@@ -291,13 +292,19 @@ class GroupsSection:
     stream_grace_seconds: float = 2.0
     """After the end of a client's stream; one that comes back within it was never away."""
     warm_up_seconds: float = 30.0
-    """After a start, in which clients come back: lists are marked WARMING meanwhile."""
+    """After a start, in which clients come back. A group whose members from before the start are back, or that had
+    none, is served after 1 s."""
     notify: bool = True
     hold_down_seconds: float = 0.0
     """For groups without a row of their own."""
     max_clients: int = 20_000
+    """Membership streams; a client id with two of them counts twice."""
     max_groups: int = 10_000
     max_watchers: int = 20_000
+    max_subscriptions: int = 200_000
+    """Of all members together; about 0.3 kB each with names of 60 characters. A member without any counts as one."""
+    max_subscriptions_per_client: int = 4_096
+    """In one heartbeat, of all groups that it names."""
     group: tuple[GroupRow, ...] = ()
 
     def problems(self) -> Iterable[str]:
@@ -307,7 +314,7 @@ class GroupsSection:
         yield from outside("stream_grace_seconds", self.stream_grace_seconds, 0.0, 300.0)
         yield from outside("warm_up_seconds", self.warm_up_seconds, 0.0, 3_600.0)
         yield from outside("hold_down_seconds", self.hold_down_seconds, 0.0, 300.0)
-        for name in ("max_clients", "max_groups", "max_watchers"):
+        for name in ("max_clients", "max_groups", "max_watchers", "max_subscriptions", "max_subscriptions_per_client"):
             yield from outside(name, getattr(self, name), 1, 1_000_000)
         names = [row.name for row in self.group]
         for index, name in enumerate(names):
@@ -323,6 +330,8 @@ class OffsetsSection:
     """redis: a hash beside the messages; file: this machine; auto: redis where the broker is one."""
     path: str = "offsets.json"
     """Of store file."""
+    pending_path: str = ""
+    """Offsets that a slave's agent takes while no master is there; empty: beside path, named after the broker."""
     flush_interval_seconds: float = 5.0
     """How old offsets may be after a crash (RocketMQ's flushConsumerOffsetInterval)."""
 
@@ -402,6 +411,18 @@ class AgentConfig:
     def is_redis(self) -> bool:
         """Whether the broker is a Redis: its probe or the source of its topics says so."""
         return "redis" in (self.probe.kind, self.topics.source)
+
+    @property
+    def may_be_slave(self) -> bool:
+        """Whether the broker is, or may become, a replica of another one."""
+        return self.broker.id != MASTER_ID or self.broker.replica_id != 0
+
+    @property
+    def pending_offsets_path(self) -> Path:
+        """Where a slave's agent keeps offsets until the master's agent has them."""
+        broker = self.broker
+        name = f"{broker.cluster}.{broker.name}.{broker.replica_id or broker.id}.pending.json"
+        return Path(self.offsets.pending_path) if self.offsets.pending_path else Path(self.offsets.path).parent / name
 
     @property
     def keeps_offsets_in_redis(self) -> bool:

@@ -7,12 +7,13 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from namesrv.app import NameServerApp
 from namesrv.config import NameServerConfig, load
+from namesrv.reload import Reloader
 from pointsman.service import logs, process
 from pointsman.service.clock import SystemClock
 from pointsman.service.config import ConfigError, to_toml
@@ -32,7 +33,8 @@ examples:
   pointsman-namesrv config check --config FILE      list every fault of a file; exit 2 if there is one
 
 environment: NAMESRV_SECTION__KEY overrides the file, as NAMESRV_SERVER__LISTEN=0.0.0.0:9876
-signals:     SIGTERM, SIGINT and SIGHUP drain and stop; a second SIGTERM or SIGINT stops at once
+signals:     SIGTERM and SIGINT drain and stop; a second one stops at once; SIGHUP reads the configuration again and
+             applies log.level; other changed settings are logged and need a restart
 exit codes:  0 stopped, 1 failed, 2 bad configuration or usage, 130 forced by a second signal
 """
 
@@ -78,13 +80,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(to_toml(config) if given.config_command == "print" else "the configuration is good", end="\n")
         return process.EXIT_OK
     logs.configure(config.log.level)
-    return process.run(lambda stop: serve(config, stop), loop=config.server.loop)
+    reloader = Reloader(config, lambda: load(given.config, os.environ, flags))
+    return process.run(
+        lambda stop: serve(config, stop, running=lambda: reloader.running),
+        loop=config.server.loop,
+        on_hangup=reloader.reload,
+    )
 
 
-async def serve(config: NameServerConfig, stop: asyncio.Event) -> int:
-    """Serve until told to stop; return the exit code."""
+async def serve(config: NameServerConfig, stop: asyncio.Event, *, running: Callable[[], NameServerConfig]) -> int:
+    """Serve until told to stop; return the exit code. ``running`` returns the configuration with its reloads."""
     manager = ServiceManager(os.environ, clock=SystemClock())
-    app = NameServerApp(config, version=version("pointsman"), manager=manager)
+    app = NameServerApp(config, version=version("pointsman"), manager=manager, running=running)
     try:
         await app.run(stop)
     except (CannotListen, OSError) as error:

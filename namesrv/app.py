@@ -7,7 +7,7 @@ import gc
 import logging
 import secrets
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from namesrv.core.events import Event, EventKind
 from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.model import NodeState
 from namesrv.core.name_server import NameServer
+from namesrv.core.order_topics import order_problems
+from namesrv.core.staging import COMING_IN_BYTES
 from namesrv.history import assembly
 from namesrv.metrics import Metrics
 from namesrv.remoting.assembly import remoting_server
@@ -28,19 +30,23 @@ from namesrv.rpc.route_answers import RouteAnswers
 from namesrv.rpc.routes import RouteServicer
 from namesrv.rpc.server import Server
 from namesrv.rpc.watch_hub import WatchHub
+from namesrv.settings.keeper import SettingsKeeper
+from namesrv.settings.store import SettingsStore, table_file
 from namesrv.snapshot.files import SegmentFiles
 from namesrv.snapshot.keeper import SnapshotKeeper
 from namesrv.snapshot.store import SnapshotStore
 from namesrv.upkeep import Upkeep
 from pointsman.service.clock import Clock, SystemClock
+from pointsman.service.fair_bound import FairBound
 from pointsman.service.monitoring import MonitoringServer
 from pointsman.service.sd_notify import ServiceManager
 from pointsman.wire.names import join_addr, split_addr
 
 HISTORY_STOP_SECONDS = 10.0
 SNAPSHOT_STOP_SECONDS = 10.0
+SETTINGS_STOP_SECONDS = 5.0
 STATUS_SECONDS = 5.0
-STREAMS_A_BROKER = 2
+STREAMS_A_BROKER = 1.25
 """One that reconnects has two for a while."""
 COLLECTOR_THRESHOLDS = (10_000, 10, 50)
 """Of the garbage collector. Python's own are for programs with fewer objects in flight: without any collection 4 to 7 %
@@ -59,8 +65,11 @@ class NameServerApp:
         version: str,
         clock: Clock | None = None,
         manager: ServiceManager | None = None,
+        running: Callable[[], NameServerConfig] | None = None,
     ) -> None:
+        """``running`` returns the configuration with its reloads, for operators; by default there are none."""
         self.config = config
+        self._running_config = running or (lambda: config)
         self.clock = clock or SystemClock()
         self.started = asyncio.Event()
         """Set once it serves; then :attr:`addr` and :attr:`monitoring_port` are known."""
@@ -78,16 +87,29 @@ class NameServerApp:
             started_at=self._started_at,
             lifecycle=self.lifecycle,
             max_brokers=config.routes.max_brokers,
+            max_topics=config.routes.max_topics,
             every_heartbeat=config.history.every_heartbeat,
+            remember_seconds=config.routes.remember_hours * 3_600.0,
         )
+        self._coming_in = FairBound(COMING_IN_BYTES)
+        unix_offset = self.clock.utc_now().timestamp() - self._started_at
         self._boot = secrets.randbits(64)
         self.answers = RouteAnswers(
-            self.core.routes, boot=self._boot, max_bytes=config.routes.cache_bytes, metrics=self.metrics
+            self.core.routes,
+            boot=self._boot,
+            max_bytes=_cache_bytes(config),
+            metrics=self.metrics,
+            unix_offset=unix_offset,
         )
         self._version = version
         self._remoting: RemotingServer | None = None
         self._manager = manager or ServiceManager({}, clock=self.clock)
-        self.server = Server(self.lifecycle, longest_interval=config.liveness.max_heartbeat_interval_seconds)
+        self.server = Server(
+            self.lifecycle,
+            longest_interval=config.liveness.max_heartbeat_interval_seconds,
+            max_connections=config.server.max_connections,
+            count_refusal=lambda limit: self.metrics.limits_exceeded.labels(limit).inc(),
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop`` is set, then drain.
@@ -106,6 +128,7 @@ class NameServerApp:
             metrics=self.metrics,
         )
         self._keeper = self._snapshot_keeper()
+        self._settings = self._settings_keeper()
         monitoring = self._monitoring()
         async with AsyncExitStack() as steps:
             # Each step of the stop is taken, the last one here first, whatever became of the one before it.
@@ -113,6 +136,7 @@ class NameServerApp:
             steps.push_async_callback(asyncio.to_thread, monitoring.stop)
             steps.push_async_callback(self._stop_history)
             steps.push_async_callback(self._stop_snapshot)
+            steps.push_async_callback(self._stop_settings)
             steps.push_async_callback(self._stop_serving)
             self.recorder.start()
             self._start_warm()
@@ -143,7 +167,10 @@ class NameServerApp:
         self.recorder.record(happened)
         now = self.clock.monotonic()
         for event in happened:
-            self.core.penalties.take(event, now=now)
+            in_window = event.broker is not None and self.core.maintenance.covers(
+                event.broker.identity.group_key, now=now
+            )
+            self.core.penalties.take(event, now=now, in_window=in_window)
 
     # --- stop -------------------------------------------------------------------------------------------------
 
@@ -158,6 +185,11 @@ class NameServerApp:
         if self._keeper is not None and not await self._keeper.stop(within=SNAPSHOT_STOP_SECONDS):
             problem = "; ".join(self._keeper.complaints()) or "the disk did not answer in time"
             log.error("the snapshot could not be brought up to date", extra={"facts": {"problem": problem}})
+
+    async def _stop_settings(self) -> None:
+        if not await self._settings.stop(within=SETTINGS_STOP_SECONDS):
+            problem = "; ".join(self._settings.complaints()) or "the disk did not respond in time"
+            log.error("the settings of operators could not be saved", extra={"facts": {"problem": problem}})
 
     async def _stop_history(self) -> None:
         now = self.clock.monotonic()
@@ -174,7 +206,9 @@ class NameServerApp:
     # --- start ------------------------------------------------------------------------------------------------
 
     def _start_warm(self) -> None:
-        loaded = self._keeper.warm_start() if self._keeper is not None else None
+        loaded = None
+        if self._keeper is not None:
+            loaded = self._keeper.warm_start(before_brokers=self._settings.load)
         gc.freeze()  # what was loaded stays: the collector need not walk it
         gc.set_threshold(*COLLECTOR_THRESHOLDS)
         if loaded is not None:
@@ -188,9 +222,15 @@ class NameServerApp:
             SegmentFiles(Path(snapshot.directory)),
             bounds=self.config.liveness.bounds(),
             max_topics=self.config.routes.max_topics_per_broker,
-            clock=self.clock,
         )
         return SnapshotKeeper(
+            self.core, store, interval=snapshot.interval_seconds, clock=self.clock, metrics=self.metrics
+        )
+
+    def _settings_keeper(self) -> SettingsKeeper:
+        snapshot = self.config.snapshot
+        store = SettingsStore(table_file(Path(snapshot.directory)), clock=self.clock) if snapshot.enabled else None
+        return SettingsKeeper(
             self.core, store, interval=snapshot.interval_seconds, clock=self.clock, metrics=self.metrics
         )
 
@@ -205,6 +245,7 @@ class NameServerApp:
             node=self._node,
             coalesce_seconds=routes.watch_coalesce_seconds,
             max_watchers=routes.max_watchers,
+            max_watched=routes.max_watched_topics,
             max_topics=routes.max_topics_per_watch,
         )
 
@@ -215,11 +256,14 @@ class NameServerApp:
         self._remoting = remoting_server(
             self.config,
             self.core,
+            self._settings,
             lifecycle=self.lifecycle,
             clock=self.clock,
             metrics=self.metrics,
             record=self.record,
             catch_up=self._upkeep.catch_up,
+            coming_in=self._coming_in,
+            cache_bytes=_cache_bytes(self.config),
         )
         self.remoting_addr = self._remoting.bind(self.config.remoting.listen)
         await self._remoting.start()
@@ -230,7 +274,7 @@ class NameServerApp:
             version=self._version,
             boot=self._boot,
             started_at=self._started_at,
-            config=self.config,
+            config=self._running_config,
             lifecycle=self.lifecycle,
             sizes=self._sizes,
             complaints=self._complaints,
@@ -240,16 +284,23 @@ class NameServerApp:
             clock=self.clock,
             bounds=self.config.liveness.bounds(),
             max_topics=self.config.routes.max_topics_per_broker,
-            max_streams=STREAMS_A_BROKER * self.config.routes.max_brokers,
+            max_streams=int(STREAMS_A_BROKER * self.config.routes.max_brokers),
             record=self.record,
             catch_up=self._upkeep.catch_up,
             metrics=self.metrics,
+            coming_in=self._coming_in,
         )
         route = RouteServicer(
             self.core, self.answers, self.hub, lifecycle=self.lifecycle, clock=self.clock, metrics=self.metrics
         )
         admin = AdminServicer(
-            self.core, self.recorder.recent, self.hub, record=self.record, clock=self.clock, node=node
+            self.core,
+            self.recorder.recent,
+            self.hub,
+            record=self.record,
+            clock=self.clock,
+            node=node,
+            settings=self._settings,
         )
         calls = Calls(self.lifecycle, clock=self.clock, metrics=self.metrics, record=self.record)
         await self.server.start(calls, self._registration, route, admin)
@@ -283,6 +334,7 @@ class NameServerApp:
                 self._upkeep.run(),
                 self.hub.run(),
                 self.server.follow(self.hub),
+                self._settings.run(),
                 self._manager.feed_watchdog(),
                 self._tell_manager(),
             ]
@@ -313,6 +365,7 @@ class NameServerApp:
             self.metrics.totals()
             | {
                 "watchers": self.hub.count,
+                "watched_topics": self.hub.watched_count,
                 "keep_alive_streams": self._registration.stream_count,
                 "route_cache_bytes": self.answers.bytes,
             }
@@ -322,4 +375,11 @@ class NameServerApp:
     def _complaints(self) -> list[str]:
         overdue = [f"the guard of cluster {cluster} is on for too long" for cluster in self.core.guard.overdue()]
         snapshot = self._keeper.complaints() if self._keeper is not None else []
-        return [*overdue, *self.recorder.complaints(), *snapshot]
+        orders = order_problems(self.core.routes, self.core.kv)
+        settings = self._settings.complaints()
+        return [*overdue, *orders, *self.recorder.complaints(), *snapshot, *settings]
+
+
+def _cache_bytes(config: NameServerConfig) -> int:
+    """Return what each wire may keep of answers: they hold different bytes, so two wires share the bound."""
+    return config.routes.cache_bytes // (2 if config.remoting.listen else 1)

@@ -29,6 +29,8 @@ class ServerConfig:
     """Event loop: uvloop or asyncio."""
     stop_grace_seconds: float = 5.0
     """How long running calls may take after SIGTERM."""
+    max_connections: int = 18_000
+    """Maximum number of gRPC connections; each takes 17 kB. One more is closed."""
     warm_up_seconds: float = 45.0
     """How long after the start, at most, an unknown topic is "not yet" and not "not found"; 0: from the start."""
 
@@ -38,6 +40,7 @@ class ServerConfig:
         yield from fault("node", self.node, text_problem(self.node, longest=100))
         yield from not_one_of("loop", self.loop, process.LOOPS)
         yield from outside("stop_grace_seconds", self.stop_grace_seconds, 0.0, 300.0)
+        yield from outside("max_connections", self.max_connections, 1, 1_000_000)
         yield from outside("warm_up_seconds", self.warm_up_seconds, 0.0, 3_600.0)
 
 
@@ -116,23 +119,32 @@ class RoutesConfig:
 
     cache_bytes: int = 64 * 1024 * 1024
     """Most bytes of ready route answers."""
-    max_brokers: int = 20_000
-    """Most registered brokers (replicas)."""
+    max_brokers: int = 10_000
+    """Maximum number of registered brokers (replicas)."""
+    max_topics: int = 500_000
+    """Maximum number of topics of all brokers together; a topic counts once for each replica that has it."""
     max_topics_per_broker: int = 200_000
     watch_coalesce_seconds: float = 0.05
     """How often watched routes are looked at: changes within one such time reach a watcher as one."""
-    max_watchers: int = 20_000
-    """Most open watches; each takes 25 to 40 kB."""
+    max_watchers: int = 8_000
+    """Maximum number of open watches; each takes 25 to 40 kB."""
+    max_watched_topics: int = 200_000
+    """Maximum number of topics of all watches together."""
     max_topics_per_watch: int = 1_000
+    remember_hours: float = 72.0
+    """How long a broker that was lost is remembered, and its topics are known, with no broker up; 0: not at all."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
         yield from outside("cache_bytes", self.cache_bytes, 0, 2**36)
         yield from outside("max_brokers", self.max_brokers, 1, 1_000_000)
+        yield from outside("max_topics", self.max_topics, 1, 100_000_000)
         yield from outside("max_topics_per_broker", self.max_topics_per_broker, 1, 10_000_000)
         yield from outside("watch_coalesce_seconds", self.watch_coalesce_seconds, 0.0, 5.0)
         yield from outside("max_watchers", self.max_watchers, 0, 1_000_000)
+        yield from outside("max_watched_topics", self.max_watched_topics, 0, 100_000_000)
         yield from outside("max_topics_per_watch", self.max_topics_per_watch, 1, 100_000)
+        yield from outside("remember_hours", self.remember_hours, 0.0, 8_760.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +157,7 @@ class RemotingConfig:
     """Show clients the lowest id of a group without master as id 0 (RocketMQ ``supportActingMaster``)."""
     order_message_enable: bool = False
     """Give clients the order configuration of a topic (RocketMQ ``orderMessageEnable``)."""
-    max_connections: int = 20_000
+    max_connections: int = 10_000
     """Most open connections; beyond it, one of the latest that never asked or has been quiet is closed."""
 
     def problems(self) -> Iterator[str]:
@@ -202,7 +214,7 @@ class SnapshotConfig:
     directory: str = "state"
     """Folder of the snapshot, for one name server alone; relative to where the server is started."""
     interval_seconds: float = 5.0
-    """How often it is brought up to date; what a SIGKILL may cost."""
+    """How often changed registrations are written; what a SIGKILL may cost. Not the settings of operators."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""

@@ -28,6 +28,33 @@ DISK_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0, 60.0)
 
 
+class RemotingMetrics:
+    """Of RocketMQ's own wire."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.requests = Tallies(
+            "namesrv_remoting_requests",
+            "Requests over RocketMQ's wire, by code and by the answer's (closed: clients are sent elsewhere)",
+            ["code", "result"],
+            registry=registry,
+        )
+        self.connections = Gauge(
+            "namesrv_remoting_connections", "Open connections of RocketMQ's wire", registry=registry
+        )
+        self.closed = Counter(
+            "namesrv_remoting_connections_closed",
+            "Connections that we closed: idle, elsewhere (warming or draining), limit, stopping, or what came in place "
+            "of a frame (tls, http, proxy, length, form, header)",
+            ["cause"],
+            registry=registry,
+        )
+        self.topics_skipped = Counter(
+            "namesrv_remoting_topics_skipped",
+            "Topics of registrations over RocketMQ's wire that were left out, for they break a rule",
+            registry=registry,
+        )
+
+
 class Metrics:
     """One registry a process, so that tests run several servers side by side."""
 
@@ -77,28 +104,11 @@ class Metrics:
         self.limits_exceeded = Counter(
             "namesrv_limits_exceeded", "Calls refused at a bound of this server", ["limit"], registry=self.registry
         )
-        self.remoting_requests = Tallies(
-            "namesrv_remoting_requests",
-            "Requests over RocketMQ's wire, by code and by the answer's (closed: clients are sent elsewhere)",
-            ["code", "result"],
-            registry=self.registry,
-        )
-        self.remoting_connections = Gauge(
-            "namesrv_remoting_connections", "Open connections of RocketMQ's wire", registry=self.registry
-        )
-        self.remoting_closed = Counter(
-            "namesrv_remoting_connections_closed",
-            "Connections that we closed: idle, elsewhere (warming or draining), limit, stopping, or what came in place "
-            "of a frame (tls, http, proxy, length, form, header)",
-            ["cause"],
-            registry=self.registry,
-        )
-        self.remoting_topics_skipped = Counter(
-            "namesrv_remoting_topics_skipped",
-            "Topics of registrations over RocketMQ's wire that were left out, for they break a rule",
-            registry=self.registry,
-        )
+        self.remoting = RemotingMetrics(self.registry)
         self.watchers = Gauge("namesrv_watchers", "Open route watches", registry=self.registry)
+        self.watched_topics = Gauge(
+            "namesrv_watched_topics", "Topics of all open route watches together", registry=self.registry
+        )
         self.watch_lag = Histogram(
             "namesrv_watch_lag_seconds",
             "From finding a change to having written it to a watcher; a sample when there are many",
@@ -194,6 +204,16 @@ class Metrics:
             "Rounds in which something of the snapshot could not be written",
             registry=self.registry,
         )
+        self.settings_errors = Counter(
+            "namesrv_settings_errors",
+            "Writes of operator settings that the disk refused or did not finish in time",
+            registry=self.registry,
+        )
+        self.settings_refused = Counter(
+            "namesrv_settings_refused",
+            "Operator settings, or whole databases of them, that were damaged or not valid at the start",
+            registry=self.registry,
+        )
         self.snapshot_refused = Counter(
             "namesrv_snapshot_refused_segments",
             "Files of the snapshot that were damaged or foreign at the start",
@@ -227,11 +247,13 @@ class Metrics:
         for quantile, share in (("0.5", 0.5), ("0.99", 0.99), ("1", 1.0)):
             self.heartbeat_age.labels(quantile).set(ages[min(len(ages) - 1, int(share * len(ages)))] if ages else 0.0)
 
-    def show_guard(self, active: Collection[str], overdue: Collection[str]) -> None:
-        """Set the guard's gauges: the clusters in which it is on, and those in which for too long."""
-        for cluster in self._guarded | set(active):
+    def show_guard(self, active: Collection[str], overdue: Collection[str], known: Collection[str]) -> None:
+        """Set the guard's gauges: the clusters in which it is on, those in which for too long, and those there are."""
+        for cluster in self._guarded - set(known):
+            self.guard_active.remove(cluster)
+        self._guarded = (self._guarded & set(known)) | set(active)
+        for cluster in self._guarded:
             self.guard_active.labels(cluster).set((cluster in active) + (cluster in overdue))
-        self._guarded |= set(active)
 
     def show_brokers(self, members: Iterable[tuple[Group, Replica]]) -> None:
         """Set the broker gauges to what is now."""

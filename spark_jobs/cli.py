@@ -55,6 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
         return COMMANDS[options.command].run(options)
     except (ReportError, SparkUnavailableError, ParametersError) as error:
         return _failed(str(error))
+    except ModuleNotFoundError as error:
+        library = str(error.name).partition(".")[0]
+        return _failed(f"{library} is missing: pip install 'pointsman[spark]'")
     except KeyboardInterrupt:
         return _failed("interrupted; the tables are as they were")
     except Exception as error:  # noqa: BLE001  # an uncaught error would exit 1, which means findings

@@ -92,15 +92,14 @@ def spark_session(
     ``memory`` and the size of what the run ``reads`` shape a local session alone; ``over`` are settings over ours.
 
     Raises:
-        SparkUnavailableError: pyspark or Java is missing.
+        ModuleNotFoundError: pyspark is missing.
+        SparkUnavailableError: Java is missing, or Spark did not start.
     """
-    try:
-        # Late: that it is missing must be one line, not a traceback.
-        from pyspark import SparkConf, SparkContext  # noqa: PLC0415
-        from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
-        from pyspark.sql import SparkSession  # noqa: PLC0415
-    except ImportError as error:
-        raise SparkUnavailableError("pyspark is missing: pip install 'pointsman[spark]'") from error
+    # Late: that it is missing must be one line, not a traceback.
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
     _require_java()
     # Py4J logs a call that an interrupt broke off through the root logger; what matters comes back as an exception.
     logging.getLogger().addHandler(logging.NullHandler())

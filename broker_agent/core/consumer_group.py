@@ -20,6 +20,8 @@ class Member:
     subscription: GroupSubscription
     shape: Shape
     joined_at: float
+    stream: int
+    """The stream that holds it."""
 
 
 @dataclass(slots=True)
@@ -82,16 +84,16 @@ class ConsumerGroup:
         first = next(iter(self.members.values())).shape if self.members else None
         return ((client_id, member.shape != first) for client_id, member in self.members.items())
 
-    def put(self, client_id: str, subscription: GroupSubscription, *, now: float) -> None:
-        """Let a client in, or give a member another subscription; it keeps its place."""
+    def put(self, client_id: str, subscription: GroupSubscription, *, stream: int, now: float) -> None:
+        """Let a client in, or give a member another subscription or stream; it keeps its place."""
         member = self.members.get(client_id)
         shape = Shape.of(subscription)
         if member is None:
-            self.members[client_id] = Member(subscription, shape, now)
+            self.members[client_id] = Member(subscription, shape, now, stream)
             self._toggle(client_id)
         else:
             self._forget_shape(member.shape)
-            member.subscription, member.shape = subscription, shape
+            member.subscription, member.shape, member.stream = subscription, shape, stream
         self._shapes[shape] = self._shapes.get(shape, 0) + 1
 
     def remove(self, client_id: str) -> None:

@@ -13,6 +13,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from broker_agent.core.drain_lag import GroupLag, LagReport
+
+UNKNOWN_LAG = "how far consumers are behind is not known now"
 QUIET_RATE = 0.0
 """Messages a second that count as nobody writing."""
 
@@ -22,6 +25,7 @@ class DrainStep(Enum):
 
     WIPE_WRITE_PERM = "wipe_write_perm"
     WAIT_FOR_PRODUCERS = "wait_for_producers"
+    WAIT_FOR_CONSUMERS = "wait_for_consumers"
     STOP_GROUPS = "stop_groups"
     UNREGISTER = "unregister"
     UNDO = "undo"
@@ -54,6 +58,8 @@ class Progress:
     state: StepState
     detail: str = ""
     name_servers: Mapping[str, Answer] = field(default_factory=dict)
+    groups: tuple[GroupLag, ...] = ()
+    """Consumer groups that are behind, those that are waited for first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +70,8 @@ class DrainOptions:
     """How long nobody must have written before producers count as gone."""
     producers_seconds: float = 60.0
     """How long to wait for that."""
+    consumers_seconds: float = 600.0
+    """How long to wait until consumer groups have read everything; 0: the drain only reports what is unread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +83,18 @@ class PlannedStep:
     """Empty: it is done."""
 
 
-def plan(*, is_master: bool, knows_put_rate: bool, serves_groups: bool) -> tuple[PlannedStep, ...]:
-    """Say which steps a drain of this broker takes."""
+def plan(*, is_master: bool, knows_put_rate: bool, knows_lag: bool, serves_groups: bool) -> tuple[PlannedStep, ...]:
+    """Return the steps of a drain of this broker."""
     replica = "" if is_master else "this broker is a replica: nobody writes to it"
+    reads = "" if is_master else "this broker is a replica: consumers continue at its master"
     rate = "" if knows_put_rate else "how much is written is not known"
+    lag = "" if knows_lag else "how far consumers are behind is not known"
+    groups = "" if serves_groups else "this agent serves no consumer groups"
     return (
         PlannedStep(DrainStep.WIPE_WRITE_PERM, replica),
         PlannedStep(DrainStep.WAIT_FOR_PRODUCERS, replica or rate),
-        PlannedStep(DrainStep.STOP_GROUPS, "" if serves_groups else "this agent serves no consumer groups"),
+        PlannedStep(DrainStep.WAIT_FOR_CONSUMERS, reads or groups or lag),
+        PlannedStep(DrainStep.STOP_GROUPS, groups),
         PlannedStep(DrainStep.UNREGISTER),
     )
 
@@ -107,6 +119,32 @@ def unregister_outcome(answers: Mapping[str, Answer]) -> Progress:
     return Progress(DrainStep.UNREGISTER, StepState.FAILED, detail, answers)
 
 
+def lag_progress(report: LagReport | None, *, seconds_left: float) -> Progress:
+    """Return what a drain that waits for consumers reports of one measurement; None: it failed."""
+    text = UNKNOWN_LAG if report is None else report.text
+    detail = "; ".join(filter(None, (text, f"at most {seconds_left:.0f} s more")))
+    return Progress(DrainStep.WAIT_FOR_CONSUMERS, StepState.RUNNING, detail, groups=_groups_of(report))
+
+
+def lag_outcome(report: LagReport | None, *, is_over: bool) -> Progress:
+    """Judge the last measurement. ``is_over``: the time to wait was over before the groups had read everything.
+
+    What groups without a member have not read is a failure of the step: these messages stay unread.
+    """
+    is_unread = report is None or report.group_count > 0 or report.unmeasured_queue_count > 0
+    if is_over and (report is None or report.awaited_group_count):
+        state = StepState.TIMED_OUT
+    else:
+        state = StepState.FAILED if is_unread else StepState.DONE
+    text = UNKNOWN_LAG if report is None else report.text
+    detail = f"{text}; going on" if state is not StepState.DONE else text
+    return Progress(DrainStep.WAIT_FOR_CONSUMERS, state, detail, groups=_groups_of(report))
+
+
+def _groups_of(report: LagReport | None) -> tuple[GroupLag, ...]:
+    return () if report is None else report.groups
+
+
 def may_be_aborted(step: DrainStep | None) -> bool:
     """Whether a drain that has come to ``step`` can still be undone."""
     return step is not DrainStep.UNREGISTER
@@ -127,14 +165,14 @@ def undo_of(begun: Collection[DrainStep], wiped: Collection[str]) -> Undo:
 
 
 class QuietWatch:
-    """Decides when producers are gone: when nothing was written for ``quiet_seconds``."""
+    """Decides when a wait is over: when nothing was written, or nothing was unread, for ``quiet_seconds``."""
 
     def __init__(self, *, quiet_seconds: float) -> None:
         self._quiet_seconds = quiet_seconds
         self._quiet_since: float | None = None
 
     def take(self, rate: float | None, *, now: float) -> bool:
-        """Take in messages a second (None: not known now), and say whether producers are gone."""
+        """Record messages per second, or unread ones (None: unknown now); return whether the wait is over."""
         if rate is None or rate > QUIET_RATE:
             self._quiet_since = None
             return False

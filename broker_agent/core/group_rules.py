@@ -27,13 +27,22 @@ class GroupRules:
     """For groups that have none of their own."""
     notices_of: Mapping[str, NoticeRules] = field(default_factory=dict)
     max_clients: int = 20_000
+    """Streams of clients, so a client id with two streams counts twice."""
     max_groups: int = 10_000
+    max_subscriptions: int = 200_000
+    """Of all members together; a member without subscriptions counts as one."""
+    max_subscriptions_per_client: int = 4_096
+    """In one beat, of all groups that it names."""
 
 
 class GroupLimitReached(Exception):
     """A bound is reached; nothing was changed."""
 
-    def __init__(self, limit: str, bound: int) -> None:
+    def __init__(self, limit: str, bound: int, *, field: str = "", value: int | None = None) -> None:
         super().__init__(f"at most {bound} {limit}")
         self.limit = limit
         self.bound = bound
+        self.field = field
+        """Of the request; empty: no single one."""
+        self.value = value
+        """What was asked for."""

@@ -1,9 +1,14 @@
 """Who is alive in which consumer group: RocketMQ's ``ConsumerManager``, by client id instead of by connection.
 
-A client says with each beat all groups that it is in. It is held by the latest of its streams: what an earlier one
-says, or its end, counts no more. It is out at once when it leaves, after a grace when its stream ended, and when it was
-silent for *longer* than the expiry, whatever its stream does. What changed for the members of a group takes the next
-number of one counter for all groups, so that within a boot later is always higher, groups that come and go included.
+Each heartbeat of a stream names all groups that the stream holds for its client. A member is a client in a group: of
+two streams that name one client in one group the later stream holds the member, and the earlier stream keeps the groups
+that the later one does not name (RocketMQ's clients send one client id for all groups of a process). A member is
+removed immediately when it leaves, after a grace when its stream ended, and when its stream was silent for *longer*
+than the expiry, even if the stream is open. What changed for the members of a group takes the next number of one
+counter for all groups, so that within a boot later is always higher, groups that come and go included.
+
+Bounds hold for the whole agent. When one is reached, the peer (a connection) that holds most is refused and the others
+are served: its latest streams make room, unless the peer that asks would itself hold as much.
 
 ``now`` is monotonic seconds of the caller's clock. Only :meth:`Groups.advance` acts on time; who owns the clock calls
 it at :meth:`Groups.next_due`.
@@ -11,11 +16,11 @@ it at :meth:`Groups.next_due`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from broker_agent.core.consumer_group import ConsumerGroup
+from broker_agent.core.consumer_group import ConsumerGroup, Member
 from broker_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
 from broker_agent.core.membership import (
     HELD,
@@ -25,25 +30,45 @@ from broker_agent.core.membership import (
     Cause,
     Changes,
     GroupState,
+    GroupSubscription,
     GroupSummary,
     MemberFacts,
     Membership,
     MembershipBeat,
     MembershipStatus,
+    MessageModel,
     Removal,
+    Takeover,
 )
 from broker_agent.core.pin import Pin
+from broker_agent.core.recovery import Recovery
 
 
 @dataclass(slots=True, eq=False)
-class _Client:
-    stream: int
+class _Stream:
+    client_id: str
+    number: int
     peer: str
     beat: MembershipBeat | None
-    """None: it is no longer in all of the groups that it named."""
+    """None: the stream does not hold all of the groups that it named."""
     last_beat_at: float
     is_connected: bool = True
     groups: dict[str, ConsumerGroup] = field(default_factory=dict)
+    """Those in which this stream holds the client."""
+    subscriptions: int = 0
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.client_id, self.number
+
+    def holdings(self) -> Iterator[Member]:
+        return (group.members[self.client_id] for group in self.groups.values())
+
+
+@dataclass(slots=True, eq=False)
+class _Peer:
+    streams: dict[tuple[str, int], _Stream] = field(default_factory=dict)
+    subscriptions: int = 0
 
 
 class Groups:
@@ -52,14 +77,20 @@ class Groups:
     def __init__(self, rules: GroupRules, *, boot: int, now: float) -> None:
         self.boot = boot
         self.state = GroupState.WARMING
+        self.member_version = 0
+        """Rises when a client joins or leaves a group."""
+        self._recovery = Recovery()
         self._rules = rules
         self._ready_at = now + rules.warm_up
         self._next_scan = now + rules.scan_interval
         self._counter = 0
         self._state_counter = 0
-        self._clients: dict[str, _Client] = {}
+        self._clients: dict[str, dict[int, _Stream]] = {}
+        self._peers: dict[str, _Peer] = {}
+        self._stream_count = 0
+        self._subscription_count = 0
         self._groups: dict[str, ConsumerGroup] = {}
-        self._graces: dict[str, float] = {}
+        self._graces: dict[tuple[str, int], float] = {}
         self._held: set[str] = set()
         self._pinned: set[str] = set()
         self._lenient_until = now
@@ -68,62 +99,81 @@ class Groups:
     # --- what clients and operators do --------------------------------------------------------------------------
 
     def beat(self, beat: MembershipBeat, *, stream: int, peer: str, now: float) -> BeatAnswer:
-        """Take a beat. ``stream`` is a number that rises with each stream's first beat.
+        """Take a beat. ``stream`` is a number that rises with each stream's first beat, ``peer`` its connection.
 
         Raises GroupLimitReached.
         """
-        client = self._clients.get(beat.client_id)
-        if client is not None and client.beat is beat and client.stream == stream:
-            client.last_beat_at = now
-            return _answer(client)
-        if client is not None and stream < client.stream:
-            return TAKEN_OVER
-        self._refuse_beyond_bounds(beat, client)
-        took_over = None
-        if client is None:
-            client = self._clients[beat.client_id] = _Client(stream, peer, beat, now)
-        elif client.stream != stream:
-            took_over = client.stream if client.is_connected else None
-        self._graces.pop(beat.client_id, None)
-        client.stream, client.peer, client.is_connected, client.last_beat_at = stream, peer, True, now
-        changed = self._join(beat, client, now=now)
-        client.beat = beat
-        return _answer(client, changes=self._changes(changed), took_over=took_over)
+        streams = self._clients.get(beat.client_id, {})
+        own = streams.get(stream)
+        if own is not None and own.beat is beat:
+            own.last_beat_at = now
+            return _answer(own)
+        lost = tuple(sorted(each.group for each in beat.groups if self._holder_of(beat.client_id, each.group) > stream))
+        if lost and len(lost) == len(beat.groups):
+            return TAKEN_OVER if own is None else self._give_up(own, now=now)
+        named = [each for each in beat.groups if each.group not in lost]
+        refused = self._make_room(beat.client_id, own, named, peer=peer)
+        removals = self._remove(refused, Cause.LIMIT)
+        own = self._clients.get(beat.client_id, {}).get(stream)
+        if own is None:
+            own = self._open(_Stream(beat.client_id, stream, peer, beat, now))
+        self._graces.pop(own.key, None)
+        own.is_connected, own.last_beat_at = True, now
+        touched, took_over = self._join(own, named, now=now)
+        own.beat = None if lost else beat
+        touched |= {name for removal in removals for name in removal.groups}
+        changed = self._recover({each.group for each in named}, beat.client_id, now=now)
+        changed |= self._settle_all(touched, now=now)
+        return _answer(
+            own,
+            lost=lost,
+            changes=Changes(changed, tuple(removals)) if changed or removals else NOTHING,
+            took_over=took_over,
+            refused=tuple((each.number, reached) for each, reached in refused.items() if each.is_connected),
+        )
 
     def end_stream(self, client_id: str, *, stream: int, by_us: bool, now: float) -> Changes:
         """Take in that a stream ended; ``by_us``: that says nothing of its client, which is judged by its silence."""
-        client = self._clients.get(client_id)
-        if client is None or client.stream != stream:
+        held = self._clients.get(client_id, {}).get(stream)
+        if held is None:
             return NOTHING
-        client.is_connected = False
+        held.is_connected = False
         if by_us:
             return NOTHING
         ends_at = max(now + self._rules.stream_grace, self._lenient_until)
         if ends_at <= now:
-            return self._remove_and_settle([client_id], Cause.STREAM_ENDED, now=now)
-        self._graces[client_id] = ends_at
+            return self._remove_and_settle([held], Cause.STREAM_ENDED, now=now)
+        self._graces[held.key] = ends_at
         self._due = min(self._due, ends_at)
         return NOTHING
 
-    def holder(self, client_id: str) -> str | None:
-        """The peer whose open stream holds a client; None when there is none."""
-        client = self._clients.get(client_id)
-        return client.peer if client is not None and client.is_connected else None
+    def holders(self, client_id: str, groups: Iterable[str] = ()) -> set[str]:
+        """Peers whose open streams hold a client in these groups, or in any; empty: there is none."""
+        named = set(groups)
+        streams = [each for each in self._clients.get(client_id, {}).values() if each.is_connected]
+        return {each.peer for each in streams if not named or named & each.groups.keys()}
 
     def leave(self, client_id: str, groups: Iterable[str] = (), *, now: float) -> Changes:
         """Let a client leave these groups, or all: then it is forgotten, until it beats again."""
-        client = self._clients.get(client_id)
-        if client is None:
-            return NOTHING
+        streams = list(self._clients.get(client_id, {}).values())
         named = set(groups)
+        left_for_good = named or {*self._recovery.groups_missing(client_id), *(g for s in streams for g in s.groups)}
+        recovered = self._recover(left_for_good, client_id, now=now)
         if not named:
-            return self._remove_and_settle([client_id], Cause.LEFT, now=now)
-        left = sorted(named & client.groups.keys())
+            changes = self._remove_and_settle(streams, Cause.LEFT, now=now) if streams else NOTHING
+            return replace(changes, groups=changes.groups | recovered) if recovered else changes
+        left: list[str] = []
+        for stream in streams:
+            of_stream = sorted(named & stream.groups.keys())
+            if of_stream:
+                stream.beat = None
+                self._take_out(stream, of_stream)
+                left += of_stream
         if not left:
-            return NOTHING
-        client.beat = None
-        self._take_out(client_id, client, left)
-        return Changes(self._settle_all(left, now=now), (Removal(client_id, Cause.LEFT, tuple(left)),))
+            return self._changes(recovered)
+        left.sort()
+        changed = self._settle_all(left, now=now) | recovered
+        return Changes(changed, (Removal(client_id, Cause.LEFT, tuple(left)),))
 
     def pin(self, group: str, targets: Iterable[str], *, until: float, now: float) -> Changes:
         """Give all queues of a group to these clients or addresses until then. Raises GroupLimitReached."""
@@ -144,6 +194,21 @@ class Groups:
         self._set_pin(held, None)
         return self._changes(self._settle_all([group], now=now, news={group}))
 
+    def recall(
+        self, lists: Mapping[str, Iterable[str]] | None, *, with_offsets: Collection[str], now: float
+    ) -> Changes:
+        """Take in what is known from before the start: members of each group (None: nothing), groups with offsets.
+
+        From then on each group is RECOVERED when no such member is missing. Once the warm-up is over it says nothing.
+        """
+        if self.state is not GroupState.WARMING:
+            return NOTHING
+        self._recovery.recall(lists, with_offsets=with_offsets)
+        self._counter += 1
+        self._state_counter = self._counter
+        complete = [name for name in self._held if self._recovery.is_complete(name)]
+        return Changes(self._settle_all(complete, now=now, may_hold=False), is_state=True)
+
     # --- what time does -----------------------------------------------------------------------------------------
 
     def next_due(self) -> float:
@@ -152,11 +217,11 @@ class Groups:
 
     def advance(self, *, now: float) -> Changes:
         """Do what is due: end graces, expire, end pins, show what was held back, and be READY."""
-        ended = [client_id for client_id, at in self._graces.items() if at <= now]
+        ended = [self._clients[client_id][number] for (client_id, number), at in self._graces.items() if at <= now]
         removals = self._remove(ended, Cause.STREAM_ENDED)
         if now >= self._next_scan:
             self._next_scan = now + self._rules.scan_interval
-            silent = [name for name, each in self._clients.items() if now - each.last_beat_at > self._rules.expiry]
+            silent = [each for each in self._streams() if now - each.last_beat_at > self._rules.expiry]
             removals += self._remove(silent, Cause.SILENCE)
         unpinned = {name for name in self._pinned if (pin := self._groups[name].pin) is not None and pin.until <= now}
         for name in unpinned:
@@ -176,11 +241,11 @@ class Groups:
 
         Because of a long one clients may have hung up on us: for the time of a warm-up the end of a stream says little.
         """
-        for client in self._clients.values():
-            client.last_beat_at = min(now, client.last_beat_at + seconds)
+        for stream in self._streams():
+            stream.last_beat_at = min(now, stream.last_beat_at + seconds)
         if seconds > self._rules.stream_grace:
             self._lenient_until = max(self._lenient_until, now + self._rules.warm_up)
-        self._graces = {client_id: max(at + seconds, self._lenient_until) for client_id, at in self._graces.items()}
+        self._graces = {key: max(at + seconds, self._lenient_until) for key, at in self._graces.items()}
 
     def drain(self) -> Changes:
         """Be DRAINING from now on."""
@@ -198,8 +263,13 @@ class Groups:
 
     @property
     def client_count(self) -> int:
-        """Clients."""
+        """Client ids."""
         return len(self._clients)
+
+    @property
+    def subscription_count(self) -> int:
+        """Subscriptions of all members; a member without any counts as one."""
+        return self._subscription_count
 
     @property
     def held_count(self) -> int:
@@ -210,6 +280,27 @@ class Groups:
     def pinned_count(self) -> int:
         """Pinned groups."""
         return len(self._pinned)
+
+    @property
+    def is_recalled(self) -> bool:
+        """Whether it is known who was a member before the start, so that groups may be RECOVERED."""
+        return self._recovery.is_known
+
+    def state_of(self, group: str) -> GroupState:
+        """Whether the list of a group's members can be relied on."""
+        is_recovered = self.state is GroupState.WARMING and self._recovery.is_complete(group)
+        return GroupState.RECOVERED if is_recovered else self.state
+
+    def member_lists(self) -> dict[str, list[str]]:
+        """The members of each group that shares messages, sorted; those that are missing since the start included."""
+        lists = {
+            name: set(group.members)
+            for name, group in self._groups.items()
+            if group.members and group.message_model is not MessageModel.BROADCASTING
+        }
+        for name, missing in self._recovery.missing().items():
+            lists.setdefault(name, set()).update(missing)
+        return {name: sorted(client_ids) for name, client_ids in lists.items()}
 
     def names(self) -> list[str]:
         """Groups that somebody is in, sorted."""
@@ -230,11 +321,11 @@ class Groups:
         """A group as its members are told, whether there are any or not."""
         held = self._groups.get(group)
         if held is None:
-            return Membership(group, self._counter, self.state, (), (), None, None)
+            return Membership(group, self._counter, self.state_of(group), (), (), None, None)
         return Membership(
             group,
             self.revision(group),
-            self.state,
+            self.state_of(group),
             held.client_ids,
             held.pinned_client_ids,
             held.pinned_until,
@@ -263,54 +354,223 @@ class Groups:
             assert (name in self._held) == (group.held_until is not None)
             assert (name in self._pinned) == (group.pin is not None)
             assert group.counter <= self._counter
-        in_groups = {(client_id, name) for name, group in self._groups.items() for client_id in group.members}
-        assert in_groups == {(client_id, name) for client_id, each in self._clients.items() for name in each.groups}
-        assert self._graces.keys() <= self._clients.keys()
-        assert not any(self._clients[client_id].is_connected for client_id in self._graces)
+        held_by = {
+            (client_id, name): member.stream
+            for name, group in self._groups.items()
+            for client_id, member in group.members.items()
+        }
+        streams = list(self._streams())
+        assert held_by == {(each.client_id, name): each.number for each in streams for name in each.groups}
+        assert all(self._clients.values())
+        assert self._stream_count == len(streams) <= self._rules.max_clients
+        assert all(each.subscriptions == sum(map(_weight_of, each.holdings())) for each in streams)
+        assert self._subscription_count == sum(each.subscriptions for each in streams) <= self._rules.max_subscriptions
+        by_peer = {(peer, *key) for peer, each in self._peers.items() for key in each.streams}
+        assert by_peer == {(each.peer, *each.key) for each in streams}
+        assert all(
+            each.streams and each.subscriptions == sum(stream.subscriptions for stream in each.streams.values())
+            for each in self._peers.values()
+        )
+        assert self._graces.keys() <= {each.key for each in streams}
+        assert not any(self._clients[client_id][number].is_connected for client_id, number in self._graces)
         assert self._held | self._pinned <= self._groups.keys()
 
     # --- steps --------------------------------------------------------------------------------------------------
 
-    def _refuse_beyond_bounds(self, beat: MembershipBeat, client: _Client | None) -> None:
-        if client is None and len(self._clients) >= self._rules.max_clients:
-            raise GroupLimitReached("clients", self._rules.max_clients)
-        new = sum(each.group not in self._groups for each in beat.groups)
-        if new and len(self._groups) + new > self._rules.max_groups:
-            raise GroupLimitReached("groups", self._rules.max_groups)
+    def _streams(self) -> Iterator[_Stream]:
+        return (stream for streams in self._clients.values() for stream in streams.values())
 
-    def _join(self, beat: MembershipBeat, client: _Client, *, now: float) -> frozenset[str]:
-        left = client.groups.keys() - {each.group for each in beat.groups}
-        self._take_out(beat.client_id, client, left)
-        touched = set(left)
-        for subscription in beat.groups:
+    def _holder_of(self, client_id: str, group: str) -> int:
+        """The stream that holds a client in a group; lower than any: none does."""
+        held = self._groups.get(group)
+        member = held.members.get(client_id) if held is not None else None
+        return member.stream if member is not None else -1
+
+    def _make_room(
+        self, client_id: str, own: _Stream | None, named: Sequence[GroupSubscription], *, peer: str
+    ) -> Mapping[_Stream, GroupLimitReached]:
+        """Return the streams that are refused in favour of a beat, and why. Raises GroupLimitReached for the beat."""
+        rules = self._rules
+        asked = sum(map(_weight, named))
+        if asked > rules.max_subscriptions_per_client:
+            raise GroupLimitReached(
+                "subscriptions of one client", rules.max_subscriptions_per_client, field="groups", value=asked
+            )
+        new = sum(each.group not in self._groups for each in named)
+        if new and len(self._groups) + new > rules.max_groups:
+            raise GroupLimitReached("groups", rules.max_groups)
+        taken = self._taken(client_id, own, named)
+        freed = {
+            each: sum(_weight_of(each.groups[name].members[client_id]) for name in names)
+            for each, names in taken.items()
+        }
+        emptied = {each for each, names in taken.items() if each.groups.keys() == names}
+        refused: dict[_Stream, GroupLimitReached] = {}
+        streams = self._stream_count + (own is None) - len(emptied)
+        if streams > rules.max_clients:
+            refused |= self._refuse_most(
+                GroupLimitReached("clients", rules.max_clients),
+                beyond=streams - rules.max_clients,
+                peer=peer,
+                asked=1,
+                held_by=lambda each: len(each.streams),
+                size_of=lambda _: 1,
+                freed=dict.fromkeys(emptied, 1),
+            )
+        asked -= own.subscriptions if own is not None else 0
+        total = self._subscription_count + asked - sum(freed.values())
+        if total > rules.max_subscriptions:
+            refused |= self._refuse_most(
+                GroupLimitReached("subscriptions", rules.max_subscriptions, field="groups", value=total),
+                beyond=total - rules.max_subscriptions,
+                peer=peer,
+                asked=asked,
+                held_by=lambda each: each.subscriptions,
+                size_of=lambda each: each.subscriptions,
+                freed=freed,
+            )
+        return refused
+
+    def _taken(
+        self, client_id: str, own: _Stream | None, named: Iterable[GroupSubscription]
+    ) -> dict[_Stream, set[str]]:
+        """Which groups an accepted beat takes from which other streams of its client."""
+        taken: dict[_Stream, set[str]] = {}
+        for each in named:
+            number = self._holder_of(client_id, each.group)
+            if number >= 0 and (own is None or number != own.number):
+                taken.setdefault(self._clients[client_id][number], set()).add(each.group)
+        return taken
+
+    def _refuse_most(
+        self,
+        error: GroupLimitReached,
+        *,
+        beyond: int,
+        peer: str,
+        asked: int,
+        held_by: Callable[[_Peer], int],
+        size_of: Callable[[_Stream], int],
+        freed: Mapping[_Stream, int],
+    ) -> dict[_Stream, GroupLimitReached]:
+        """Pick streams that make room for ``beyond``, the latest of the peer that holds most first.
+
+        ``freed`` is what the beat itself takes from streams. Raises ``error`` when its peer, with what is ``asked``,
+        would hold as much as each of the others.
+        """
+        counts = {name: held_by(each) for name, each in self._peers.items()}
+        for stream, size in freed.items():
+            counts[stream.peer] -= size
+        mine = counts.pop(peer, 0) + asked
+        picked: list[_Stream] = []
+        left: dict[str, list[_Stream]] = {}
+        while beyond > 0:
+            most = max(counts, key=counts.__getitem__, default="")
+            if counts.get(most, 0) <= mine:
+                raise error
+            if most not in left:
+                left[most] = sorted(self._peers[most].streams.values(), key=lambda each: each.number)
+            stream = left[most].pop()
+            size = size_of(stream) - freed.get(stream, 0)
+            if size:
+                picked.append(stream)
+            counts[most] -= size
+            beyond -= size
+        return dict.fromkeys(picked, error)
+
+    def _open(self, stream: _Stream) -> _Stream:
+        self._clients.setdefault(stream.client_id, {})[stream.number] = stream
+        self._peers.setdefault(stream.peer, _Peer()).streams[stream.key] = stream
+        self._stream_count += 1
+        return stream
+
+    def _close(self, stream: _Stream) -> None:
+        streams, peer = self._clients[stream.client_id], self._peers[stream.peer]
+        del streams[stream.number], peer.streams[stream.key]
+        if not streams:
+            del self._clients[stream.client_id]
+        if not peer.streams:
+            del self._peers[stream.peer]
+        self._stream_count -= 1
+        self._graces.pop(stream.key, None)
+
+    def _count(self, stream: _Stream, subscriptions: int) -> None:
+        stream.subscriptions += subscriptions
+        self._peers[stream.peer].subscriptions += subscriptions
+        self._subscription_count += subscriptions
+
+    def _join(
+        self, own: _Stream, named: Sequence[GroupSubscription], *, now: float
+    ) -> tuple[set[str], tuple[Takeover, ...]]:
+        """Let a stream hold exactly these groups; return those that changed, and who lost some to it."""
+        client_id = own.client_id
+        touched = own.groups.keys() - {each.group for each in named}
+        self._take_out(own, touched)
+        taken = self._taken(client_id, own, named)
+        for older, names in taken.items():
+            older.beat = None
+            for name in names:
+                self._count(older, -_weight_of(older.groups.pop(name).members[client_id]))
+        for subscription in named:
             group = self._group(subscription.group)
-            member = group.members.get(beat.client_id)
-            if member is not None and member.subscription == subscription:
+            member = group.members.get(client_id)
+            is_held = group.name in own.groups
+            if is_held and member is not None and member.subscription == subscription:
                 continue
-            group.put(beat.client_id, subscription, now=now)
-            client.groups[group.name] = group
-            touched.add(group.name)
-        return self._settle_all(touched, now=now)
+            if member is None or member.subscription != subscription:
+                touched.add(group.name)
+            self._count(own, _weight(subscription) - (_weight_of(member) if is_held and member is not None else 0))
+            self.member_version += member is None
+            group.put(client_id, subscription, stream=own.number, now=now)
+            own.groups[group.name] = group
+        took_over = []
+        for older in sorted(taken, key=lambda each: each.number):
+            if older.is_connected:
+                took_over.append(Takeover(older.number, _answer(older) if older.groups else TAKEN_OVER))
+            if not older.groups:
+                self._close(older)
+        return touched, tuple(took_over)
 
-    def _take_out(self, client_id: str, client: _Client, names: Iterable[str]) -> None:
+    def _give_up(self, own: _Stream, *, now: float) -> BeatAnswer:
+        """Close a stream whose client later streams hold in all groups that it names."""
+        left = set(own.groups)
+        self._take_out(own, left)
+        self._close(own)
+        changed = self._settle_all(left, now=now)
+        return replace(TAKEN_OVER, changes=self._changes(changed)) if changed else TAKEN_OVER
+
+    def _take_out(self, stream: _Stream, names: Iterable[str]) -> None:
         for name in names:
-            client.groups.pop(name).remove(client_id)
+            group = stream.groups.pop(name)
+            self._count(stream, -_weight_of(group.members[stream.client_id]))
+            group.remove(stream.client_id)
+            self.member_version += 1
 
-    def _remove(self, client_ids: Iterable[str], cause: Cause) -> list[Removal]:
-        """Remove clients from all of their groups, which the caller is to settle."""
+    def _remove(self, streams: Iterable[_Stream], cause: Cause) -> list[Removal]:
+        """Remove streams with the members that they hold, whose groups the caller is to settle."""
         removals = []
-        for client_id in client_ids:
-            client = self._clients.pop(client_id)
-            self._graces.pop(client_id, None)
-            names = tuple(sorted(client.groups))
-            self._take_out(client_id, client, names)
-            removals.append(Removal(client_id, cause, names))
+        for stream in streams:
+            names = tuple(sorted(stream.groups))
+            self._take_out(stream, names)
+            self._close(stream)
+            removals.append(Removal(stream.client_id, cause, names))
         return removals
 
-    def _remove_and_settle(self, client_ids: Iterable[str], cause: Cause, *, now: float) -> Changes:
-        removals = self._remove(client_ids, cause)
+    def _remove_and_settle(self, streams: Iterable[_Stream], cause: Cause, *, now: float) -> Changes:
+        removals = self._remove(streams, cause)
         touched = {name for removal in removals for name in removal.groups}
         return Changes(self._settle_all(touched, now=now), tuple(removals))
+
+    def _recover(self, names: Iterable[str], client_id: str, *, now: float) -> frozenset[str]:
+        """Account for a client in groups; return those that are RECOVERED by that and have members to be notified."""
+        if self.state is not GroupState.WARMING:
+            return frozenset()
+        recovered = {name for name in names if self._recovery.account_for(name, client_id)}
+        self.member_version += bool(recovered)
+        known = recovered & self._groups.keys()
+        if recovered - known:
+            self._counter += 1
+        return self._settle_all(known, now=now, may_hold=False, news=known) | recovered
 
     def _set_pin(self, group: ConsumerGroup, pin: Pin | None) -> bool:
         before = group.pinned_client_ids, group.pinned_until
@@ -367,19 +627,22 @@ class Groups:
 
     def _enter(self, state: GroupState) -> None:
         self.state = state
+        self.member_version += bool(self._recovery.missing())
+        self._recovery = Recovery()
         self._counter += 1
         self._state_counter = self._counter
 
     def _member_facts(self, group: ConsumerGroup) -> Iterator[MemberFacts]:
         for client_id, is_conflicting in group.conflicting():
-            member, client = group.members[client_id], self._clients[client_id]
+            member = group.members[client_id]
+            stream = self._clients[client_id][member.stream]
             yield MemberFacts(
                 client_id,
-                client.peer,
+                stream.peer,
                 member.subscription,
                 member.joined_at,
-                client.last_beat_at,
-                client.is_connected,
+                stream.last_beat_at,
+                stream.is_connected,
                 is_conflicting,
             )
 
@@ -388,12 +651,28 @@ class Groups:
         return Changes(changed) if changed else NOTHING
 
 
-def _answer(client: _Client, *, changes: Changes = NOTHING, took_over: int | None = None) -> BeatAnswer:
+def _answer(
+    stream: _Stream,
+    *,
+    lost: tuple[str, ...] = (),
+    changes: Changes = NOTHING,
+    took_over: tuple[Takeover, ...] = (),
+    refused: tuple[tuple[int, GroupLimitReached], ...] = (),
+) -> BeatAnswer:
     conflicting: tuple[str, ...] = ()
-    for group in client.groups.values():
+    for group in stream.groups.values():
         if group.is_conflicting:
-            conflicting = tuple(sorted(each.name for each in client.groups.values() if each.is_conflicting))
+            conflicting = tuple(sorted(each.name for each in stream.groups.values() if each.is_conflicting))
             break
-    if not conflicting and changes is NOTHING and took_over is None:
+    if not (conflicting or lost or took_over or refused) and changes is NOTHING:
         return HELD
-    return BeatAnswer(MembershipStatus.OK, conflicting, changes, took_over)
+    return BeatAnswer(MembershipStatus.OK, conflicting, lost, changes, took_over, refused)
+
+
+def _weight(subscription: GroupSubscription) -> int:
+    """What a member counts in the bounds: a member without subscriptions takes memory as well."""
+    return max(1, len(subscription.subscriptions))
+
+
+def _weight_of(member: Member) -> int:
+    return _weight(member.subscription)

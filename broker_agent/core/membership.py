@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from broker_agent.core.group_rules import GroupLimitReached
+
 
 class ConsumeType(Enum):
     """How messages come to a consumer."""
@@ -26,6 +28,8 @@ class GroupState(Enum):
 
     WARMING = "warming"
     """Members may not have been heard yet."""
+    RECOVERED = "recovered"
+    """Still warming up, but no member of the group from before the start is missing. Of a group, never of the agent."""
     READY = "ready"
     DRAINING = "draining"
     """This agent stops."""
@@ -45,6 +49,8 @@ class Cause(Enum):
     LEFT = "left"
     STREAM_ENDED = "stream_ended"
     SILENCE = "silence"
+    LIMIT = "limit"
+    """Its peer held most when a bound of the agent was reached."""
 
 
 class Subscription(NamedTuple):
@@ -161,11 +167,24 @@ class BeatAnswer:
     """What becomes of a beat."""
 
     status: MembershipStatus
+    """TAKEN_OVER: later streams hold the client in all groups that the beat named."""
     conflicting: tuple[str, ...] = ()
-    """Groups of the client whose members differ, sorted."""
+    """Groups of the stream whose members differ, sorted."""
+    taken_over: tuple[str, ...] = ()
+    """Groups that the beat named and in which a later stream holds the client, sorted; empty where all are."""
     changes: Changes = NOTHING
-    took_over: int | None = None
-    """The stream that this beat's stream took the client from, while that one was open."""
+    took_over: tuple[Takeover, ...] = ()
+    """Open streams that lost groups to this beat's stream, sorted by number."""
+    refused: tuple[tuple[int, GroupLimitReached], ...] = ()
+    """Open streams that were removed because their peer held most when a bound was reached, and the bound."""
+
+
+class Takeover(NamedTuple):
+    """An open stream that lost groups to a later stream of the same client."""
+
+    stream: int
+    answer: BeatAnswer
+    """Its state now."""
 
 
 HELD = BeatAnswer(MembershipStatus.OK)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,22 +21,33 @@ from broker_agent.core.drain import (
     Progress,
     QuietWatch,
     StepState,
+    lag_outcome,
+    lag_progress,
     may_be_aborted,
     plan,
     undo_of,
     unregister_outcome,
     wipe_outcome,
 )
+from broker_agent.core.drain_lag import LagReport
 from broker_agent.deadline import within
 from broker_agent.drain.write_perm import PermChange
 from pointsman.service.clock import Clock
 
 LOOK_SECONDS = 1.0
 """How often it is looked at how much is written."""
-TOLD_LOOKS = 10
-"""Each so manieth look is told."""
+LOG_EVERY_POLLS = 10
+"""Report the put rate every Nth poll."""
 PUT_RATE_SECONDS = 3.0
 """For one look at it."""
+LAG_SECONDS = 30.0
+"""Longest time for one measurement of how far consumer groups are behind."""
+LAG_REPORT_SECONDS = 5.0
+"""Between two reports of it, unless a group lost its last member."""
+LAG_PAUSE_RATIO = 4.0
+"""Pause after a measurement, as a multiple of what it took: a broker with very many queues is not kept busy by it."""
+MAX_NEWS = 1_000
+"""Reports that a drain keeps for those who read it; beyond, the first are dropped."""
 STOP_GROUPS_SECONDS = 10.0
 UNREGISTER_SECONDS = 10.0
 UNDO_SECONDS = 10.0
@@ -60,6 +73,8 @@ class DrainedAgent:
     """Those that are told of the broker now."""
     put_rate: Callable[[], Coroutine[Any, Any, float | None]] | None
     """Messages a second that are written now, None while that is not known. No such function: it never is."""
+    group_lags: Callable[[], Coroutine[Any, Any, LagReport | None]] | None
+    """How far consumer groups are behind, None while that is not known. No such function: it never is."""
     stop_groups: Callable[[], Coroutine[Any, Any, None]] | None
     """Send consumers away, and take no new ones. None: no groups are served."""
     serve_groups: Callable[[], Coroutine[Any, Any, None]] | None
@@ -90,7 +105,8 @@ class DrainRun:
         self._options = options
         self._clock = clock
         self._began_at = clock.monotonic()
-        self._told: list[tuple[Progress, float]] = []
+        self._reports: deque[tuple[Progress, float]] = deque(maxlen=MAX_NEWS)
+        self._report_count = 0
         self._is_news = asyncio.Event()
         self._begun: list[DrainStep] = []
         self._wiped: set[str] = set()
@@ -126,9 +142,9 @@ class DrainRun:
         sent = 0
         while True:
             self._is_news.clear()
-            while sent < len(self._told):
-                sent += 1
-                yield self._told[sent - 1]
+            while sent < self._report_count:
+                sent = max(sent, self._report_count - len(self._reports)) + 1
+                yield self._reports[sent - 1 - self._report_count]
             if self._task is None or self._task.done():
                 break
             await self._is_news.wait()
@@ -152,20 +168,22 @@ class DrainRun:
         steps = {
             DrainStep.WIPE_WRITE_PERM: self._wipe,
             DrainStep.WAIT_FOR_PRODUCERS: self._wait_for_producers,
+            DrainStep.WAIT_FOR_CONSUMERS: self._wait_for_consumers,
             DrainStep.STOP_GROUPS: self._stop_groups,
             DrainStep.UNREGISTER: self._unregister,
         }
         planned = plan(
             is_master=agent.is_master(),
             knows_put_rate=agent.put_rate is not None,
+            knows_lag=agent.group_lags is not None,
             serves_groups=agent.stop_groups is not None,
         )
         for each in planned:
             if each.skipped_because:
-                self._tell(Progress(each.step, StepState.SKIPPED, each.skipped_because))
+                self._report(Progress(each.step, StepState.SKIPPED, each.skipped_because))
                 continue
             self._begun.append(each.step)
-            self._tell(Progress(each.step, StepState.RUNNING))
+            self._report(Progress(each.step, StepState.RUNNING))
             if not await steps[each.step]():
                 return False
         self.is_done = True
@@ -173,7 +191,7 @@ class DrainRun:
 
     async def _wipe(self) -> bool:
         outcome = wipe_outcome(await self._set_write_perm(self._agent.name_servers(), writable=False))
-        self._tell(outcome)
+        self._report(outcome)
         return not outcome.name_servers or any(answer.done for answer in outcome.name_servers.values())
 
     async def _wait_for_producers(self) -> bool:
@@ -184,14 +202,14 @@ class DrainRun:
             rate = await self._put_rate()
             now = self._clock.monotonic()
             if watch.take(rate, now=now):
-                self._tell(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.DONE))
+                self._report(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.DONE))
                 return True
             said = "how much is written is not known now" if rate is None else f"{rate:g} messages/s are written"
             if now >= ends_at:
-                self._tell(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.TIMED_OUT, f"{said}; going on"))
+                self._report(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.TIMED_OUT, f"{said}; going on"))
                 return True
-            if looks % TOLD_LOOKS == 0:
-                self._tell(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.RUNNING, said))
+            if looks % LOG_EVERY_POLLS == 0:
+                self._report(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.RUNNING, said))
             looks += 1
             await self._clock.sleep(min(LOOK_SECONDS, ends_at - now))
 
@@ -203,15 +221,43 @@ class DrainRun:
         except TimeoutError:
             return None
 
+    async def _wait_for_consumers(self) -> bool:
+        # Two measurements at least: of one, the ends are older than the commits.
+        watch = QuietWatch(quiet_seconds=max(self._options.quiet_seconds, LOOK_SECONDS))
+        ends_at = self._clock.monotonic() + self._options.consumers_seconds
+        last, report_at, alone = None, -math.inf, frozenset[str]()
+        while True:
+            began = self._clock.monotonic()
+            report = await self._group_lags()
+            now = self._clock.monotonic()
+            is_over = now >= ends_at
+            if watch.take(None if report is None else float(report.awaited_lag), now=now) or is_over:
+                self._report(lag_outcome(report, is_over=is_over))
+                return True
+            groups = report.groups if report is not None else ()
+            before, alone = alone, frozenset(each.group for each in groups if not each.is_waited_for)
+            if alone - before or (now >= report_at and report != last):
+                self._report(lag_progress(report, seconds_left=ends_at - now))
+                last, report_at = report, now + LAG_REPORT_SECONDS
+            await self._clock.sleep(min(max(LOOK_SECONDS, LAG_PAUSE_RATIO * (now - began)), ends_at - now))
+
+    async def _group_lags(self) -> LagReport | None:
+        if self._agent.group_lags is None:
+            return None
+        try:
+            return await within(self._clock, LAG_SECONDS, self._agent.group_lags())
+        except TimeoutError:
+            return None
+
     async def _stop_groups(self) -> bool:
         try:
             if self._agent.stop_groups is not None:
                 await within(self._clock, STOP_GROUPS_SECONDS, self._agent.stop_groups())
         except TimeoutError:
             detail = f"not done within {STOP_GROUPS_SECONDS:g} s; going on"
-            self._tell(Progress(DrainStep.STOP_GROUPS, StepState.TIMED_OUT, detail))
+            self._report(Progress(DrainStep.STOP_GROUPS, StepState.TIMED_OUT, detail))
         else:
-            self._tell(Progress(DrainStep.STOP_GROUPS, StepState.DONE))
+            self._report(Progress(DrainStep.STOP_GROUPS, StepState.DONE))
         return True
 
     async def _unregister(self) -> bool:
@@ -219,9 +265,9 @@ class DrainRun:
             answers = await within(self._clock, UNREGISTER_SECONDS, self._agent.unregister())
         except TimeoutError:
             detail = f"not every name server answered within {UNREGISTER_SECONDS:g} s"
-            self._tell(Progress(DrainStep.UNREGISTER, StepState.TIMED_OUT, detail))
+            self._report(Progress(DrainStep.UNREGISTER, StepState.TIMED_OUT, detail))
         else:
-            self._tell(unregister_outcome(answers))
+            self._report(unregister_outcome(answers))
         return True
 
     async def _undo(self, why: str) -> None:
@@ -237,7 +283,7 @@ class DrainRun:
         if left:
             state = StepState.FAILED
             detail += f"; the write permission may still be wiped on {', '.join(left)}"
-        self._tell(Progress(DrainStep.UNDO, state, detail, answers))
+        self._report(Progress(DrainStep.UNDO, state, detail, answers))
 
     async def _set_write_perm(self, name_servers: Sequence[str], *, writable: bool) -> dict[str, Answer]:
         if not writable:
@@ -249,8 +295,9 @@ class DrainRun:
             self._wiped = {addr for addr, change in by_addr.items() if change.may_have_changed}
         return {addr: change.answer for addr, change in by_addr.items()}
 
-    def _tell(self, progress: Progress) -> None:
-        self._told.append((progress, self._clock.monotonic() - self._began_at))
+    def _report(self, progress: Progress) -> None:
+        self._reports.append((progress, self._clock.monotonic() - self._began_at))
+        self._report_count += 1
         self._is_news.set()
         facts: dict[str, object] = {
             "step": progress.step.value,
@@ -258,6 +305,7 @@ class DrainRun:
             "detail": progress.detail,
             "by": self.by,
             "name_servers": {addr: answer.text for addr, answer in progress.name_servers.items()},
+            "unread": {each.group: each.lag for each in progress.groups},
         }
         level = logging.WARNING if progress.state in {StepState.FAILED, StepState.TIMED_OUT} else logging.INFO
         log.log(level, "drain", extra={"facts": {name: value for name, value in facts.items() if value}})

@@ -26,6 +26,7 @@ from pointsman.wire.violation import FieldViolation
 SERVICE = wire.DESCRIPTOR.services_by_name["AgentService"]
 MAX_QUIET_SECONDS = 300.0
 MAX_PRODUCERS_SECONDS = 3_600.0
+MAX_CONSUMERS_SECONDS = 86_400.0
 
 _STEPS = {each: wire.DrainStep.Value(f"DRAIN_STEP_{each.name}") for each in DrainStep}
 _STATES = {each: wire.DrainStepState.Value(f"DRAIN_STEP_STATE_{each.name}") for each in StepState}
@@ -116,14 +117,18 @@ def _to_options(request: wire.DrainRequest) -> DrainOptions:
     producers = (
         _to_seconds(request.producers_timeout) if request.HasField("producers_timeout") else defaults.producers_seconds
     )
+    consumers = (
+        _to_seconds(request.consumers_timeout) if request.HasField("consumers_timeout") else defaults.consumers_seconds
+    )
     refuse_if_any(
         [
             *_outside("quiet", quiet, MAX_QUIET_SECONDS),
             *_outside("producers_timeout", producers, MAX_PRODUCERS_SECONDS),
+            *_outside("consumers_timeout", consumers, MAX_CONSUMERS_SECONDS),
             *by_violations("by", request.by),
         ]
     )
-    return DrainOptions(quiet_seconds=quiet, producers_seconds=producers)
+    return DrainOptions(quiet_seconds=quiet, producers_seconds=producers, consumers_seconds=consumers)
 
 
 def _outside(name: str, seconds: float, most: float) -> Iterable[FieldViolation]:
@@ -138,6 +143,10 @@ def _to_news(progress: Progress, elapsed: float) -> wire.DrainResponse:
         detail=progress.detail,
         name_servers=[_to_answer(addr, answer) for addr, answer in sorted(progress.name_servers.items())],
         elapsed=_to_duration(elapsed),
+        groups=[
+            wire.UnreadGroup(group=each.group, lag=each.lag, retry_lag=each.retry_lag, member_count=each.member_count)
+            for each in progress.groups
+        ],
     )
 
 

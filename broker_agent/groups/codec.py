@@ -53,6 +53,7 @@ _STATUSES = {
 }
 _STATES = {
     GroupState.WARMING: wire.GROUP_STATE_WARMING,
+    GroupState.RECOVERED: wire.GROUP_STATE_RECOVERED,
     GroupState.READY: wire.GROUP_STATE_READY,
     GroupState.DRAINING: wire.GROUP_STATE_DRAINING,
 }
@@ -153,7 +154,10 @@ def duration(seconds: float) -> Duration:
 def beat_answer(answer: BeatAnswer, *, expiry: Duration) -> wire.KeepMembershipResponse:
     """What a client is answered."""
     return wire.KeepMembershipResponse(
-        status=_STATUSES[answer.status], expiry=expiry, conflicting_groups=answer.conflicting
+        status=_STATUSES[answer.status],
+        expiry=expiry,
+        conflicting_groups=answer.conflicting,
+        taken_over_groups=answer.taken_over,
     )
 
 

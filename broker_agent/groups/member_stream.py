@@ -1,4 +1,4 @@
-"""One KeepMembership stream: beats of one client, an answer to each, and what its end means.
+"""One KeepMembership stream: beats of one client, a response to each, and what its end means.
 
 From one beat to the next hardly anything changes, so what is equal is neither decoded nor encoded again.
 """
@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from broker_agent.core.membership import TAKEN_OVER, BeatAnswer, MembershipBeat
+from broker_agent.core.membership import TAKEN_OVER, BeatAnswer, MembershipBeat, MembershipStatus
 from broker_agent.groups import codec
 from broker_agent.rpc.calls import ENDING_SECONDS, Context
-from broker_agent.rpc.refusals import InvalidRequest
+from broker_agent.rpc.refusals import InvalidRequest, Refusal
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.violation import FieldViolation, shown
 
@@ -56,6 +56,9 @@ class MemberStream:
         self._is_at_work = False
         self._is_writing = False
         self._is_taken_over = False
+        self._refusal: Refusal | None = None
+        self._unsent: BeatAnswer | None = None
+        """The latest notice that waits until the stream can be written."""
         self._notice: asyncio.Task[None] | None = None
 
     def drain(self) -> None:
@@ -70,21 +73,35 @@ class MemberStream:
         self._is_cut_off = True
         self.task.cancel()
 
-    def take_over(self) -> None:
-        """Tell the client once that another stream holds its id; this one says nothing any more."""
-        self._is_taken_over = True
+    def refuse(self, refusal: Refusal) -> None:
+        """End it with this reason, which says nothing of its client."""
+        self._refusal = refusal
         if not self._is_writing:
-            self._notice = asyncio.create_task(self._context.write(self._membership.encode(TAKEN_OVER)))
+            self.task.cancel()
+
+    def take_over(self, answer: BeatAnswer) -> None:
+        """Send the client its state once after a later stream took groups from it.
+
+        A stream that lost all of its groups is not heard any more: it holds no client again.
+        """
+        self._is_taken_over = self._is_taken_over or answer.status is MembershipStatus.TAKEN_OVER
+        self._unsent = answer
+        if not self._is_writing and (self._notice is None or self._notice.done()):
+            self._notice = asyncio.create_task(self._write_notices())
 
     async def run(self, requests: AsyncIterator[bytes]) -> None:
         """Answer beats until the client goes, or until :meth:`drain`.
 
-        Raises DecodeError, InvalidRequest, LimitExceeded.
+        Raises DecodeError, InvalidRequest, LimitExceeded, and what it was refused with.
         """
         try:
             await self._answer(requests)
         except asyncio.CancelledError:
-            if self._is_cut_off or not self._is_draining:
+            if self._is_cut_off:
+                raise
+            if self._refusal is not None:
+                raise self._refusal from None
+            if not self._is_draining:
                 raise
         finally:
             if self._notice is not None:
@@ -92,7 +109,7 @@ class MemberStream:
                 self._notice.cancel()
                 await asyncio.gather(self._notice, return_exceptions=True)
             if self._client_id:
-                by_us = self._is_at_work or self._is_draining
+                by_us = self._is_at_work or self._is_draining or self._refusal is not None
                 self._membership.take_end(self._client_id, stream=self.number, by_us=by_us)
 
     async def _answer(self, requests: AsyncIterator[bytes]) -> None:
@@ -115,14 +132,17 @@ class MemberStream:
     async def _send(self, response: bytes) -> None:
         if self._notice is not None:
             await asyncio.wait({self._notice})
-        was_taken_over = self._is_taken_over
         self._is_writing = True
         await self._context.write(response)
-        if self._is_taken_over and not was_taken_over:
-            await self._context.write(self._membership.encode(TAKEN_OVER))
+        await self._write_notices()
         self._is_writing = False
-        if self._is_draining:
+        if self._is_draining or self._refusal is not None:
             raise asyncio.CancelledError
+
+    async def _write_notices(self) -> None:
+        while self._unsent is not None:
+            answer, self._unsent = self._unsent, None
+            await self._context.write(self._membership.encode(answer))
 
     def _read(self, request: bytes) -> MembershipBeat:
         beat = codec.beat(wire.KeepMembershipRequest.FromString(request))

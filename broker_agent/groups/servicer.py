@@ -8,16 +8,25 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from typing import Any
 
 import grpc
 
 from broker_agent.core.group_rules import GroupLimitReached, GroupRules
 from broker_agent.core.groups import Groups
-from broker_agent.core.membership import BeatAnswer, Cause, Changes, GroupState, MembershipBeat
+from broker_agent.core.membership import (
+    NOTHING,
+    BeatAnswer,
+    Cause,
+    Changes,
+    GroupState,
+    MembershipBeat,
+    Takeover,
+)
 from broker_agent.groups import codec
 from broker_agent.groups.member_stream import MemberStream
+from broker_agent.groups.silent_streams import SilentStreams
 from broker_agent.groups.tallies import Gauges, GroupCollector, Tallies
 from broker_agent.groups.upkeep import GroupUpkeep
 from broker_agent.groups.watch import GroupWatches
@@ -47,7 +56,11 @@ class ConsumerGroups:
         self._expiry = codec.duration(rules.expiry)
         self._numbers = itertools.count(1)
         self._streams: set[MemberStream] = set()
+        self._silent = SilentStreams(clock=clock)
         self._entered: dict[int, MemberStream] = {}
+        self.members_changed = asyncio.Event()
+        """Set when a client joined or left a group."""
+        self._noted_version = 0
 
     def service(self) -> Service:
         """The service as the server takes it."""
@@ -57,7 +70,9 @@ class ConsumerGroups:
         """Its metrics, to be registered."""
         gauges = Gauges(
             clients=lambda: self.core.client_count,
+            subscriptions=lambda: self.core.subscription_count,
             streams=lambda: len(self._streams),
+            refused_streams=lambda: self._silent.refused,
             watchers=lambda: self.watches.count,
             held_groups=lambda: self.core.held_count,
             pinned_groups=lambda: self.core.pinned_count,
@@ -76,6 +91,11 @@ class ConsumerGroups:
                 self.leave_groups,
                 request_deserializer=wire.LeaveGroupsRequest.FromString,
                 response_serializer=wire.LeaveGroupsResponse.SerializeToString,
+            ),
+            "GetMembership": grpc.unary_unary_rpc_method_handler(
+                self.get_membership,
+                request_deserializer=wire.GetMembershipRequest.FromString,
+                response_serializer=wire.GetMembershipResponse.SerializeToString,
             ),
             "GetGroup": grpc.unary_unary_rpc_method_handler(
                 self.get_group,
@@ -100,6 +120,7 @@ class ConsumerGroups:
         """Act on time and wake watchers, for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._upkeep.run())
+            tasks.create_task(self._silent.run())
             tasks.create_task(self.watches.run())
 
     async def drain(self) -> None:
@@ -111,6 +132,10 @@ class ConsumerGroups:
         """Take clients again, after :meth:`drain`."""
         self._apply(self.core.resume(now=self._clock.monotonic()))
 
+    def recall(self, lists: Mapping[str, Iterable[str]] | None, *, with_offsets: Collection[str]) -> None:
+        """See :meth:`Groups.recall`."""
+        self._apply(self.core.recall(lists, with_offsets=with_offsets, now=self._clock.monotonic()))
+
     # --- streams ------------------------------------------------------------------------------------------------
 
     @answers
@@ -119,10 +144,12 @@ class ConsumerGroups:
         self._refuse_while_draining()
         stream = MemberStream(self, context, peer=readable_peer(context))
         self._streams.add(stream)
+        self._silent.add(stream)
         try:
             await stream.run(requests)
         finally:
             self._streams.discard(stream)
+            self._silent.discard(stream)
             self._entered.pop(stream.number, None)
         if self.core.state is GroupState.DRAINING:
             raise stopping()
@@ -137,6 +164,7 @@ class ConsumerGroups:
 
     def enter(self, stream: MemberStream) -> int:
         """Number a stream that brings its first beat: of two that claim one client, the later claim wins."""
+        self._silent.discard(stream)
         number = next(self._numbers)
         self._entered[number] = stream
         return number
@@ -146,14 +174,17 @@ class ConsumerGroups:
         try:
             answer = self.core.beat(beat, stream=stream, peer=peer, now=self._clock.monotonic())
         except GroupLimitReached as reached:
-            raise LimitExceeded(reached.limit, reached.bound) from reached
+            raise _limit_exceeded(reached) from reached
         self.tallies.beats[answer.status] += 1
-        if answer.took_over is not None:
-            self._tell_taken_over(answer.took_over, beat.client_id, peer=peer)
-        if answer.changes.groups:
+        for takeover in answer.took_over:
+            self._tell_taken_over(takeover, beat.client_id, peer=peer)
+        for number, limit in answer.refused:
+            self._refuse(number, limit)
+        if answer.changes is not NOTHING:
             self._apply(answer.changes)
         else:
             self._upkeep.look()  # a change may be held back
+            self._note_members()
         return answer
 
     def take_end(self, client_id: str, *, stream: int, by_us: bool) -> None:
@@ -170,12 +201,26 @@ class ConsumerGroups:
     async def leave_groups(self, request: wire.LeaveGroupsRequest, context: Context) -> wire.LeaveGroupsResponse:
         """Let a client leave politely. One whose stream comes from another host is not this caller's to remove."""
         codec.check_leave(request)
-        holder = self.core.holder(request.client_id)
-        if holder is not None and _host(holder) != _host(readable_peer(context)):
-            raise HeldByOther(f"client id {request.client_id}", holder=holder)
+        host = _host(readable_peer(context))
+        for holder in sorted(self.core.holders(request.client_id, request.groups)):
+            if _host(holder) != host:
+                raise HeldByOther(f"client id {request.client_id}", holder=holder)
         changes = self.core.leave(request.client_id, request.groups, now=self._clock.monotonic())
         self._apply(changes)
-        return wire.LeaveGroupsResponse(left=[group for removal in changes.removals for group in removal.groups])
+        return wire.LeaveGroupsResponse(left=sorted(group for removal in changes.removals for group in removal.groups))
+
+    @answers
+    async def get_membership(
+        self,
+        request: wire.GetMembershipRequest,
+        context: Context,  # noqa: ARG002  # the shape of a handler
+    ) -> wire.GetMembershipResponse:
+        """Return the membership of a group as its watchers are sent it, if the caller does not know it."""
+        refuse_if_any(name_violations("group", request.group))
+        known = (request.known.boot, request.known.counter)
+        if request.HasField("known") and known == (self.core.boot, self.core.revision(request.group)):
+            return wire.GetMembershipResponse()
+        return wire.GetMembershipResponse(membership=self._membership(request.group))
 
     @answers
     async def get_group(self, request: wire.GetGroupRequest, context: Context) -> wire.GetGroupResponse:  # noqa: ARG002  # the shape of a handler
@@ -214,7 +259,7 @@ class ConsumerGroups:
             else:
                 changes = self.core.unpin(order.group, now=now)
         except GroupLimitReached as reached:
-            raise LimitExceeded(reached.limit, reached.bound) from reached
+            raise _limit_exceeded(reached) from reached
         self._apply(changes)
         facts = {"group": order.group, "to": order.targets, "seconds": order.seconds, "by": order.by}
         log.info("pin", extra={"facts": {**facts, "peer": readable_peer(context)}})
@@ -231,12 +276,18 @@ class ConsumerGroups:
         self.tallies.take(changes)
         self.watches.tell(changes)
         self._upkeep.look()
+        self._note_members()
         for removal in changes.removals:
             level = logging.DEBUG if removal.cause is Cause.LEFT else logging.INFO
             facts = {"client_id": removal.client_id, "cause": removal.cause.value, "groups": removal.groups}
             log.log(level, "client is out of its groups", extra={"facts": facts})
         if changes.is_state:
             log.info("groups", extra={"facts": {"state": self.core.state.value, "clients": self.core.client_count}})
+
+    def _note_members(self) -> None:
+        if self.core.member_version != self._noted_version:
+            self._noted_version = self.core.member_version
+            self.members_changed.set()
 
     async def _drain_streams(self) -> None:
         streams = list(self._streams)
@@ -247,12 +298,12 @@ class ConsumerGroups:
         for stream in list(self._streams):
             stream.cut_off()
 
-    def _tell_taken_over(self, number: int, client_id: str, *, peer: str) -> None:
+    def _tell_taken_over(self, takeover: Takeover, client_id: str, *, peer: str) -> None:
         self.tallies.takeovers += 1
-        older = self._entered.get(number)
+        older = self._entered.get(takeover.stream)
         if older is None:
             return
-        older.take_over()
+        older.take_over(takeover.answer)
         is_foreign = _host(older.peer) != _host(peer)
         log.log(
             logging.WARNING if is_foreign else logging.INFO,
@@ -260,13 +311,20 @@ class ConsumerGroups:
             extra={"facts": {"client_id": client_id, "from": older.peer, "by": peer}},
         )
 
+    def _refuse(self, number: int, reached: GroupLimitReached) -> None:
+        stream = self._entered.get(number)
+        if stream is not None:
+            stream.refuse(_limit_exceeded(reached))
+            facts = {"peer": stream.peer, "limit": reached.limit, "bound": reached.bound}
+            log.warning("a limit is reached: a stream of the peer that holds most was ended", extra={"facts": facts})
+
     def _refuse_while_draining(self) -> None:
         """A drained broker takes no new consumers, though its agent goes on. Raises the refusal of one that stops."""
         if self.core.state is GroupState.DRAINING:
             raise stopping()
 
     def _unknown(self, group: str) -> NotFound | NotReady:
-        if self.core.state is GroupState.WARMING:
+        if self.core.state_of(group) is GroupState.WARMING:
             text = f"group {group} has no members, as far as this agent has heard: it is warming; ask again"
             return NotReady(text, state=self.core.state.value)
         return NotFound(f"group {group} has no members here")
@@ -276,6 +334,10 @@ class ConsumerGroups:
 
     def _encode_news(self, group: str) -> bytes:
         return wire.WatchGroupResponse(membership=self._membership(group)).SerializeToString()
+
+
+def _limit_exceeded(reached: GroupLimitReached) -> LimitExceeded:
+    return LimitExceeded(reached.limit, reached.bound, field=reached.field, value=reached.value)
 
 
 def _host(peer: str) -> str:

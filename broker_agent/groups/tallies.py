@@ -34,7 +34,9 @@ class Gauges:
     """What there is now. Whole numbers, read from the thread of a scrape."""
 
     clients: Callable[[], int]
+    subscriptions: Callable[[], int]
     streams: Callable[[], int]
+    refused_streams: Callable[[], int]
     watchers: Callable[[], int]
     held_groups: Callable[[], int]
     pinned_groups: Callable[[], int]
@@ -60,7 +62,7 @@ class GroupCollector(Collector):
         yield beats
         removals = CounterMetricFamily(
             "agent_group_removals",
-            "Clients that left some or all groups, by cause: left, stream_ended, silence.",
+            "Clients that left some or all groups, by cause: left, stream_ended, silence, limit.",
             labels=("cause",),
         )
         for cause, count in tallies.removals.items():
@@ -74,7 +76,15 @@ class GroupCollector(Collector):
             "agent_client_takeovers", "Clients that a later stream took from an open one.", value=tallies.takeovers
         )
         yield GaugeMetricFamily("agent_clients", "Consumers that are alive.", value=gauges.clients())
+        yield GaugeMetricFamily(
+            "agent_group_subscriptions", "Subscriptions of all members of groups.", value=gauges.subscriptions()
+        )
         yield GaugeMetricFamily("agent_membership_streams", "Open KeepMembership streams.", value=gauges.streams())
+        yield CounterMetricFamily(
+            "agent_membership_streams_refused",
+            "KeepMembership streams that were ended because no heartbeat came.",
+            value=gauges.refused_streams(),
+        )
         yield GaugeMetricFamily("agent_group_watchers", "Open WatchGroup streams.", value=gauges.watchers())
         yield GaugeMetricFamily(
             "agent_groups_held", "Groups that hold changes back so that several become one.", value=gauges.held_groups()

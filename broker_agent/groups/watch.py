@@ -21,7 +21,7 @@ from pointsman.service.clock import Clock
 REST_SECONDS = 0.02
 """Between two rounds."""
 WARMING_REST_SECONDS = 1.0
-"""The same while this agent warms up: all clients come back then, and nobody may rely on a list."""
+"""The same while this agent warms up and no list can be relied on: all clients come back then."""
 REST_SHARE = 3.0
 """A round is followed by a rest of so many times its length: at most a quarter of the loop."""
 WAKES_AT_ONCE = 100
@@ -111,7 +111,8 @@ class GroupWatches:
             await self._is_dirty.wait()
             started = self._clock.monotonic()
             await self._wake_dirty()
-            rest = WARMING_REST_SECONDS if self._groups.state is GroupState.WARMING else REST_SECONDS
+            is_relied_on = self._groups.state is not GroupState.WARMING or self._groups.is_recalled
+            rest = REST_SECONDS if is_relied_on else WARMING_REST_SECONDS
             await self._clock.sleep(max(rest, REST_SHARE * (self._clock.monotonic() - started)))
 
     async def drain(self) -> None:

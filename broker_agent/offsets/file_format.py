@@ -2,8 +2,13 @@
 
     {"format": "pointsman-offsets", "version": 1, "offset_table": {
     "orders@billing": {"0": 12, "1": 7}
+    }, "moments": {
+    "orders@billing": {"begin": 1795348800000},
+    "@billing": {"seen": 1795694400000}
     },
     "sha256": "..."}
+
+Moments are milliseconds since the epoch. Agents before them read over that table.
 
 The checksum is of all bytes before the last line. RocketMQ's ``consumerOffset.json`` writes queue ids as bare keys,
 which no JSON parser reads; here they are strings.
@@ -16,12 +21,13 @@ import json
 from collections.abc import Iterator, Mapping
 
 from broker_agent.core.offsets import OffsetKey
-from broker_agent.offsets.store import stored_offset
+from broker_agent.offsets.store import queue_text, stored_offset
 
 FORMAT = "pointsman-offsets"
 VERSION = 1
 
 _HEAD = f'{{"format": "{FORMAT}", "version": {VERSION}, "offset_table": {{\n'
+_MOMENTS = '}, "moments": {\n'
 _LAST_LINE = '"sha256": "'
 
 
@@ -31,20 +37,23 @@ class Damaged(Exception):
 
 def encode(table: Mapping[OffsetKey, int]) -> Iterator[bytes]:
     """Give the file in pieces, a line for each topic of each group, so that no single step holds up other threads."""
-    lines: dict[str, list[str]] = {}
-    for (group, topic, queue_id), offset in table.items():
-        lines.setdefault(f"{topic}@{group}", []).append(f'"{queue_id}": {offset}')
+    offsets: dict[str, list[str]] = {}
+    moments: dict[str, list[str]] = {}
+    for key, offset in table.items():
+        lines = offsets if key.queue_id >= 0 else moments
+        lines.setdefault(f"{key.topic}@{key.group}", []).append(f'"{queue_text(key)}": {offset}')
     digest = hashlib.sha256()
-    last = len(lines) - 1
-    for piece in (
-        _HEAD,
-        *(f'"{key}": {{{", ".join(queues)}}}{"," * (n < last)}\n' for n, (key, queues) in enumerate(lines.items())),
-        "},\n",
-    ):
+    for piece in (_HEAD, *_lines(offsets), _MOMENTS, *_lines(moments), "},\n"):
         data = piece.encode()
         digest.update(data)
         yield data
     yield f'{_LAST_LINE}{digest.hexdigest()}"}}\n'.encode()
+
+
+def _lines(table: Mapping[str, list[str]]) -> Iterator[str]:
+    last = len(table) - 1
+    for n, (name, values) in enumerate(table.items()):
+        yield f'"{name}": {{{", ".join(values)}}}{"," * (n < last)}\n'
 
 
 def decode(data: bytes) -> dict[OffsetKey, int]:
@@ -63,7 +72,7 @@ def decode(data: bytes) -> dict[OffsetKey, int]:
             raise Damaged(f"has format {content['format']!r} {content['version']!r}, this agent reads {VERSION}")
         return {
             key: offset
-            for name, queues in content["offset_table"].items()
+            for name, queues in (*content["offset_table"].items(), *content.get("moments", {}).items())
             for key, offset in (_read(name, queue_id, said) for queue_id, said in queues.items())
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:

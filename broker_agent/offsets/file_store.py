@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-from broker_agent.core.offsets import OffsetChange, OffsetKey
+from broker_agent.core.offsets import OffsetChange, OffsetKey, apply_changes
 from broker_agent.deadline import within
 from broker_agent.offsets import file_format
 from broker_agent.offsets.file_format import Damaged
@@ -146,13 +146,7 @@ class FileStore:
             self._no_lock = "its folder was removed, or its lock"
         if self._lock is None or self._table is None:
             raise StoreFailed(f"{self._path}: {self._no_lock}")
-        higher = {}
-        for change in changes:
-            held = self._table.get(change.key, 0)
-            if held > change.offset and not change.reset:
-                higher[change.key] = held
-            else:
-                self._table[change.key] = change.offset
+        higher = apply_changes(self._table, changes)
         try:
             with self._unfinished.open("wb") as stream:
                 stream.writelines(file_format.encode(self._table))

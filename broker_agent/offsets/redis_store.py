@@ -1,9 +1,10 @@
 """Offsets in the Redis server that holds the messages: as durable as they are, and promoted with them.
 
-``pointsman:offsets:<group>`` is a hash: field ``<topic>:<queue id>``, value the offset in decimals. The set
-``pointsman:offsets`` names the groups, so that nobody has to walk over all keys of the server to find them. A script
-compares with what is there, so of two agents of one broker, in a hand-over, neither writes backwards what the other
-wrote. Deleting a group's hash deletes its offsets, once the agent starts anew.
+``pointsman:offsets:<group>`` is a hash: field ``<topic>:<queue id>``, value the offset in decimals; field
+``<topic>:begin``, when the group first consumed the topic, and ``:seen``, when a client of it was last seen, both in
+milliseconds since the epoch. The set ``pointsman:offsets`` names the groups, so that no agent has to walk over all keys
+of the server. A script compares with what is there, so of two agents of one broker, in a hand-over, neither writes
+backwards what the other wrote. Deleting a group's hash deletes its offsets, once the agent is restarted.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from broker_agent.core.offsets import OffsetChange, OffsetKey
+from broker_agent.core.offsets import BEGIN_ID, OffsetChange, OffsetKey
 from broker_agent.deadline import within
-from broker_agent.offsets.store import StoreFailed, StoreNotInstalledError, stored_offset
+from broker_agent.offsets.store import StoreFailed, StoreNotInstalledError, queue_text, stored_offset
 from pointsman.service.clock import Clock
 from pointsman.wire.names import split_addr
 
@@ -43,23 +44,29 @@ local function is_offset(text)
   return text == '0' or (string.match(text, '^[1-9]%d*$') and
     (#text < 20 or (#text == 20 and text <= '18446744073709551615')))
 end
-local higher = {}
+local function is_higher(one, other)
+  return #one > #other or (#one == #other and one > other)
+end
+local kept = {}
 redis.call('SADD', KEYS[2], ARGV[1])
 for i = 2, #ARGV, 3 do
-  local queue, offset, reset = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local held = redis.call('HGET', KEYS[1], queue)
-  if held and reset == '0' and is_offset(held) and
-    (#held > #offset or (#held == #offset and held > offset)) then
-    higher[#higher + 1] = queue
-    higher[#higher + 1] = held
+  local field, value, rule = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local held = redis.call('HGET', KEYS[1], field)
+  if rule == 'remove' then
+    if held == value then redis.call('HDEL', KEYS[1], field) end
+  elseif held and is_offset(held) and ((rule == 'highest' and is_higher(held, value)) or
+    (rule == 'lowest' and is_higher(value, held))) then
+    kept[#kept + 1] = field
+    kept[#kept + 1] = held
   else
-    redis.call('HSET', KEYS[1], queue, offset)
+    redis.call('HSET', KEYS[1], field, value)
   end
 end
-return higher
+if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('SREM', KEYS[2], ARGV[1]) end
+return kept
 """
-"""KEYS: hash, set of groups. ARGV: the group, then queue, offset and '1' for a reset, of each. Answers the queues that
-keep a higher offset, with it."""
+"""KEYS: hash, set of groups. ARGV: the group, then field, value and rule of each: which of two values stays, highest or
+lowest; set, whatever is there; remove, if it is there. Answers the fields that keep their value, with it."""
 
 log = logging.getLogger(__name__)
 
@@ -164,12 +171,8 @@ class RedisStore:
             of_group.setdefault(change.key.group, []).append(change)
         pipeline = self._redis.pipeline(transaction=False)
         for group, changes in of_group.items():
-            told = [
-                word
-                for change in changes
-                for word in (_field(change.key), str(change.offset), "1" if change.reset else "0")
-            ]
-            pipeline.eval(ADVANCE, 2, hash_key(group), GROUPS_KEY, group, *told)
+            words = [word for change in changes for word in (_field(change.key), str(change.offset), _rule(change))]
+            pipeline.eval(ADVANCE, 2, hash_key(group), GROUPS_KEY, group, *words)
         higher: dict[OffsetKey, int] = {}
         errors: list[Exception] = []
         # Each group by itself: a key of another type in one's place keeps no other from being written.
@@ -210,4 +213,12 @@ class RedisStore:
 
 
 def _field(key: OffsetKey) -> str:
-    return f"{key.topic}:{key.queue_id}"
+    return f"{key.topic}:{queue_text(key)}"
+
+
+def _rule(change: OffsetChange) -> str:
+    if change.removed:
+        return "remove"
+    if change.reset:
+        return "set"
+    return "lowest" if change.key.queue_id == BEGIN_ID else "highest"

@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
 from google.protobuf.duration_pb2 import Duration
 
-from broker_agent.core.offsets import OffsetKey, Offsets, TooManyOffsets
+from broker_agent.core.offsets import UNSEEN_DAYS, OffsetKey, TooManyOffsets
 from broker_agent.core.queue import QueueKey
+from broker_agent.core.replica_offsets import ReplicaOffsets
 from broker_agent.core.topic_set import TopicSet
 from broker_agent.offsets.flusher import Flusher
 from broker_agent.queue_stats.ends import QueueEnds, QueueEndsError
 from broker_agent.rpc.calls import Context, answers
 from broker_agent.rpc.fields import name_violations, refuse_if_any
-from broker_agent.rpc.queue_fields import QueueFields, cut, read_page, to_queues
+from broker_agent.rpc.queue_fields import MAX_QUEUES_A_CALL, QueueFields, cut, read_page, to_queues
 from broker_agent.rpc.refusals import LimitExceeded, NotReady, OutOfRange
 from broker_agent.rpc.server import Service
+from pointsman.service.clock import Clock, utc_millis
 from pointsman.v1 import offset_service_pb2 as wire
 from pointsman.v1.offset_service_pb2_grpc import OffsetServiceServicer, add_OffsetServiceServicer_to_server
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.violation import FieldViolation, shown
 
 SERVICE = wire.DESCRIPTOR.services_by_name["OffsetService"]
+MAX_MOMENT_SECONDS = 253_402_300_799
+"""The last second of the year 9999, where timestamps end."""
 MOST_NAMED = 5
 """Offsets beyond an end that an answer names: it travels in trailers."""
 
 
 class OffsetServicer(OffsetServiceServicer):
-    """Serves ``offsets``, once ``flusher`` has loaded them. ``topics`` gives what the broker has now."""
+    """Serves ``offsets``, once ``flushers`` have loaded them. ``topics`` gives what the broker has now."""
 
-    def __init__(self, offsets: Offsets, *, flusher: Flusher, topics: Callable[[], TopicSet], ends: QueueEnds) -> None:
+    def __init__(
+        self,
+        offsets: ReplicaOffsets,
+        *,
+        flushers: Sequence[Flusher],
+        topics: Callable[[], TopicSet],
+        ends: QueueEnds,
+        clock: Clock,
+    ) -> None:
         self._offsets = offsets
-        self._flusher = flusher
+        self._flushers = flushers
+        self._topics = topics
         self._queues = QueueFields(topics)
         self._ends = ends
+        self._clock = clock
 
     def service(self) -> Service:
         """The service as the server takes it."""
@@ -53,9 +67,9 @@ class OffsetServicer(OffsetServiceServicer):
         offsets = {QueueKey(each.topic, each.queue_id): each.offset for each in request.offsets}
         _refuse_beyond(offsets, await self._max_offsets(offsets))
         try:
-            kept = self._offsets.commit(request.group, offsets, reset=request.reset)
+            kept = self._offsets.commit(request.group, offsets, reset=request.reset, now=utc_millis(self._clock))
         except TooManyOffsets as error:
-            raise LimitExceeded("offsets", error.bound) from error
+            raise _too_many(error, request.group) from error
         return wire.CommitOffsetsResponse(kept=_to_messages(kept))
 
     @answers
@@ -69,8 +83,31 @@ class OffsetServicer(OffsetServiceServicer):
         )
         self._refuse_until_loaded()
         return wire.GetOffsetsResponse(
-            offsets=_to_messages(self._offsets.get(request.group, to_queues(request.queues)))
+            offsets=_to_messages(
+                self._offsets.get(request.group, to_queues(request.queues), pending_only=request.pending_only)
+            )
         )
+
+    @answers
+    async def BeginTopics(self, request: wire.BeginTopicsRequest, _context: Context) -> wire.BeginTopicsResponse:  # noqa: N802  # gRPC
+        """See offset_service.proto. A moment in this machine's future counts as now: it cannot have been."""
+        refuse_if_any(chain(name_violations("group", request.group), self._topic_violations(request.topics)))
+        self._refuse_until_loaded()
+        now = utc_millis(self._clock)
+        moments = {
+            each.topic: min(now, each.first_consumed_at.ToMilliseconds())
+            for each in request.topics
+            if each.HasField("first_consumed_at")
+        }
+        topics = [each.topic for each in request.topics]
+        try:
+            begins = self._offsets.begin(request.group, moments, topics, now=now)
+        except TooManyOffsets as error:
+            raise _too_many(error, request.group) from error
+        response = wire.BeginTopicsResponse()
+        for topic, moment in begins.items():
+            response.topics.add(topic=topic).first_consumed_at.FromMilliseconds(moment)
+        return response
 
     @answers
     async def ListOffsets(self, request: wire.ListOffsetsRequest, _context: Context) -> wire.ListOffsetsResponse:  # noqa: N802  # gRPC
@@ -81,7 +118,7 @@ class OffsetServicer(OffsetServiceServicer):
         rows, token = cut(found, limit=limit, place_of=lambda row: row[0])
         ends = await self._max_offsets({key.queue for key, _ in rows})
         durable_within = Duration()
-        durable_within.FromMilliseconds(round(self._flusher.durable_within * 1000))
+        durable_within.FromMilliseconds(round(max(each.durable_within for each in self._flushers) * 1000))
         return wire.ListOffsetsResponse(
             progress=[_to_progress(key, offset, ends.get(key.queue)) for key, offset in rows],
             next_page_token=token,
@@ -89,9 +126,34 @@ class OffsetServicer(OffsetServiceServicer):
         )
 
     def _refuse_until_loaded(self) -> None:
-        if not self._flusher.is_loaded:
-            why = f": {self._flusher.problem}" if self._flusher.problem else ""
-            raise NotReady(f"the committed offsets are not loaded yet{why}", state="loading")
+        for flusher in self._flushers:
+            if not flusher.is_loaded:
+                why = f": {flusher.problem}" if flusher.problem else ""
+                raise NotReady(f"the committed offsets are not loaded yet{why}", state="loading")
+
+    def _topic_violations(self, topics: Sequence[wire.TopicBegin]) -> Iterator[FieldViolation]:
+        if len(topics) > MAX_QUEUES_A_CALL:
+            yield FieldViolation("topics", f"are {len(topics)}, at most {MAX_QUEUES_A_CALL} are allowed")
+            return
+        known = {each.topic for each in self._topics().topics}
+        first: dict[str, int] = {}
+        for index, each in enumerate(topics):
+            place = f"topics[{index}]"
+            if each.topic in first:
+                yield FieldViolation(place, f"is topics[{first[each.topic]}] again: {shown(each.topic)}")
+                continue
+            first[each.topic] = index
+            yield from name_violations(f"{place}.topic", each.topic)
+            if not each.HasField("first_consumed_at"):
+                continue
+            if each.topic not in known:
+                yield FieldViolation(f"{place}.topic", f"is not a topic of this broker: {shown(each.topic)}")
+            moment = each.first_consumed_at
+            if not (0 <= moment.seconds <= MAX_MOMENT_SECONDS and 0 <= moment.nanos < 10**9):
+                yield FieldViolation(
+                    f"{place}.first_consumed_at",
+                    f"must be from 1970 to 9999, got {moment.seconds} s, {moment.nanos} ns",
+                )
 
     async def _max_offsets(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, int]:
         """Where the queues end, as far as the broker tells it now."""
@@ -116,6 +178,14 @@ def _refuse_beyond(offsets: Mapping[QueueKey, int], ends: Mapping[QueueKey, int]
         violations[MOST_NAMED:] = [FieldViolation("...", f"and {more} more faults")]
     if violations:
         raise OutOfRange(violations)
+
+
+def _too_many(error: TooManyOffsets, group: str) -> LimitExceeded:
+    advice = (
+        f"what group {group!r} has here can still advance, but nothing new was recorded for it; offsets behind their "
+        f"queue expire when no client of their group was seen for {UNSEEN_DAYS} days"
+    )
+    return LimitExceeded(error.what, error.bound, advice=advice)
 
 
 def _to_messages(offsets: Mapping[QueueKey, int]) -> list[wire.QueueOffset]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from broker_agent.core.offsets import MAX_OFFSET, OffsetChange, OffsetKey
+from broker_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey
 from pointsman.wire.names import MAX_QUEUES, name_problem
+
+BEGIN, SEEN = "begin", "seen"
+"""What a store has in place of a queue id for BEGIN_ID and SEEN_ID."""
 
 
 class StoreNotInstalledError(Exception):
@@ -48,12 +51,21 @@ class OffsetStore(Protocol):
 
 
 def stored_offset(group: str, topic: str, queue_id: str, offset: str) -> tuple[OffsetKey, int] | None:
-    """Read an offset as a store has it, in plain decimals; None for what the agent cannot have written."""
-    if name_problem(group) is not None or name_problem(topic) is not None:
+    """Read an offset, or a moment, as a store has it, in plain decimals; None for what no agent can have written."""
+    if name_problem(group) is not None or not _is_plain(offset, most=MAX_OFFSET):
         return None
-    if not (_is_plain(queue_id, most=MAX_QUEUES - 1) and _is_plain(offset, most=MAX_OFFSET)):
+    if queue_id == SEEN and not topic:
+        return OffsetKey(group, "", SEEN_ID), int(offset)
+    if name_problem(topic) is not None:
         return None
-    return OffsetKey(group, topic, int(queue_id)), int(offset)
+    if queue_id == BEGIN:
+        return OffsetKey(group, topic, BEGIN_ID), int(offset)
+    return (OffsetKey(group, topic, int(queue_id)), int(offset)) if _is_plain(queue_id, most=MAX_QUEUES - 1) else None
+
+
+def queue_text(key: OffsetKey) -> str:
+    """Write the queue id of a key as a store has it."""
+    return {BEGIN_ID: BEGIN, SEEN_ID: SEEN}.get(key.queue_id) or str(key.queue_id)
 
 
 def _is_plain(text: str, *, most: int) -> bool:

@@ -90,7 +90,7 @@ class QueueStatsCollector:
         topics = self._topics()
         count = sum(_queue_count(each) for each in topics.topics)
         measured = set[QueueKey]()
-        for batch in _slices(islice(_queues(topics), MAX_QUEUES), BATCH_QUEUES):
+        for batch in slices(islice(_queues(topics), MAX_QUEUES), BATCH_QUEUES):
             ends = await self._ask(batch)
             if ends is None:
                 self._metrics.count_look("failed")
@@ -129,14 +129,14 @@ class QueueStatsCollector:
 
     async def _add_up(self, rate_of: Callable[[QueueKey], float]) -> QueueStats:
         meter, tally = self._meter, Tally()
-        for queues in _slices(meter, SLICE):
+        for queues in slices(meter, SLICE):
             for queue in queues:
                 end = meter.end_of(queue)
                 if end is not None:
                     seconds = meter.measured_seconds(queue)
                     tally.add_queue(queue, depth=end.depth, put_rate=rate_of(queue), seconds=seconds)
             await self._clock.sleep(0)
-        for commits in _slices(self._committed(), SLICE):
+        for commits in slices(self._committed(), SLICE):
             for group, topic, queue_id, committed in commits:
                 queue = QueueKey(topic, queue_id)
                 end = meter.end_of(queue)
@@ -156,7 +156,8 @@ def _queue_count(topic: TopicConfig) -> int:
     return max(topic.read_queue_nums, topic.write_queue_nums)
 
 
-def _slices(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def slices(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Give the items in lists of at most ``size``, for work with pauses."""
     rest = iter(items)
     while part := list(islice(rest, size)):
         yield part

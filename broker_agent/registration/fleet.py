@@ -55,6 +55,11 @@ class RegistrationFleet:
         return {loop.name_server: loop.report for loop in self._told}
 
     @property
+    def master_agent_addr(self) -> str:
+        """Agent of the broker's master, by the first name server that reports one; empty where none does."""
+        return next((loop.master_agent_addr for loop in self._told if loop.master_agent_addr), "")
+
+    @property
     def unfinished(self) -> list[str]:
         """Name servers whose loops have not ended."""
         return sorted(self._running)

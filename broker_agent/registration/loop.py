@@ -123,6 +123,8 @@ class RegistrationLoop:
         self._clock_told_at = -math.inf
         self._is_to_end = False
         self.report = Report(self._session.standing, self._at())
+        self.master_agent_addr = ""
+        """Agent of the broker's master, as of the last response; empty for a master, and while there is none."""
 
     async def run(self) -> None:
         """Run until the leave is said; cancel it to stop without one."""
@@ -283,6 +285,7 @@ class RegistrationLoop:
 
     def _on_answer(self, answer: wire.BeatAnswer, own: OwnState, *, sent_at: float) -> None:
         status = from_beat_status(answer.status)
+        self.master_agent_addr = answer.group.master_agent_addr
         self._metrics.count_beat(status.value)
         log.debug("beat", extra={"facts": self._facts() | {"answer": status.value}})
         if status is not BeatStatus.OK:
@@ -297,6 +300,7 @@ class RegistrationLoop:
         )
 
     async def _on_stream_failure(self, failed: FailedCall) -> None:
+        self.master_agent_addr = ""
         self._metrics.count_beat("unanswered" if failed is UNANSWERED else "broken")
         self._log_failure("lost the name server", failed)
         self._session.on_beat_failure(failed.failure, now=self._clock.monotonic())

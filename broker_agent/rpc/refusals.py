@@ -7,6 +7,7 @@ Refusal
 ├── NotFound           NOT_FOUND            there is no such thing here
 ├── HeldByOther        HELD_BY_OTHER        somebody else holds what the call would change
 ├── NotReady           NOT_READY            this agent cannot answer that now; later, or another one, may
+├── TooSlow            TOO_SLOW             a stream did not send what it is for in time
 └── Unavailable        BACKEND_UNAVAILABLE  what this agent needs for the answer is out of reach
 
 Facts are attributes; the text is built from them. ``rpc/status.py`` maps each to its gRPC status.
@@ -57,8 +58,10 @@ class LimitExceeded(Refusal):
 
     code = "LIMIT_EXCEEDED"
 
-    def __init__(self, limit: str, bound: int) -> None:
-        super().__init__(f"this agent allows at most {bound} {limit}")
+    def __init__(self, limit: str, bound: int, *, field: str = "", value: int | None = None, advice: str = "") -> None:
+        where = f"{field}: " if field else ""
+        asked = f", not {value}" if value is not None else ""
+        super().__init__(f"{where}this agent allows at most {bound} {limit}{asked}{advice and ': '}{advice}")
         self.limit = limit
         self.bound = bound
 
@@ -102,6 +105,12 @@ class NotReady(Refusal):
     def facts(self) -> Mapping[str, str]:
         """Why not."""
         return {"state": self.state}
+
+
+class TooSlow(Refusal):
+    """A stream did not send what it is for in time; nothing was changed."""
+
+    code = "TOO_SLOW"
 
 
 class Unavailable(Refusal):

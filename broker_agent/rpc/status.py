@@ -15,6 +15,7 @@ STATUS_CODES: dict[type[refusals.Refusal], grpc.StatusCode] = {
     refusals.NotFound: grpc.StatusCode.NOT_FOUND,
     refusals.HeldByOther: grpc.StatusCode.FAILED_PRECONDITION,
     refusals.NotReady: grpc.StatusCode.UNAVAILABLE,
+    refusals.TooSlow: grpc.StatusCode.DEADLINE_EXCEEDED,
     refusals.Unavailable: grpc.StatusCode.UNAVAILABLE,
 }
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 
 from broker_agent.config import PERMS, AgentConfig, TopicRow, load
@@ -19,7 +18,7 @@ from broker_agent.topic_source import TopicSourceError
 from broker_agent.topic_source.collector import collector_paused
 from broker_agent.topic_source.followed_file import FollowedFile
 from pointsman.service.clock import Clock, SystemClock
-from pointsman.service.config import ConfigError
+from pointsman.service.config import ConfigError, changed_settings
 
 MAX_BYTES = 64 * 2**20
 MAX_FAULTS = 100
@@ -135,12 +134,7 @@ def _to_topic(row: TopicRow) -> TopicConfig:
 
 def _waiting_changes(old: AgentConfig, new: AgentConfig) -> Iterator[tuple[str, object]]:
     """Name every setting that differs and is not taken over while the agent runs, with its new value."""
-    for section in fields(AgentConfig):
-        was, now = getattr(old, section.name), getattr(new, section.name)
-        for setting in fields(now):
-            path, value = f"{section.name}.{setting.name}", getattr(now, setting.name)
-            if path != "topics.topic" and value != getattr(was, setting.name):
-                yield path, value
+    return (change for change in changed_settings(old, new) if change[0] != "topics.topic")
 
 
 def _joined(problems: tuple[str, ...]) -> str:

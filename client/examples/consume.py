@@ -5,9 +5,9 @@
     python consume.py 127.0.0.1:9876 orders billing
 """
 
+import argparse
 import asyncio
 import signal
-import sys
 
 from pointsman_client import ConsumeFrom, ConsumeResult, PushConsumer, ReceivedMessage
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
@@ -35,4 +35,8 @@ async def main(name_servers: str, topic: str, group: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("name_servers", "topic", "group"):
+        parser.add_argument(name)
+    arguments = vars(parser.parse_args())
+    asyncio.run(main(**arguments))

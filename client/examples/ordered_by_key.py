@@ -5,8 +5,8 @@
     python ordered_by_key.py 127.0.0.1:9876 orders shipping
 """
 
+import argparse
 import asyncio
-import sys
 
 from pointsman_client import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
@@ -47,4 +47,8 @@ async def main(name_servers: str, topic: str, group: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("name_servers", "topic", "group"):
+        parser.add_argument(name)
+    arguments = vars(parser.parse_args())
+    asyncio.run(main(**arguments))

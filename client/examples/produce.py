@@ -5,8 +5,8 @@
     python produce.py 127.0.0.1:9876 orders
 """
 
+import argparse
 import asyncio
-import sys
 
 from pointsman_client import Message, Producer, SendError
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
@@ -25,4 +25,8 @@ async def main(name_servers: str, topic: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("name_servers", "topic"):
+        parser.add_argument(name)
+    arguments = vars(parser.parse_args())
+    asyncio.run(main(**arguments))

@@ -5,6 +5,7 @@
     python synchronous_worker.py 127.0.0.1:9876 orders invoices
 """
 
+import argparse
 import sys
 
 from pointsman_client import ConsumeFrom, Message
@@ -29,7 +30,11 @@ def main(name_servers: str, source: str, destination: str) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("name_servers", "source", "destination"):
+        parser.add_argument(name)
+    arguments = vars(parser.parse_args())
     try:
-        main(*sys.argv[1:])
+        main(**arguments)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -5,9 +5,9 @@
     python watch_routes.py 127.0.0.1:9876 orders
 """
 
+import argparse
 import asyncio
 import contextlib
-import sys
 
 from pointsman_client import NameServerClient
 
@@ -25,5 +25,9 @@ async def main(name_servers: str, topic: str) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("name_servers", "topic"):
+        parser.add_argument(name)
+    arguments = vars(parser.parse_args())
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(main(*sys.argv[1:]))
+        asyncio.run(main(**arguments))

@@ -46,6 +46,7 @@ from pointsman_client.errors import (
     MessageTooLargeError,
     NameServerFailedError,
     NameServersUnavailableError,
+    NoBrokerUpError,
     NotFoundError,
     NoWritableQueueError,
     OffsetBeyondEndError,
@@ -74,6 +75,7 @@ from pointsman_client.producer.send_result import SendResult
 from pointsman_client.producer.sharding import ExplicitTable, HashRing, ModuloMap, QueueOfKey, ShardingMap, SubShards
 from pointsman_client.producer.unavailable import Fallback, Park
 from pointsman_client.route import (
+    AbsentBroker,
     BrokerData,
     BrokerReplica,
     BrokerState,
@@ -90,6 +92,7 @@ __all__ = [
     "NEWER_FAULT_RULES",
     "OLDER_FAULT_RULES",
     "RETRY_RESPONSE_CODES",
+    "AbsentBroker",
     "AgentFailedError",
     "AllocationError",
     "AllocationRequest",
@@ -137,6 +140,7 @@ __all__ = [
     "NameServerClient",
     "NameServerFailedError",
     "NameServersUnavailableError",
+    "NoBrokerUpError",
     "NoWritableQueueError",
     "NotFoundError",
     "OffsetBeyondEndError",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -19,11 +19,12 @@ from pointsman_client.errors import (
 from pointsman_client.loop_binding import LoopBinding
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.option_check import check_seconds
 from pointsman_client.route import BrokerData, ClusterData, TopicRoute
 from pointsman_client.routes.description import Descriptions, describe_route
 from pointsman_client.routes.failover import Failover, NameServerChoice
 from pointsman_client.routes.options import ClientOptions
-from pointsman_client.routes.question import ask_clusters, ask_route, ask_topics
+from pointsman_client.routes.question import ask_alive, ask_clusters, ask_route, ask_topics
 from pointsman_client.routes.recheck_plan import RecheckPlan
 from pointsman_client.routes.route_document import Document
 from pointsman_client.routes.route_keeper import AddrsGoneCallback, RouteKeeper
@@ -36,6 +37,9 @@ from pointsman_client.rpc.name_server_link import NameServerLink, NameServerLink
 logger = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT")
+
+READY_POLL_SECONDS = 0.5
+"""Between two tries of :meth:`NameServerClient.wait_until_ready`."""
 
 
 class NameServerClient:
@@ -50,6 +54,9 @@ class NameServerClient:
     Routes are cached: a known topic is answered without a call, also while all name servers are down, and watched and
     polled in the background. That a topic, or a broker of it, is gone is believed when two name servers say so, or no
     other answers. No call waits longer than ``lookup_timeout_seconds``.
+
+    With ``zone`` each route that is kept has only the replica groups of that zone, and those without a master, whatever
+    their zone. Where no group is left the route is empty; no other zone stands in.
     """
 
     def __init__(
@@ -64,6 +71,7 @@ class NameServerClient:
         poll_concurrency: int = 8,
         shuffle_name_servers: bool = True,
         watch_routes: bool = True,
+        zone: str = "",
         clock: Clock | None = None,
         rng: random.Random | None = None,
         metrics_hook: MetricsHook | None = None,
@@ -82,6 +90,7 @@ class NameServerClient:
             poll_concurrency=poll_concurrency,
             shuffle_name_servers=shuffle_name_servers,
             watch_routes=watch_routes,
+            zone=zone,
         )
         self._name_servers = to_name_servers(name_servers)
         self._clock: Clock = clock or SystemClock()
@@ -106,12 +115,13 @@ class NameServerClient:
             plan=self._plan,
             max_topics=max_topics,
             lookup_timeout_seconds=lookup_timeout_seconds,
+            zone=zone,
             on_work=self._wake_upkeep,
         )
         self._table = self._keeper.table
         self._lookups = self._keeper.lookups
         self._descriptions = Descriptions()
-        self._binding = LoopBinding()
+        self._binding = LoopBinding("NameServerClient")
         self._closing = Closing()
         self._upkeep = RouteUpkeep(
             self._options,
@@ -232,10 +242,33 @@ class NameServerClient:
         self._upkeep.wake()
         return reader
 
+    async def wait_until_ready(self, topics: Collection[str] = (), *, timeout_seconds: float = 30.0) -> None:
+        """Wait until each topic has a route, or without topics until a name server answers, as at a service's start.
+
+        Raises the error of the last try when the time is over: :class:`TopicNotFoundError` or
+        :class:`NameServersUnavailableError`.
+        """
+        check_seconds("timeout_seconds", timeout_seconds)
+        deadline = self._clock.monotonic() + timeout_seconds
+        while True:
+            try:
+                for topic in topics:
+                    await self.topic_route(topic)
+                if not topics:
+                    await self._ask(ask_alive)
+            except (TopicNotFoundError, NameServersUnavailableError):
+                left = deadline - self._clock.monotonic()
+                if left <= 0:
+                    raise
+                await self._clock.sleep(min(READY_POLL_SECONDS, left))
+            else:
+                return
+
     # Questions that are asked once: nothing is cached
 
     async def fetch_route(self, topic: str, *, cluster: str = "", zone: str = "") -> TopicRoute:
-        """Ask for a route past the cache, if wanted only its brokers of one cluster or zone.
+        """Ask for a route past the cache, if wanted only its brokers of one cluster or zone; the client's own zone does
+        not matter.
 
         The first name server that answers is believed. Raises as :meth:`topic_route`.
         """
@@ -273,15 +306,16 @@ class NameServerClient:
     def describe(self, topic: str) -> Document:
         """Return what the client knows of a topic as a JSON document; asks nobody.
 
-        ``topic``; ``route`` with RocketMQ's keys, as ``pointsmanctl route`` prints it, or None; ``revision``;
-        ``ageSeconds`` since a name server, ``sourceNode``, last confirmed it; ``stale``; ``watched``: whether a watch
-        tells each change; ``nameServers`` and ``nameServerInUse``; and what was attached.
+        ``topic``; ``zone`` of the client, empty: all; ``route`` with RocketMQ's keys, as ``pointsmanctl route`` prints
+        it, or None; ``revision``; ``ageSeconds`` since a name server, ``sourceNode``, last confirmed it; ``stale``;
+        ``watched``: whether a watch reports changes; ``nameServers`` and ``nameServerInUse``; and what was attached.
         ``pointsmanctl diff --client`` reads it.
         """
         check_name("topic", topic)
         cached = self._table.find(topic)
         return {
             **describe_route(topic, cached, now=self._clock.monotonic()),
+            "zone": self._options.zone,
             "watched": topic in self._upkeep.watched,
             "nameServers": list(self._name_servers),
             "nameServerInUse": self._choice.in_use,
@@ -296,6 +330,11 @@ class NameServerClient:
     def name_servers(self) -> tuple[str, ...]:
         """The servers as they were given."""
         return self._name_servers
+
+    @property
+    def zone(self) -> str:
+        """The zone that its routes are limited to; empty: all zones."""
+        return self._options.zone
 
     @property
     def name_server_in_use(self) -> str:

@@ -21,7 +21,7 @@
     │   ├── BrokerRefusedError             it answered no, for a reason with a code
     │   └── OffsetBeyondEndError           the queue ends before the offset
     └── SendError                          a message was not sent: SendFailedError, NoWritableQueueError,
-                                           QueueUnavailableError, OutboxFullError, OutboxFailedError,
+                                           NoBrokerUpError, QueueUnavailableError, OutboxFullError, OutboxFailedError,
                                            TooManyInFlightError
 
 Facts are attributes; the text is built from them. ``retriable``: the same call may succeed later. ``refresh_route``:
@@ -39,6 +39,10 @@ import grpc
 
 from pointsman.wire.errors import ErrorDetails
 from pointsman.wire.violation import FieldViolation
+from pointsman_client.route import AbsentBroker
+
+MAX_NAMED_BROKERS = 3
+"""Absent brokers that an error's text names; its attribute has all."""
 
 
 class PointsmanError(Exception):
@@ -85,8 +89,11 @@ class InvalidMessageError(InvalidInputError):
 
     code = "INVALID_MESSAGE"
 
-    def __init__(self, field: str, value: object, problem: str) -> None:
-        super().__init__(f"{field} {value!r} {problem}")
+    def __init__(self, field: str, value: object, problem: str, *, of_type: bool = False) -> None:
+        """``of_type``: the type is wrong, so the text names it in place of the value."""
+        super().__init__(
+            f"{field} {problem}, got {type(value).__name__}" if of_type else f"{field} {value!r} {problem}"
+        )
         self.field = field
         self.value = value
         self.problem = problem
@@ -174,9 +181,14 @@ class TopicNotFoundError(NotFoundError):
     code = "TOPIC_NOT_FOUND"
     refresh_route = True
 
-    def __init__(self, topic: str, *, cluster: str = "", zone: str = "") -> None:
+    def __init__(
+        self, topic: str, *, cluster: str = "", zone: str = "", addrs: Sequence[str] = (), similar: str = ""
+    ) -> None:
+        """``addrs``: the name servers that do not know it; ``similar``: a topic that may be meant."""
         where = f" in cluster {cluster}" if cluster else ""
         where += f" in zone {zone}" if zone else ""
+        where += f" at {', '.join(addrs)}" if addrs else ""
+        where += f"; did you mean {similar}?" if similar else ""
         super().__init__(f"topic {topic} has no route{where}")
         self.topic = topic
         self.cluster = cluster
@@ -230,8 +242,13 @@ class NameServerFailedError(PointsmanError):
     code = "NAME_SERVER_FAILED"
     retriable = True
 
+    kind: ClassVar[str] = "a name server"
+
     def __init__(self, addr: str, status: grpc.StatusCode, message: str) -> None:
-        super().__init__(f"{addr}: {message or 'no reason given'} ({status.name})")
+        said = message or "no reason given"
+        if status is grpc.StatusCode.UNIMPLEMENTED:
+            said = f"is not {self.kind}, or one of an older version: {said}"
+        super().__init__(f"{addr}: {said} ({status.name})")
         self.addr = addr
         self.status = status
         self.message = message
@@ -241,6 +258,7 @@ class AgentFailedError(NameServerFailedError):
     """One agent gave no answer that can be used. To whoever asks, it is a node like a name server."""
 
     code = "AGENT_FAILED"
+    kind = "an agent that serves clients"
 
 
 class NameServersUnavailableError(PointsmanError):
@@ -379,6 +397,22 @@ class NoWritableQueueError(SendError):
         super().__init__(f"topic {topic} has no queue that may be written: {why}")
         self.topic = topic
         self.why = why
+
+
+class NoBrokerUpError(SendError):
+    """The topic is known, and none of its brokers is up: an outage. An unknown topic is :class:`TopicNotFoundError`."""
+
+    code = "NO_BROKER_UP"
+    retriable = True
+    refresh_route = True
+
+    def __init__(self, topic: str, brokers: Sequence[AbsentBroker]) -> None:
+        named = "; ".join(map(str, brokers[:MAX_NAMED_BROKERS]))
+        more = f" and {len(brokers) - MAX_NAMED_BROKERS} more" if len(brokers) > MAX_NAMED_BROKERS else ""
+        super().__init__(f"no broker of topic {topic} is up: {named}{more}; retry when one is back")
+        self.topic = topic
+        self.brokers = tuple(brokers)
+        """Why each is absent, and since when."""
 
 
 class QueueUnavailableError(SendError):

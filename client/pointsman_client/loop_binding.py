@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import warnings
 
 from pointsman_client.errors import ClientClosedError, ClientNotStartedError, ForkedError, WrongEventLoopError
 
 
 class LoopBinding:
-    """gRPC's threads and an event loop do not survive a fork, and nothing here is made for two loops."""
+    """gRPC's threads and an event loop do not survive a fork, and nothing here is made for two loops.
 
-    def __init__(self) -> None:
+    Of an owner that was started and is collected before it was closed, a ResourceWarning is given.
+    """
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._closed = False
@@ -54,3 +59,9 @@ class LoopBinding:
     def close(self) -> None:
         """End its use."""
         self._closed = True
+
+    def __del__(self) -> None:
+        # A part of the interpreter may be gone at its end; a child did not start what its parent did.
+        if not self._closed and self._loop is not None and self._pid == os.getpid():
+            text = f"unclosed {self._owner}: use it in an `async with` block, or call close()"
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)

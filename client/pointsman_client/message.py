@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
+from typing import Self
 
+from pointsman.wire.tag_expression import tag_problem
+from pointsman_client.address import check_name
+from pointsman_client.errors import InvalidMessageError
 from pointsman_client.message_queue import MessageQueue
 
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
@@ -14,7 +18,11 @@ NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to send. Checked when it is sent, not when it is made."""
+    """A message to send, checked when it is made and again when it is sent.
+
+    The constructor raises :class:`InvalidNameError` for the topic and :class:`InvalidMessageError` for any other field
+    (RocketMQ's ``Validators.checkMessage``, and what tags and keys need).
+    """
 
     topic: str
     body: bytes
@@ -24,6 +32,58 @@ class Message:
     """What it may be looked up by, such as an order's number; without spaces."""
     properties: Mapping[str, str] = field(default_factory=lambda: NO_PROPERTIES)
     """Whatever else travels with it."""
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    @classmethod
+    def unchecked(
+        cls,
+        topic: str,
+        body: bytes,
+        tags: str = "",
+        keys: tuple[str, ...] = (),
+        properties: Mapping[str, str] = NO_PROPERTIES,
+    ) -> Self:
+        """Make a message as a transport read it: other programs write to queues too, and may write anything."""
+        message = object.__new__(cls)
+        put = object.__setattr__
+        put(message, "topic", topic)
+        put(message, "body", body)
+        put(message, "tags", tags)
+        put(message, "keys", keys)
+        put(message, "properties", properties)
+        return message
+
+    def check(self) -> None:
+        """Raise :class:`InvalidNameError` or :class:`InvalidMessageError` unless the message may be sent."""
+        check_name("topic", self.topic)
+        body: object = self.body
+        if not isinstance(body, bytes):
+            raise InvalidMessageError("body", body, "must be bytes", of_type=True)
+        if not body:
+            raise InvalidMessageError("body", body, "must not be empty: brokers refuse it (MESSAGE_ILLEGAL)")
+        tags: object = self.tags
+        if not isinstance(tags, str):
+            raise InvalidMessageError("tags", tags, "must be a str", of_type=True)
+        if tags and (problem := tag_problem(tags)):
+            raise InvalidMessageError("tags", tags, f"must be one tag: it {problem}")
+        keys: object = self.keys
+        if not isinstance(keys, tuple | list):
+            raise InvalidMessageError("keys", keys, "must be a tuple of str", of_type=True)
+        for key in keys:
+            if not _is_text(key) or " " in key:
+                raise InvalidMessageError(
+                    "keys", key, "must hold str without spaces and control characters, none empty"
+                )
+        properties: object = self.properties
+        if not isinstance(properties, Mapping):
+            raise InvalidMessageError("properties", properties, "must be a mapping of str to str", of_type=True)
+        for name, value in properties.items():
+            if not _is_text(name):
+                raise InvalidMessageError("properties", name, "must have names without control characters, none empty")
+            if not is_utf8(value):
+                raise InvalidMessageError(f"properties[{name!r}]", value, "must be a str that UTF-8 can encode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +103,10 @@ class ReceivedMessage:
     """How often a listener has failed on it."""
     due_at: datetime | None = None
     """As :class:`OutgoingMessage` has it. A transport gives it on, and may give the message early: consumers wait."""
+    origin: str = ""
+    """As :class:`OutgoingMessage` has it; empty for a message that no listener failed on."""
+    error: str = ""
+    """Of a dead letter: the last error of its listener."""
 
     @property
     def topic(self) -> str:
@@ -81,6 +145,10 @@ class OutgoingMessage:
     reconsume_times: int = 0
     due_at: datetime | None = None
     """Not to be given to a listener before; None: at once."""
+    origin: str = ""
+    """Of a message that a listener failed on: where it was first read, as ``cluster/broker/topic/queue@offset``."""
+    error: str = ""
+    """Of a dead letter: the last error of its listener."""
 
     @property
     def size(self) -> int:
@@ -94,3 +162,15 @@ class OutgoingMessage:
                 *self.message.properties.values(),
             )
         )
+
+
+def is_utf8(text: object) -> bool:
+    """Whether it is a str that UTF-8 can encode."""
+    try:
+        return isinstance(text, str) and text.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_text(text: object) -> bool:
+    return isinstance(text, str) and text != "" and text.isprintable()

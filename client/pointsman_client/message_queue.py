@@ -6,7 +6,7 @@ cluster in every key: the same broker name in two clusters is two brokers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pointsman.wire.names import MAX_QUEUES, name_problem
@@ -36,11 +36,12 @@ def to_publish_queues(route: TopicRoute) -> tuple[MessageQueue, ...]:
     """Return the queues that producers may write.
 
     With an order-topic configuration these are its queues in its own order, whatever permissions or brokers the route
-    has: the queue of a key must not move because a broker is away. Otherwise the writable queues of each group that
+    has, without those that a broker in the route does not have: the queue of a key must not move because a broker is
+    away. Otherwise the writable queues of each group that
     has its master, sorted. Raises :class:`OrderTopicConfError`.
     """
     if route.order_topic_conf:
-        return tuple(_order_topic_queues(route))
+        return to_order_queues(route, write_queue_counts(route))
     with_master = {data.key for data in route.broker_datas if data.master is not None}
     return tuple(
         sorted(
@@ -64,9 +65,40 @@ def to_subscribe_queues(route: TopicRoute) -> tuple[MessageQueue, ...]:
     )
 
 
-def _order_topic_queues(route: TopicRoute) -> Iterator[MessageQueue]:
+def write_queue_counts(route: TopicRoute) -> dict[BrokerKey, int]:
+    """Return the write queues of each replica group in the route."""
+    return {data.broker_key: data.write_queue_nums for data in route.queue_datas}
+
+
+def to_order_queues(route: TopicRoute, existing: Mapping[BrokerKey, int]) -> tuple[MessageQueue, ...]:
+    """Return the queues of the order configuration, in its order, without those that a broker does not have.
+
+    ``existing``: write queues of the replica groups that are known; of others the configuration is taken as it is, so
+    that a broker that is away keeps its queues. No consumer reads a queue beyond them. Raises
+    :class:`OrderTopicConfError`.
+    """
+    return tuple(
+        MessageQueue(route.topic, cluster, broker_name, queue_id)
+        for (cluster, broker_name), count in _order_topic_counts(route)
+        for queue_id in range(min(count, existing.get((cluster, broker_name), count)))
+    )
+
+
+def order_topic_surplus(route: TopicRoute) -> str:
+    """Name the brokers that the order configuration gives more queues than the route has, with both numbers."""
+    existing = write_queue_counts(route)
+    return ", ".join(
+        f"{key[1]}: {count} configured, {existing[key]} there"
+        for key, count in (_order_topic_counts(route) if route.order_topic_conf else ())
+        if count > existing.get(key, count)
+    )
+
+
+def _order_topic_counts(route: TopicRoute) -> Iterator[tuple[BrokerKey, int]]:
+    """Queues by replica group as configured; the cluster is empty where it is unknown."""
     clusters_of: dict[str, set[str]] = {}
     keys = [data.broker_key for data in route.queue_datas] + [data.key for data in route.broker_datas]
+    keys += [(broker.cluster, broker.broker_name) for broker in route.absent_brokers]
     for cluster, broker_name in keys:
         clusters_of.setdefault(broker_name, set()).add(cluster)
     all_clusters = set().union(*clusters_of.values())
@@ -77,8 +109,7 @@ def _order_topic_queues(route: TopicRoute) -> Iterator[MessageQueue]:
             raise OrderTopicConfError(route.topic, route.order_topic_conf, problem)
         # A broker that is away keeps its queues; only where clusters mix is it unknown whose it was.
         cluster = next(iter(clusters)) if len(clusters) == 1 else ""
-        for queue_id in range(count):
-            yield MessageQueue(route.topic, cluster, broker_name, queue_id)
+        yield (cluster, broker_name), count
 
 
 def _parse_order_topic_conf(route: TopicRoute) -> dict[str, int]:

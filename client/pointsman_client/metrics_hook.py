@@ -29,11 +29,18 @@ class MetricsHook:
     def consumed(self, *, group: str, queue: MessageQueue, result: str, seconds: float) -> None:
         """A listener ended. ``result``: success, later, raised, timeout."""
 
+    def queue_blocked(self, *, group: str, queue: MessageQueue, since: float | None) -> None:
+        """An ordered queue is blocked by a message that fails, ``since`` by the client's monotonic clock; None: it is
+        not any longer, or not this member's."""
+
     def pulled(self, *, group: str, queue: MessageQueue, messages: int, seconds: float) -> None:
         """A pull ended."""
 
     def pull_failed(self, *, group: str, queue: MessageQueue, code: str) -> None:
         """A pull failed."""
+
+    def filtered(self, *, group: str, queue: MessageQueue, messages: int) -> None:
+        """Messages were skipped because the subscription does not select their tags."""
 
     def trimmed(self, *, group: str, queue: MessageQueue, messages: int) -> None:
         """Messages were gone before the group read them."""

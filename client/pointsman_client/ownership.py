@@ -14,6 +14,7 @@ from pointsman_client.clock import Clock
 from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
 from pointsman_client.loop_binding import LoopBinding
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.option_check import check_zone
 from pointsman_client.transports.transport import Transport
 
 logger = logging.getLogger(__name__)
@@ -37,19 +38,30 @@ class OwnedParts:
         *,
         poll_name_server_interval_seconds: float = 30.0,
         lookup_timeout_seconds: float = 3.0,
+        zone: str = "",
+        zone_option: str = "zone",
+        owner: str = "client",
         metrics_hook: MetricsHook | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """Raises :class:`InvalidAddressError` and :class:`InvalidOptionError`."""
+        """``zone``: of the routes; ``zone_option``: how its owner calls it. ``owner``: what a ResourceWarning names.
+
+        Raises :class:`InvalidAddressError` and :class:`InvalidOptionError`.
+        """
+        check_zone(zone_option, zone)
         if isinstance(name_servers, NameServerClient):
             self.client, self._owns_client = name_servers, False
+            if zone and zone.lower() != self.client.zone.lower():
+                problem = f"differs from that of the client passed in, {self.client.zone!r}: set zone there"
+                raise InvalidOptionError(zone_option, zone, problem)
         else:
             self._owns_client = True
             self.client = NameServerClient(
                 name_servers,
                 poll_name_server_interval_seconds=poll_name_server_interval_seconds,
                 lookup_timeout_seconds=lookup_timeout_seconds,
+                zone=zone,
                 metrics_hook=metrics_hook,
                 clock=clock,
                 rng=rng,
@@ -65,7 +77,7 @@ class OwnedParts:
         else:
             problem = "must be a transport, or a callable that makes one"
             raise InvalidOptionError("transport", transport, problem)
-        self._binding = LoopBinding()
+        self._binding = LoopBinding(owner)
         self._end_forgetting: Callable[[], None] = lambda: None
 
     @property

@@ -69,6 +69,11 @@ class PrometheusMetrics(MetricsHook):
         self._trimmed = self._counter(
             "trimmed_messages", "Messages that were gone before the group read them", *GROUP_AND_TOPIC
         )
+        self._filtered = self._counter(
+            "filtered_messages",
+            "Messages skipped because the subscription does not select their tags",
+            *GROUP_AND_TOPIC,
+        )
         self._sent_back = self._counter(
             "sent_back", "Messages sent on after a listener failed, to retry or dlq", *GROUP_AND_TOPIC, "destination"
         )
@@ -88,8 +93,18 @@ class PrometheusMetrics(MetricsHook):
         self._name_server_failures = self._counter(
             "name_server_failures", "Calls to which a name server gave no answer that could be used", "addr"
         )
-        self._route_ages = _RouteAges(clock or SystemClock())
+        clock = clock or SystemClock()
+        self._route_ages = _Ages(
+            "route_age_seconds", "Time since a name server last confirmed a topic's route", ("topic",), clock
+        )
         registry.register(self._route_ages)
+        self._blocked = _Ages(
+            "blocked_queue_seconds",
+            "Time for which a failing message has blocked an ordered queue of this member",
+            ("group", *QUEUE),
+            clock,
+        )
+        registry.register(self._blocked)
 
     def sent(self, *, topic: str, outcome: str, seconds: float, tries: int) -> None:
         """See :class:`MetricsHook`."""
@@ -123,6 +138,14 @@ class PrometheusMetrics(MetricsHook):
         place = (group, queue.topic, queue.cluster, queue.broker_name, queue.queue_id)
         self._consume_seconds.labels(*place).observe(seconds)
 
+    def queue_blocked(self, *, group: str, queue: MessageQueue, since: float | None) -> None:
+        """See :class:`MetricsHook`."""
+        place = (group, queue.topic, queue.cluster, queue.broker_name, str(queue.queue_id))
+        if since is None:
+            self._blocked.since.pop(place, None)
+        else:
+            self._blocked.since[place] = since
+
     def pulled(self, *, group: str, queue: MessageQueue, messages: int, seconds: float) -> None:
         """See :class:`MetricsHook`."""
         self._pulled.labels(group, queue.topic).inc(messages)
@@ -135,6 +158,10 @@ class PrometheusMetrics(MetricsHook):
     def trimmed(self, *, group: str, queue: MessageQueue, messages: int) -> None:
         """See :class:`MetricsHook`."""
         self._trimmed.labels(group, queue.topic).inc(messages)
+
+    def filtered(self, *, group: str, queue: MessageQueue, messages: int) -> None:
+        """See :class:`MetricsHook`."""
+        self._filtered.labels(group, queue.topic).inc(messages)
 
     def sent_back(self, *, group: str, topic: str, destination: str) -> None:
         """See :class:`MetricsHook`."""
@@ -163,11 +190,11 @@ class PrometheusMetrics(MetricsHook):
 
     def route_confirmed(self, *, topic: str, at: float) -> None:
         """See :class:`MetricsHook`."""
-        self._route_ages.confirmed_at[topic] = at
+        self._route_ages.since[topic,] = at
 
     def route_forgotten(self, *, topic: str) -> None:
         """See :class:`MetricsHook`."""
-        self._route_ages.confirmed_at.pop(topic, None)
+        self._route_ages.since.pop((topic,), None)
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
         return Counter(PREFIX + name, meaning, labels, registry=self._registry)
@@ -179,18 +206,20 @@ class PrometheusMetrics(MetricsHook):
         return Histogram(PREFIX + name, meaning, labels, registry=self._registry, buckets=buckets)
 
 
-class _RouteAges(Collector):
-    """How old routes are is only known at the moment when somebody asks."""
+class _Ages(Collector):
+    """Times since something began are only known at the moment of a scrape."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, name: str, meaning: str, labels: Sequence[str], clock: Clock) -> None:
+        self._name = PREFIX + name
+        self._meaning = meaning
+        self._labelnames = tuple(labels)
         self._clock = clock
-        self.confirmed_at: dict[str, float] = {}
+        self.since: dict[tuple[str, ...], float] = {}
+        """By label values: monotonic seconds."""
 
     def collect(self) -> Iterator[Metric]:
-        ages = GaugeMetricFamily(
-            PREFIX + "route_age_seconds", "Time since a name server last said what a topic's route is", labels=["topic"]
-        )
+        ages = GaugeMetricFamily(self._name, self._meaning, labels=self._labelnames)
         now = self._clock.monotonic()
-        for topic, at in sorted(self.confirmed_at.copy().items()):
-            ages.add_metric([topic], max(0.0, now - at))
+        for values, at in sorted(self.since.copy().items()):
+            ages.add_metric(values, max(0.0, now - at))
         yield ages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from pointsman.wire.names import PERM_READ, PERM_WRITE
@@ -98,6 +99,27 @@ class QueueData:
 
 
 @dataclass(frozen=True, slots=True)
+class AbsentBroker:
+    """A broker of a topic that is not in the routes, and why."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    addr: str
+    is_registered: bool
+    """Whether its agent is still registered: then its probe fails."""
+    reason: str
+    """SILENCE, STREAM_BROKEN, PROBE, REFUSED, ...; empty where a name server gave none."""
+    since: datetime | None
+    """UTC; None: a restart of the name server lost it."""
+
+    def __str__(self) -> str:
+        """``c1/broker-a/0 SILENCE since 2026-03-01T12:00:00Z``."""
+        since = f" since {self.since:%Y-%m-%dT%H:%M:%SZ}" if self.since is not None else ""
+        return f"{self.cluster}/{self.broker_name}/{self.broker_id} {self.reason or 'down'}{since}"
+
+
+@dataclass(frozen=True, slots=True)
 class TopicRoute:
     """Where a topic is."""
 
@@ -108,6 +130,8 @@ class TopicRoute:
     order_topic_conf: str = ""
     stale: bool = False
     """Name servers contradict each other on whether something of it is gone; what one of them still has is kept."""
+    absent_brokers: tuple[AbsentBroker, ...] = ()
+    """Where the topic is known and no broker is up, those that had it; then there are no queues. Not in the digest."""
 
     def is_same_as(self, other: TopicRoute) -> bool:
         """Whether both say the same, whoever answered.

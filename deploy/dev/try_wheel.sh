@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the wheel, install it into an empty environment, and ask each command for its help: try_wheel.sh PYTHON
+# Build the wheel into dist/, install it into an empty environment, and ask each command for its help: try_wheel.sh PYTHON
 set -euo pipefail
 python=$1
 work=$(mktemp -d)
@@ -7,7 +7,10 @@ trap 'rm -rf "$work"' EXIT
 
 "$python" -m build --wheel --outdir "$work/dist" . >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; exit 1; }
 "$python" -m venv "$work/venv"
-wheel=$(echo "$work"/dist/*.whl)
+mkdir -p dist
+cp "$work"/dist/*.whl dist/
+wheel=$PWD/dist/$(basename "$work"/dist/*.whl)
+echo "built dist/${wheel##*/}"
 # First without extras: the client and both daemons answer; what needs an extra says which.
 "$work/venv/bin/pip" install --quiet --disable-pip-version-check "$wheel"
 cd "$work"
@@ -18,6 +21,8 @@ venv/bin/python -c 'import pointsman_client, pointsman_client.prometheus, points
 transport='from pointsman_client.transports.redis_streams import RedisStreamsTransport'
 venv/bin/python -c "$transport" 2>said && { echo "the transport imports without its extra?" >&2; exit 1; }
 grep -q "pip install 'pointsman\[redis\]'" said && echo "the transport without its extra says what to install"
+data='from importlib.resources import files; [files("spark_jobs.report").joinpath(name).read_bytes() for name in ("page.css", "templates/page.html")]'
+venv/bin/python -c "$data" && echo "the wheel carries the report's style and templates"
 "venv/bin/pointsmanctl" --help >/dev/null 2>said && { echo "pointsmanctl answers without its extra?" >&2; exit 1; }
 grep -q "pointsman\[cli\]" said && echo "pointsmanctl without its extra says what to install"
 venv/bin/pip install --quiet --disable-pip-version-check "$wheel[cli,redis]"

@@ -8,15 +8,13 @@ registration, the frames of its broker are heartbeats and nothing else.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from namesrv.core.broker_events import write_perm_event
 from namesrv.core.errors import FirstOfOneTopic, HeldByAgent, InvalidRequest, LimitExceeded
-from namesrv.core.events import Event, EventKind, Reason
+from namesrv.core.events import Event, Reason
 from namesrv.core.group import Group, MemberView, Replica
 from namesrv.core.model import (
-    MASTER_ID,
     BrokerIdentity,
     DataVersion,
     FromBroker,
@@ -133,7 +131,7 @@ class AdditiveRegistrations:
             if len(incoming.staging.topics) == 1:
                 return self._beat(held, stream=stream, now=now)
             return self._replace(claim, incoming.staging.finish(), stream=stream, now=now)
-        changed = self._changed(incoming, held.topics)
+        changed = _without(self._changed(incoming, held.topics), self._deleted(claim))
         if len(held.topics) + sum(topic not in held.topics for topic in changed) > self._max_topics:
             raise LimitExceeded("topics_per_broker", self._max_topics)
         if held != self._registration(claim, held):
@@ -151,7 +149,6 @@ class AdditiveRegistrations:
                 max_topics=self._max_topics,
                 now=now,
             ).events
-            events += self._end_wipe(identity, claim.data_version, held.data_version)
         beaten = self._beat(self._registration_of(identity), stream=stream, now=now)
         return replace(beaten, events=(*events, *beaten.events))
 
@@ -205,48 +202,25 @@ class AdditiveRegistrations:
         for key in sorted(key for key in self._core.routes.groups if key.broker_name == broker_name):
             replica = self._core.routes.groups[key].contributor()
             if replica is not None and replica.registration.from_broker is not None:
-                if replica.registration.topics.get(topic) == queues:
-                    return ()
-                return self._change(replica, {topic: queues}, (), now=now)
+                was_deleted = self._core.overrides.show(topic, key)
+                if replica.registration.topics.get(topic) != queues:
+                    return self._change(replica, {topic: queues}, now=now)
+                if was_deleted:
+                    self._core.routes.refresh(self._core.routes.groups[key], visibly=False)
+                return ()
         return ()
-
-    def delete_topic(self, topic: str, cluster: str, *, by: str, now: float) -> tuple[Event, ...]:
-        """Take a topic from every broker that has it, in one cluster if that is named.
-
-        It stays away until a broker brings it again. Where an agent registers, it is hidden as by a forced deletion.
-        """
-        events: list[Event] = []
-        detail: dict[str, object] = {"topic": topic, "forced": True, "by": by}
-        for key in sorted(self._core.routes.groups):
-            if cluster and key.cluster != cluster:
-                continue
-            group = self._core.routes.groups[key]
-            is_changed = False
-            for replica in list(group.replicas.values()):
-                if replica.registration.from_broker is not None and topic in replica.registration.topics:
-                    events += self._change(replica, {}, (topic,), now=now)
-                    is_changed = True
-            contributor = group.contributor()
-            if contributor is not None and self._is_agents(contributor) and topic in contributor.registration.topics:
-                self._core.overrides.hide(topic, contributor.registration)
-                self._core.routes.refresh(group, visibly=False)
-                is_changed = True
-            if is_changed:
-                events.append(Event(kind=EventKind.TOPIC_DELETED, reason=Reason.ADMIN, group=key, detail=detail))
-        return tuple(events)
 
     # --- within -----------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _is_agents(replica: Replica) -> bool:
-        return replica.registration.from_broker is None
-
     def _first(self, claim: Claim, incoming: Incoming, *, stream: int, now: float) -> Accepted:
-        topics = incoming.staging.topics
+        topics: TopicTable = incoming.staging.topics
         if len(topics) == 1 and not incoming.bad_topics:
             raise FirstOfOneTopic
-        held = self._core.held_topics(claim.identity)
-        known = incoming.staging.finish() if incoming.held is held else staged(topics, held=held)
+        held, deleted = self._core.held_topics(claim.identity), self._deleted(claim)
+        if not topics.keys().isdisjoint(deleted):
+            topics = _without(topics, deleted)
+        is_compared = incoming.held is held and topics is incoming.staging.topics
+        known = incoming.staging.finish() if is_compared else staged(topics, held=held)
         return self._replace(claim, known, stream=stream, now=now)
 
     def _replace(self, claim: Claim, topics: StagedTopics, *, stream: int, now: float) -> Accepted:
@@ -258,12 +232,10 @@ class AdditiveRegistrations:
             registration = replace(
                 self._registration(claim, holder.registration), topics=topics.topics, data_version=claim.data_version
             )
-        registered = self._core.register(registration, topics=topics, now=now)
-        before = None if holder is None else holder.registration.data_version
-        ended = self._end_wipe(identity, claim.data_version, before)
+        registered = self._core.register(registration, topics=topics, now=now, peer=peer_key(stream))
         accepted = self._core.routes.groups[identity.group_key].replicas[identity.broker_id]
         accepted.pulse.stream = stream
-        return Accepted(accepted.registration, registered.view, (*registered.events, *ended))
+        return Accepted(accepted.registration, registered.view, registered.events)
 
     def _vouched(self, claim: Claim, holder: Replica, *, now: float) -> Accepted:
         identity = claim.identity
@@ -282,6 +254,7 @@ class AdditiveRegistrations:
         if registration.from_broker is None:
             events = self._core.vouch(identity, now=now)
         else:
+            self._core.move_to_peer(replica, peer_key(stream))
             answer = self._core.beat(
                 identity,
                 replica.generation,
@@ -293,9 +266,7 @@ class AdditiveRegistrations:
             events = answer.events
         return Accepted(registration, group.view_for(identity.broker_id), events)
 
-    def _change(
-        self, replica: Replica, changed: dict[str, QueueConfig], removed: Iterable[str], *, now: float
-    ) -> tuple[Event, ...]:
+    def _change(self, replica: Replica, changed: dict[str, QueueConfig], *, now: float) -> tuple[Event, ...]:
         """Change the topics of a broker that has said nothing of it: its version stays."""
         held = replica.registration.data_version
         return self._core.update_topics(
@@ -304,18 +275,10 @@ class AdditiveRegistrations:
             base=held,
             data_version=held,
             changed=changed,
-            removed=removed,
+            removed=(),
             max_topics=self._max_topics,
             now=now,
         ).events
-
-    def _end_wipe(self, identity: BrokerIdentity, claimed: DataVersion, held: DataVersion | None) -> tuple[Event, ...]:
-        """A wipe ends with the master's next version of its topics, or when it comes back (``RouteInfoManager``)."""
-        key = identity.group_key
-        is_over = identity.broker_id == MASTER_ID and claimed != held and key in self._core.overrides.wipes
-        if not is_over or not self._core.set_writable(key, writable=True):
-            return ()
-        return (write_perm_event(key, Reason.DATA_VERSION, writable=True, detail={"data_version": str(claimed)}),)
 
     def _registration(self, claim: Claim, held: Registration | None = None) -> Registration:
         """The registration of a claim; over one that is held, with what a claim does not say taken from there."""
@@ -339,6 +302,10 @@ class AdditiveRegistrations:
             data_version=claim.data_version if held is None else held.data_version,
         )
 
+    def _deleted(self, claim: Claim) -> frozenset[str]:
+        """Topics that an operator deleted, which this version of the table does not bring back, as in RocketMQ."""
+        return self._core.overrides.hidden_under(claim.identity.group_key, claim.data_version)
+
     def _changed(self, incoming: Incoming, held: TopicTable) -> Mapping[str, QueueConfig]:
         if incoming.held is held:
             return incoming.staging.changed
@@ -356,6 +323,38 @@ class AdditiveRegistrations:
     def _at(self, key: GroupKey, addr: str) -> Replica | None:
         group: Group | None = self._core.routes.groups.get(key)
         return None if group is None else group.at_addr(addr)
+
+
+def drop_topic(core: NameServer, topic: str, cluster: str, *, now: float) -> tuple[Event, ...]:
+    """Take a deleted topic out of what RocketMQ brokers registered, in one cluster if that is named.
+
+    Their registrations only add: hidden alone, it would be back with the next version of their topics.
+    """
+    events: list[Event] = []
+    for key in sorted(core.routes.groups):
+        for replica in list(core.routes.groups[key].replicas.values()) if cluster in {"", key.cluster} else ():
+            held = replica.registration
+            if held.from_broker is not None and topic in held.topics:
+                events += core.update_topics(
+                    held.identity,
+                    replica.generation,
+                    base=held.data_version,
+                    data_version=held.data_version,
+                    changed={},
+                    removed=(topic,),
+                    max_topics=len(held.topics),
+                    now=now,
+                ).events
+    return tuple(events)
+
+
+def peer_key(stream: int) -> str:
+    """Return how bounds distinguish a connection of this wire."""
+    return f"remoting {stream}"
+
+
+def _without(topics: Mapping[str, QueueConfig], deleted: frozenset[str]) -> Mapping[str, QueueConfig]:
+    return {topic: queues for topic, queues in topics.items() if topic not in deleted} if deleted else topics
 
 
 def _is_another_store(claimed: DataVersion, held: DataVersion) -> bool:

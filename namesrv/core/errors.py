@@ -5,6 +5,7 @@ NameServerError
 ├── LimitExceeded           LIMIT_EXCEEDED       a bound of this server is reached
 ├── TopicNotFound           TOPIC_NOT_FOUND      no broker in the routes has the topic
 ├── TopicHeld               TOPIC_HELD           brokers hold the topic that is to be deleted
+├── SettingNotSaved         SETTING_NOT_SAVED    the disk did not take a setting; it was not changed
 ├── KvNotFound              KV_NOT_FOUND         there is no such key in the KV configuration
 ├── ClusterNotFound         CLUSTER_NOT_FOUND    no broker is known in the cluster
 ├── BrokerUnknown           BROKER_UNKNOWN       nobody holds the identity
@@ -61,10 +62,11 @@ class LimitExceeded(NameServerError):
 
     code = "LIMIT_EXCEEDED"
 
-    def __init__(self, limit: str, bound: int, *, field: str = "", value: int | None = None) -> None:
+    def __init__(self, limit: str, bound: int, *, field: str = "", value: int | None = None, note: str = "") -> None:
         where = f"{field}: " if field else ""
         asked = f", not {value}" if value is not None else ""
-        super().__init__(f"{where}this name server allows at most {bound} {limit}{asked}")
+        more = f"; {note}" if note else ""
+        super().__init__(f"{where}this name server allows at most {bound} {limit}{asked}{more}")
         self.limit = limit
         self.bound = bound
 
@@ -107,6 +109,16 @@ class TopicHeld(NameServerError):
     def facts(self) -> Mapping[str, str]:
         """The brokers as cluster/name, of very many the first, and how many there are."""
         return {"brokers": ",".join(self._named), "broker_count": str(len(self.brokers))}
+
+
+class SettingNotSaved(NameServerError):
+    """The disk did not take a setting, so that a restart would lose it: it was not changed."""
+
+    code = "SETTING_NOT_SAVED"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the setting was not changed, because it could not be saved: {problem}")
+        self.problem = problem
 
 
 class KvNotFound(NameServerError):

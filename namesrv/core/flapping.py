@@ -80,13 +80,13 @@ class Penalties:
         self._rules = rules or FlapRules()
         self._records: dict[Position, _Record] = {}
 
-    def take(self, event: Event, *, now: float) -> None:
-        """Digest one event of the core; events that are about no broker are ignored."""
+    def take(self, event: Event, *, now: float, in_window: bool = False) -> None:
+        """Charge one event of the core; nothing for one about no broker, or in a maintenance window."""
         if event.broker is None:
             return
         position, state = event.broker.identity.position, event.broker.state
         if state.phase not in ROUTED:
-            self._go_out(position, event, now=now)
+            self._go_out(position, event, now=now, in_window=in_window)
             return
         record = self._records.get(position)
         if record is not None and record.out:
@@ -94,16 +94,16 @@ class Penalties:
             if left_at is not None and now - left_at <= self._rules.shutdown_return:
                 self._charge(position, self._rules.shutdown, EventKind.UNREGISTERED, now=now)
             record.out, record.shut_down_at = False, None
-        if points := self._points_of_sign(event):
+        if not in_window and (points := self._points_of_sign(event)):
             self._charge(position, points, event.kind, now=now)
 
-    def _go_out(self, position: Position, event: Event, *, now: float) -> None:
+    def _go_out(self, position: Position, event: Event, *, now: float, in_window: bool) -> None:
         record = self._known(position, now=now)
         if record.out:
             return
         record.out = True
         if event.kind is EventKind.UNREGISTERED:
-            record.shut_down_at = now if event.reason is Reason.SHUTDOWN else None
+            record.shut_down_at = now if event.reason is Reason.SHUTDOWN and not in_window else None
         elif event.broker is not None and not event.broker.state.planned:
             self._charge(position, self._rules.outage, event.kind, now=now)
             record.outages += 1

@@ -27,6 +27,8 @@ class Replica:
     """When its position was first known to be alive, monotonic seconds; None: never, its probe has not passed yet."""
     pulse: Pulse
     health: Health
+    peer: str = ""
+    """Who registered it, as bounds distinguish peers; empty: the snapshot."""
     punctuality: Punctuality
     failing_since: float | None = None
     """Since when its probe fails."""
@@ -88,6 +90,7 @@ class MemberView:
     min_broker_addr: str = ""
     master_addr: str = ""
     ha_addr: str = ""
+    master_agent_addr: str = ""
 
 
 @dataclass(slots=True)
@@ -122,14 +125,14 @@ class Group:
         return None
 
     def view_for(self, broker_id: int) -> MemberView:
-        """What the replica with this id is told: a slave its master's address and HA address."""
+        """What the replica with this id is told: a slave the addresses of its master and of its master's agent."""
         lowest = self.lowest()
         if lowest is None:
             return MemberView()
         _, _, lowest_id, addr = lowest.identity
         if broker_id == MASTER_ID or lowest_id != MASTER_ID:
             return MemberView(lowest_id, addr)
-        return MemberView(lowest_id, addr, addr, lowest.registration.ha_addr)
+        return MemberView(lowest_id, addr, addr, lowest.registration.ha_addr, lowest.registration.agent_addr)
 
 
 def _broker_id(replica: Replica) -> int:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from namesrv.core.errors import LimitExceeded
 from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.group import Replica
 from namesrv.core.liveness import SUSPECT_AFTER_INTERVALS
@@ -25,6 +26,8 @@ LONGEST_CREDIT_SECONDS = SUSPECT_AFTER_INTERVALS * 3_600.0
 """After a release, for the longest interval that a server may allow."""
 
 
+MAX_SETTINGS = 1_000
+"""Guards that are not AUTO. A setting outlives its cluster, so it needs a bound."""
 MAX_DEPARTED = 20_000
 """Brokers that left and are remembered, of all clusters; beyond that the first to leave are dropped."""
 
@@ -98,6 +101,8 @@ class _Watch:
     paused: float = 0.0
     """Seconds since the release in which this process was paused."""
     is_overdue: bool = False
+    registered: int = 0
+    """Registered replicas."""
     present: int = 0
     """Registered replicas that count."""
     lost: int = 0
@@ -146,7 +151,8 @@ class Guard:
         return None if departed is None else departed.alive_since
 
     def set_mode(self, cluster: str, mode: GuardMode, *, until: float | None, now: float) -> tuple[Event, ...]:
-        """Tell the guard of a cluster what to do, for a time or until told otherwise."""
+        """Set what the guard of a cluster does, for a time or until it is changed. Raises LimitExceeded."""
+        self.check_mode(cluster, mode)
         watch = self._watch(cluster)
         is_new_mode = watch.mode is not mode
         watch.mode, watch.mode_until = mode, None if mode is GuardMode.AUTO else until
@@ -154,11 +160,26 @@ class Guard:
             watch.released_at = None
         return tuple(self._turn(cluster, watch, now=now, reason=Reason.ADMIN, is_new_mode=is_new_mode))
 
+    def check_mode(self, cluster: str, mode: GuardMode) -> None:
+        """Raise LimitExceeded when too many guards are not AUTO for another one."""
+        if mode is GuardMode.AUTO or self.setting(cluster) is not None:
+            return
+        if sum(watch.mode is not GuardMode.AUTO for watch in self._watches.values()) >= MAX_SETTINGS:
+            raise LimitExceeded("guard_settings", MAX_SETTINGS)
+
     def restore(self, settings: Iterable[GuardSetting]) -> None:
-        """Take the modes that a snapshot kept."""
+        """Set the modes that an earlier process saved. Raises LimitExceeded."""
         for setting in settings:
+            self.check_mode(setting.cluster, setting.mode)
             watch = self._watch(setting.cluster)
             watch.mode, watch.mode_until = setting.mode, setting.until
+
+    def setting(self, cluster: str) -> GuardSetting | None:
+        """What an operator set for the guard of a cluster; None: AUTO."""
+        watch = self._watches.get(cluster)
+        if watch is None or watch.mode is GuardMode.AUTO:
+            return None
+        return GuardSetting(cluster, watch.mode, watch.mode_until)
 
     def settings(self) -> list[GuardSetting]:
         """What was told, sorted by cluster; AUTO is not, for it holds anyway."""
@@ -174,9 +195,11 @@ class Guard:
         ``members``: all replicas, and whether a maintenance window covers them.
         """
         for watch in self._watches.values():
-            watch.present = watch.lost = watch.baseline = watch.up = watch.new_failures = 0
+            watch.registered = watch.present = watch.lost = watch.baseline = watch.up = watch.new_failures = 0
         for replica, is_covered in members:
-            self._count(self._watch(replica.identity.cluster), replica, is_covered=is_covered, now=now)
+            watch = self._watch(replica.identity.cluster)
+            watch.registered += 1
+            self._count(watch, replica, is_covered=is_covered, now=now)
         events: list[Event] = []
         for cluster, watch in list(self._watches.items()):
             self._count_departed(watch, now=now)
@@ -189,7 +212,8 @@ class Guard:
                 kind = EventKind.GUARD_OFF if watch.active_since is None else EventKind.GUARD_ON
                 turned = [_event(kind, cluster, watch, reason)]
             events += turned
-            if watch.released_at is not None and now - watch.released_at - watch.paused > LONGEST_CREDIT_SECONDS:
+            is_old = watch.released_at is not None and now - watch.released_at - watch.paused > LONGEST_CREDIT_SECONDS
+            if is_old or not watch.registered:  # the credit is for brokers that were registered at the release
                 watch.released_at = None
             if watch.active_since is None and watch.released_at is None:
                 watch.began_at, watch.paused = None, 0.0

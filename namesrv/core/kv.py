@@ -43,12 +43,21 @@ class KvConfig:
 
     def put(self, namespace: str, key: str, value: str) -> bool:
         """Set one key; return whether that changed anything. Raises InvalidRequest, LimitExceeded."""
+        grown = self.check_put(namespace, key, value)
+        before = self.get(namespace, key)
+        if before == value:
+            return False
+        self._namespaces.setdefault(namespace, {})[key] = value
+        self._count += before is None
+        self._bytes = grown
+        return True
+
+    def check_put(self, namespace: str, key: str, value: str) -> int:
+        """Return the bytes of all entries once a key is set; raises what :meth:`put` raises, and changes nothing."""
         violations = list(entry_violations(namespace, key, value))
         if violations:
             raise InvalidRequest(violations)
         before = self.get(namespace, key)
-        if before == value:
-            return False
         if before is None and self._count >= MAX_ENTRIES:
             raise LimitExceeded("kv_entries", MAX_ENTRIES)
         grown = self._bytes + KvEntry(namespace, key, value).size
@@ -56,16 +65,18 @@ class KvConfig:
             grown -= KvEntry(namespace, key, before).size
         if grown > MAX_BYTES:
             raise LimitExceeded("kv_bytes", MAX_BYTES)
-        self._namespaces.setdefault(namespace, {})[key] = value
-        self._count += before is None
-        self._bytes = grown
-        return True
+        return grown
 
-    def delete(self, namespace: str, key: str) -> None:
-        """Remove one key. Raises KvNotFound."""
+    def check_delete(self, namespace: str, key: str) -> str:
+        """Return the value of a key that is to be removed. Raises KvNotFound."""
         value = self.get(namespace, key)
         if value is None:
             raise KvNotFound(namespace, key)
+        return value
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Remove one key. Raises KvNotFound."""
+        value = self.check_delete(namespace, key)
         self._count -= 1
         self._bytes -= KvEntry(namespace, key, value).size
         del self._namespaces[namespace][key]
@@ -125,3 +136,9 @@ def order_conf_problem(conf: str) -> str | None:
             return f"gives broker {shown(name)} {shown(queues)} queues, and not a number from 0 to {MAX_QUEUES}"
         brokers.add(name)
     return None
+
+
+def order_counts(conf: str) -> dict[str, int]:
+    """Read a configuration without a problem: queues by broker name, in its order."""
+    parts = (part.partition(":") for part in conf.removesuffix(";").split(";"))
+    return {name: int(queues) for name, _, queues in parts}

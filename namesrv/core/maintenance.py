@@ -32,10 +32,14 @@ class MaintenanceWindows:
 
     def open(self, key: GroupKey, *, until: float, note: str = "", by: str = "") -> MaintenanceWindow:
         """Announce an absence, in place of the window that the key has. Raises LimitExceeded."""
-        if key not in self._windows and len(self._windows) >= MAX_WINDOWS:
-            raise LimitExceeded("maintenance_windows", MAX_WINDOWS)
+        self.check_open(key)
         window = self._windows[key] = MaintenanceWindow(key=key, until=until, note=note, by=by)
         return window
+
+    def check_open(self, key: GroupKey) -> None:
+        """Raise LimitExceeded when there are too many windows for another one."""
+        if key not in self._windows and len(self._windows) >= MAX_WINDOWS:
+            raise LimitExceeded("maintenance_windows", MAX_WINDOWS)
 
     def close(self, key: GroupKey) -> bool:
         """End a window before its time; return whether there was one."""
@@ -47,6 +51,10 @@ class MaintenanceWindows:
             return False
         own, whole = self._windows.get(key), self._windows.get(GroupKey(key.cluster, ""))
         return (own is not None and now < own.until) or (whole is not None and now < whole.until)
+
+    def window(self, key: GroupKey) -> MaintenanceWindow | None:
+        """The window of one key, if it has one."""
+        return self._windows.get(key)
 
     def windows(self) -> list[MaintenanceWindow]:
         """Every window, sorted by cluster and broker name; those whose time is over until they are ended."""

@@ -6,7 +6,8 @@ Every method is synchronous and runs to its end, so there is no lock and nobody 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
@@ -20,6 +21,7 @@ from namesrv.core.broker_events import (
     transition_event,
     write_perm_event,
 )
+from namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker, DepartedBrokers
 from namesrv.core.errors import (
     BrokerUnknown,
     ClusterNotFound,
@@ -34,6 +36,7 @@ from namesrv.core.events import Event, EventKind, Reason
 from namesrv.core.flapping import Penalties
 from namesrv.core.group import Group, MemberView, Replica
 from namesrv.core.guard import Guard, GuardRules
+from namesrv.core.holdings import MAX_DETAIL_BYTES, Holdings, detail_bytes
 from namesrv.core.kv import KvConfig
 from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.liveness import LivenessRules, Pulse, sweep_interval
@@ -50,7 +53,7 @@ from namesrv.core.model import (
     Registration,
     TopicTable,
 )
-from namesrv.core.overrides import Overrides
+from namesrv.core.overrides import NEXT_REGISTRATION, Overrides, wiped_against
 from namesrv.core.punctuality import Punctuality
 from namesrv.core.queue_stats import QueueStats
 from namesrv.core.replica_state import UP, Facts, Phase, ReplicaState, replica_state
@@ -154,11 +157,14 @@ class NameServer:
         started_at: float,
         guard_rules: GuardRules | None = None,
         lifecycle: NodeLifecycle | None = None,
-        max_brokers: int = 20_000,
+        max_brokers: int = 10_000,
+        max_topics: int = 500_000,
         every_heartbeat: bool = False,
+        remember_seconds: float = REMEMBER_SECONDS,
     ) -> None:
         self.overrides = Overrides()
-        self.routes = RouteTable(self.overrides)
+        self.departed = DepartedBrokers(seconds=remember_seconds)
+        self.routes = RouteTable(self.overrides, self.departed)
         self.guard = Guard(guard_rules or GuardRules(), hand_over=rules.hand_over)
         self.maintenance = MaintenanceWindows()
         self.kv = KvConfig()
@@ -168,8 +174,9 @@ class NameServer:
         self._next_generation = first_generation % GENERATIONS
         self._lenient_since = started_at
         self._has_more_overdue = False
-        self._max_brokers = max_brokers
-        self._count = 0
+        self._brokers = Holdings("brokers", max_brokers, field="broker")
+        self._topics = Holdings("topics", max_topics, field="topics")
+        self._details = Holdings("bytes_of_broker_details", MAX_DETAIL_BYTES, field="broker")
         self._shortest_expiry: float | None = None
         """No longer than the shortest that is declared: exact after each sweep."""
         self._every_heartbeat = every_heartbeat
@@ -184,12 +191,14 @@ class NameServer:
         replica = group.replicas.get(identity.broker_id) or group.contributor()
         return {} if replica is None else replica.registration.topics
 
-    def register(self, registration: Registration, *, now: float, topics: StagedTopics | None = None) -> Registered:
+    def register(
+        self, registration: Registration, *, now: float, topics: StagedTopics | None = None, peer: str = ""
+    ) -> Registered:
         """Accept a broker's whole state in place of whatever its identity and address held before.
 
         ``topics``: those of the registration, already compared with :meth:`held_topics`; without it they are compared
-        here. Raises IdentityHeld when another address that is UP holds the identity with a higher state version, and
-        LimitExceeded.
+        here. ``peer``: who registers, as bounds distinguish peers. Raises IdentityHeld when another address that is UP
+        holds the identity with a higher state version, and LimitExceeded.
         """
         identity = registration.identity
         group = self.routes.groups.get(identity.group_key) or Group(identity.group_key)
@@ -198,20 +207,28 @@ class NameServer:
         vacated = group.at_addr(identity.addr)
         if vacated is holder:
             vacated = None
-        if holder is None and vacated is None and self._count >= self._max_brokers:
-            raise LimitExceeded("brokers", self._max_brokers)
         if topics is None:
             topics = staged(registration.topics, held=self.held_topics(identity))
+        replaced = [replica for replica in (holder, vacated) if replica is not None]
+        self._brokers.refuse_beyond(peer, 1, freed=Counter(replica.peer for replica in replaced))
+        self._topics.refuse_beyond(peer, len(topics.topics), freed=_sums(replaced, _topic_count))
+        self._details.refuse_beyond(peer, detail_bytes(registration), freed=_sums(replaced, _detail_bytes))
         if registration.topics is not topics.topics:
             registration = replace(registration, topics=topics.topics)
         events: list[Event] = []
         if vacated is not None:
             events += self._leave(group, vacated, Reason.SUPERSEDED, now=now)
         replica = self._new_replica(registration, holder, now=now)
-        self._count += holder is None
+        replica.peer = peer
+        if holder is not None:
+            self._count(holder, -1)
+        self._count(replica, 1)
+        self.departed.forget(identity.position)
         group.replicas[identity.broker_id] = replica
         self.routes.groups[group.key] = group
-        ended = self._end_wipe(group, registration)
+        recovered = holder is not None and holder.failing_since is not None and replica.failing_since is None
+        ended = self._end_wipe(registration, recovered=recovered) or self._end_wipe_of_version(registration)
+        self.overrides.follow_incarnation(registration)
         if replica.failing_since is not None and (holder is None or holder.failing_since is None):
             events += self._judge_failure(replica, now=now)
         self._settle(replica, now=now)
@@ -225,6 +242,7 @@ class NameServer:
         topics_row = topics_event(replica, topics, holder=holder, now=now)
         if topics_row is not None:
             events.append(topics_row)
+        self._make_room()
         return Registered(replica.generation, group.view_for(identity.broker_id), (*events, *ended))
 
     def restore(self, registration: Registration, generation: int, *, now: float) -> None:
@@ -233,6 +251,11 @@ class NameServer:
         group = self.routes.groups.get(key) or Group(key)
         if registration.identity.broker_id in group.replicas or group.at_addr(registration.identity.addr) is not None:
             return
+        if registration.from_broker is not None:
+            # It only adds: what was deleted after the snapshot was written would come back for good.
+            deleted = self.overrides.tombstones.get(key, {})
+            kept = {topic: queues for topic, queues in registration.topics.items() if topic not in deleted}
+            registration = replace(registration, topics=kept) if deleted else registration
         topics = staged(registration.topics, held=self.held_topics(registration.identity))
         replica = self._new_replica(replace(registration, topics=topics.topics), None, now=now)
         replica.generation = generation
@@ -244,9 +267,28 @@ class NameServer:
         self._settle(replica, now=now)
         if not replica.is_routed:
             replica.state_since = None
+        self.departed.forget(registration.identity.position)
         group.replicas[registration.identity.broker_id] = replica
-        self._count += 1
+        self._count(replica, 1)
         self.routes.refresh(group, staged=topics)
+        self._make_room()
+
+    def restore_departed(self, broker: DepartedBroker, *, now: float) -> None:
+        """Remember a broker that an earlier process had lost; not if its place is taken, or it left too long ago."""
+        identity = broker.registration.identity
+        group = self.routes.groups.get(identity.group_key) or Group(identity.group_key)
+        if identity.broker_id not in group.replicas:
+            self.departed.note(broker)
+            self._refresh([group.key, *self.departed.end_overdue(now=now)])
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Drop remembered brokers where they and the registered ones together exceed a bound of the node."""
+        self._refresh(self.departed.keep_within(brokers=self._brokers.room, topics=self._topics.room))
+
+    def _refresh(self, keys: Iterable[GroupKey]) -> None:
+        for key in keys:
+            self.routes.refresh(self.routes.groups.get(key) or Group(key))
 
     def restore_overrides(
         self, wipes: Mapping[GroupKey, str], tombstones: Mapping[GroupKey, Mapping[str, DataVersion]]
@@ -272,7 +314,7 @@ class NameServer:
         """Apply a delta to a registered topic set.
 
         Raises BrokerUnknown, StaleGeneration, StaleDataVersion, InvalidRequest for a removed topic that is not held,
-        and LimitExceeded for a set of more than ``max_topics``.
+        and LimitExceeded for a set of more than ``max_topics``, or at the bound of the node.
         """
         replica = self._replica(identity)
         if replica is None:
@@ -294,14 +336,18 @@ class NameServer:
         for topic in gone:
             del topics[topic]
         if len(topics) > max_topics:
-            raise LimitExceeded("topics_per_broker", max_topics)
+            raise LimitExceeded("topics_per_broker", max_topics, field="changed", value=len(topics))
+        self._topics.refuse_beyond(replica.peer, len(topics), freed={replica.peer: len(held.topics)})
+        self._topics.add(replica.peer, len(topics) - len(held.topics))
         replica.registration = replace(held, topics=topics, data_version=data_version)
         group = self.routes.groups[identity.group_key]
         if group.contributor() is replica:
             self.overrides.end_tombstones(replica.registration)
+        ended = self._end_wipe_of_version(replica.registration) if data_version != base else ()
         delta = StagedTopics(topics, held.topics, changed, gone)
-        self.routes.refresh(group, visibly=False, staged=delta)
-        return TopicsUpdated(len(topics), (delta_event(replica, changed, gone, base=base, now=now),))
+        self.routes.refresh(group, visibly=bool(ended), staged=delta)
+        self._make_room()
+        return TopicsUpdated(len(topics), (delta_event(replica, changed, gone, base=base, now=now), *ended))
 
     def beat(
         self,
@@ -366,18 +412,20 @@ class NameServer:
         self, group: Group, replica: Replica, *, was_failing: bool, was_provisional: bool, silence: float, now: float
     ) -> list[Event]:
         """Apply the state of a replica that was not plainly up when it was heard."""
-        before = replica.state
+        before, events = replica.state, list[Event]()
         self._settle(replica, now=now)
-        if replica.state.phase is not before.phase:
+        # Also of a broker of the snapshot: its wipe may be older than the process that it was stored with.
+        ended = self._end_wipe(replica.registration, recovered=was_failing and replica.health.failing is None)
+        if replica.state.phase is not before.phase or ended:
             self.routes.refresh(group)
         if was_provisional:
-            return [broker_event(EventKind.REREGISTERED, replica, Reason.SNAPSHOT, now=now, interval=silence)]
-        if replica.state.phase is Phase.UP:
+            events.append(broker_event(EventKind.REREGISTERED, replica, Reason.SNAPSHOT, now=now, interval=silence))
+        elif replica.state.phase is Phase.UP:
             reason = Reason.PROBE if was_failing else Reason.HEARTBEAT
-            return [broker_event(EventKind.RECOVERED, replica, reason, now=now, interval=silence)]
-        if replica.state != before:
-            return [transition_event(replica, now=now, interval=silence)]
-        return []
+            events.append(broker_event(EventKind.RECOVERED, replica, reason, now=now, interval=silence))
+        elif replica.state != before:
+            events.append(transition_event(replica, now=now, interval=silence))
+        return [*events, *ended]
 
     def vouch(self, identity: BrokerIdentity, *, now: float) -> tuple[Event, ...]:
         """Take a frame of a broker itself whose agent holds the registration: a heartbeat that says nothing else.
@@ -387,9 +435,9 @@ class NameServer:
         group, replica = self.routes.groups.get(identity.group_key), self._replica(identity)
         if group is None or replica is None or replica.identity != identity:
             raise BrokerUnknown(identity)
-        silence, was_provisional = now - replica.pulse.last_seen, replica.is_provisional
+        silence = now - replica.pulse.last_seen
         replica.pulse.vouch(now=now)
-        replica.is_provisional = False
+        was_provisional, replica.is_provisional = replica.is_provisional, False
         if replica.state.phase is Phase.UP:
             return ()
         is_failing = replica.health.failing is not None
@@ -455,6 +503,7 @@ class NameServer:
         A plain walk: 10,000 brokers take a few milliseconds, less than keeping a heap in step with each beat.
         """
         events = [_maintenance_over(window.key) for window in self.maintenance.end_overdue(now=now)]
+        self._refresh(self.departed.end_overdue(now=now))
         members = list(self.members())
         events += self._judge(members, now=now)
         unsettled = [
@@ -506,6 +555,8 @@ class NameServer:
             return []
         if after.phase is Phase.GONE:
             events = self._remove(group, replica, after, now=now)
+            assert after.reason is not None, "what is lost is lost for a reason"
+            self.departed.note(DepartedBroker(replica.registration, after.reason, now))
         else:
             _enter(replica, after, now=now)
             events = [transition_event(replica, now=now)]
@@ -520,7 +571,13 @@ class NameServer:
     def _leave(
         self, group: Group, replica: Replica, reason: Reason, *, now: float, detail: Mapping[str, object] | None = None
     ) -> list[Event]:
-        """End a registration other than by time; the caller updates the routes."""
+        """End a registration other than by time; the caller updates the routes.
+
+        It is retired, not lost. If it was the one that gave its group topics, so are those that left before it.
+        """
+        if self.routes.registration_behind(group.key) is replica.registration:
+            self.departed.forget_group(group.key)
+        self.departed.forget(replica.identity.position)
         return self._remove(group, replica, replica_state(Facts(unregistered=reason)), now=now, detail=detail)
 
     def _remove(
@@ -535,9 +592,15 @@ class NameServer:
         heartbeats = heartbeats_event(replica, now=now)
         _enter(replica, state, now=now)
         del group.replicas[replica.identity.broker_id]
-        self._count -= 1
+        self._count(replica, -1)
         self.guard.note_departed(replica, lost=not state.planned, now=now)
-        return [*heartbeats, transition_event(replica, now=now, detail=detail)]
+        assert state.reason is not None, "each way out has a reason"
+        why = self.overrides.why_departure_ends_wipe(
+            replica.registration, state.reason, failing=replica.failing_since is not None
+        )
+        ended = self._lift_wipe(replica.registration, why)
+        self.overrides.note_absence(replica.registration, state.reason)
+        return [*heartbeats, transition_event(replica, now=now, detail=detail), *ended]
 
     def _facts(self, replica: Replica, *, now: float) -> Facts:
         pulse, failing = replica.pulse, replica.health.failing
@@ -575,41 +638,63 @@ class NameServer:
     def set_writable(self, key: GroupKey, writable: bool) -> bool:
         """Wipe the write permission of a group, or give it back; return whether that changed anything.
 
-        A wipe ends with the master's next incarnation, and outlives its absence. Raises BrokerUnknown.
+        What ends a wipe: see :class:`namesrv.core.overrides.Overrides`. Raises BrokerUnknown.
         """
-        group, is_writable = self.routes.groups.get(key), key not in self.overrides.wipes
-        if group is None and is_writable:
-            raise BrokerUnknown(key)
-        if writable is is_writable:
+        wiped = self.check_writable(key, writable)
+        if writable is (key not in self.overrides.wipes):
             return False
-        if writable:
+        if wiped is None:
             del self.overrides.wipes[key]
-        elif group is not None:
-            master = group.replicas.get(MASTER_ID)
-            self.overrides.wipes[key] = "" if master is None else master.registration.incarnation
+        else:
+            self.overrides.wipes[key] = wiped
+        group = self.routes.groups.get(key)
         if group is not None:
             self.routes.refresh(group)
         return True
 
-    def holders(self, topic: str, cluster: str = "") -> list[GroupKey]:
-        """The groups that have a topic in the routes, sorted. Raises TopicNotFound."""
-        keys = sorted(self.routes.holders(topic, cluster))
+    def check_writable(self, key: GroupKey, writable: bool) -> str | None:
+        """Return what a wipe is made against; None where there is to be none. Raises BrokerUnknown."""
+        group, wiped = self.routes.groups.get(key), self.overrides.wipes.get(key)
+        if group is None and wiped is None:
+            raise BrokerUnknown(key)
+        if writable:
+            return None
+        if group is None or wiped is not None:
+            return wiped
+        master = group.replicas.get(MASTER_ID)
+        if master is not None:
+            return wiped_against(master.registration)
+        slave = group.lowest()
+        return "" if slave is None or slave.registration.from_broker is None else NEXT_REGISTRATION
+
+    def holders(self, topic: str, cluster: str = "", *, with_absent: bool = False) -> list[GroupKey]:
+        """The groups that have a topic in the routes, or also those without a broker that is up, sorted.
+
+        Raises TopicNotFound.
+        """
+        keys = sorted(self.routes.known(topic, cluster) if with_absent else self.routes.holders(topic, cluster))
         if not keys:
             raise TopicNotFound(topic, cluster)
         return keys
 
-    def hide_topic(self, topic: str, cluster: str = "") -> list[GroupKey]:
+    def versions_holding(self, topic: str, cluster: str = "") -> dict[GroupKey, DataVersion]:
+        """The groups that have a topic, broker up or not, each with the version of its topics. Raises TopicNotFound."""
+        return {key: self._contributor(key).data_version for key in self.holders(topic, cluster, with_absent=True)}
+
+    def _contributor(self, key: GroupKey) -> Registration:
+        registration = self.routes.registration_behind(key)
+        assert registration is not None, "a holder has a contributor"
+        return registration
+
+    def hide_topic(self, topic: str, cluster: str = "", *, with_absent: bool = False) -> list[GroupKey]:
         """Hide a topic on every group that has it, until each brings another version of its topics; return those.
 
         Raises TopicNotFound.
         """
-        keys = self.holders(topic, cluster)
+        keys = self.holders(topic, cluster, with_absent=with_absent)
         for key in keys:
-            group = self.routes.groups[key]
-            contributor = group.contributor()
-            assert contributor is not None, "a holder has a contributor"
-            self.overrides.hide(topic, contributor.registration)
-            self.routes.refresh(group, visibly=False)
+            self.overrides.hide(topic, self._contributor(key))
+            self.routes.refresh(self.routes.groups.get(key) or Group(key), visibly=False)
         return keys
 
     def evict(
@@ -666,6 +751,18 @@ class NameServer:
 
     # --- within -----------------------------------------------------------------------------------------------
 
+    def move_to_peer(self, replica: Replica, peer: str) -> None:
+        """Count a broker that came over another connection there from now on."""
+        if replica.peer != peer:
+            self._count(replica, -1)
+            replica.peer = peer
+            self._count(replica, 1)
+
+    def _count(self, replica: Replica, sign: int) -> None:
+        self._brokers.add(replica.peer, sign)
+        self._topics.add(replica.peer, sign * _topic_count(replica))
+        self._details.add(replica.peer, sign * _detail_bytes(replica))
+
     def _new_replica(self, registration: Registration, holder: Replica | None, *, now: float) -> Replica:
         identity = registration.identity
         if holder is not None:
@@ -693,14 +790,26 @@ class NameServer:
         replica.record_health(registration.health, now=now)
         return replica
 
-    def _end_wipe(self, group: Group, registration: Registration) -> tuple[Event, ...]:
-        """A wipe ends with the master's next incarnation."""
-        identity, incarnation = registration.identity, registration.incarnation
-        if identity.broker_id != MASTER_ID or not self.overrides.ends_wipe(group.key, incarnation):
+    def _end_wipe(self, registration: Registration, *, recovered: bool) -> tuple[Event, ...]:
+        """End the wipe of a broker that reports from its next process; the caller updates the routes."""
+        reason = self.overrides.why_wipe_ends(registration, recovered=recovered)
+        return self._lift_wipe(registration, reason)
+
+    def _end_wipe_of_version(self, registration: Registration) -> tuple[Event, ...]:
+        """End the wipe of a RocketMQ broker that registers other topics; the caller updates the routes."""
+        return self._lift_wipe(registration, self.overrides.why_version_ends_wipe(registration))
+
+    def _lift_wipe(self, registration: Registration, reason: Reason | None) -> tuple[Event, ...]:
+        if reason is None:
             return ()
-        del self.overrides.wipes[group.key]
-        detail: dict[str, object] = {"incarnation": incarnation}
-        return (write_perm_event(group.key, Reason.INCARNATION, writable=True, detail=detail),)
+        key = registration.identity.group_key
+        del self.overrides.wipes[key]
+        detail: dict[str, object] = {}
+        if reason is Reason.INCARNATION:
+            detail["incarnation"] = registration.incarnation
+        elif reason is Reason.DATA_VERSION:
+            detail["data_version"] = str(registration.data_version)
+        return (write_perm_event(key, reason, writable=True, detail=detail),)
 
     def _refuse_lower_claim(self, registration: Registration, holder: Replica | None, *, now: float) -> None:
         """Two claims on one identity: a lower state version does not displace a holder that is UP."""
@@ -735,13 +844,31 @@ class NameServer:
         generations = [replica.generation for replica in replicas]
         assert len(generations) == len(set(generations))
         assert all(generations)
-        assert self._count == len(replicas)
+        self._brokers.check_invariants(Counter(replica.peer for replica in replicas))
+        self._topics.check_invariants(_sums(replicas, _topic_count))
+        self._details.check_invariants(_sums(replicas, _detail_bytes))
         for replica in replicas:
             is_failing = replica.health.failing is not None
             assert is_failing == (replica.failing_since is not None)
             assert replica.state.phase is not Phase.GONE
             assert is_failing or replica.state.phase is not Phase.OUT
             assert replica.state.planned <= (replica.state.phase is Phase.OUT)
+
+
+def _topic_count(replica: Replica) -> int:
+    return len(replica.registration.topics)
+
+
+def _detail_bytes(replica: Replica) -> int:
+    return detail_bytes(replica.registration)
+
+
+def _sums(replicas: Iterable[Replica], amount: Callable[[Replica], int]) -> Counter[str]:
+    """Amounts by peer."""
+    sums = Counter[str]()
+    for replica in replicas:
+        sums[replica.peer] += amount(replica)
+    return sums
 
 
 def _enter(replica: Replica, state: ReplicaState, *, now: float) -> None:

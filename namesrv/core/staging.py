@@ -11,6 +11,13 @@ from dataclasses import dataclass, field
 
 from namesrv.core.model import QueueConfig, TopicTable
 
+COMING_IN_BYTES = 176 * 1024 * 1024
+"""Memory of all registrations that are coming in, over any wire, estimated."""
+COMING_IN_LIMIT = "bytes_of_registrations_at_once"
+"""How errors and metrics name that bound."""
+BYTES_OF_STAGED_TOPIC = 130
+"""Memory of a topic that was read, besides twice its bytes on the wire: name, entry, numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class StagedTopics:

@@ -2,7 +2,8 @@
 
 Bodies are strict, compact JSON, sorted: every RocketMQ client reads it (the Go client's takes no blanks), and all name
 servers give the same bytes. An answer is kept while the tables do not change; a broker's part of it while the broker
-does not.
+does not. What is kept of routes is not that of ``rpc/route_answers.py``: other bytes, under keys without a cluster, and
+no digest to compute; only the bound on both is one (``[routes] cache_bytes``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from namesrv.core.model import MASTER_ID, GroupKey
 from namesrv.core.name_server import NameServer
 from namesrv.core.route_table import Route
 from pointsman.remoting.codes import ResponseCode
-from pointsman.remoting.frames import ReadyAnswer, compact
+from pointsman.remoting.frames import MAX_FRAME_BYTES, ReadyAnswer, compact
 from pointsman.wire.names import PERM_WRITE
 
 FAQ = "https://rocketmq.apache.org/docs/bestPractice/06FAQ"
@@ -162,7 +163,7 @@ class TableAnswers:
 
     def cluster_topics(self, cluster: str) -> ReadyAnswer:
         """The answer to code 224."""
-        return ReadyAnswer(body=_topic_list(self._routes.topic_names(cluster) if cluster else []))
+        return _within_frame(ReadyAnswer(body=_topic_list(self._routes.topic_names(cluster) if cluster else [])))
 
     def topic_list(self) -> ReadyAnswer:
         """The answer to code 206."""
@@ -194,7 +195,8 @@ class TableAnswers:
                     found.add(topic)
                 if number % SLICE_TOPICS == SLICE_TOPICS - 1:
                     yield None
-        yield ReadyAnswer(body=_topic_list(sorted(topic for topic in found if self._routes.holders(topic))))
+        names = sorted(topic for topic in found if self._routes.holders(topic))
+        yield _within_frame(ReadyAnswer(body=_topic_list(names)))
 
     def member_group(self, cluster: str, broker_name: str) -> ReadyAnswer:
         """The answer to code 901."""
@@ -211,7 +213,7 @@ class TableAnswers:
             self._lists.clear()
         answer = self._lists.get(name)
         if answer is None:
-            answer = self._lists[name] = build()
+            answer = self._lists[name] = _within_frame(build())
         return answer
 
     def _broker_data(self, group: Group) -> bytes:
@@ -238,6 +240,14 @@ def not_found(topic: str) -> ReadyAnswer:
     where = f"See {FAQ} for further details."
     remark = f"No topic route info in name server for the topic: {topic[:MAX_SHOWN_NAME]}\n{where}"
     return ReadyAnswer(code=ResponseCode.TOPIC_NOT_EXIST, remark=remark)
+
+
+def _within_frame(answer: ReadyAnswer) -> ReadyAnswer:
+    """Refuse an answer that is longer than any RocketMQ process reads."""
+    if len(answer) <= MAX_FRAME_BYTES:
+        return answer
+    remark = f"the answer has {len(answer)} bytes, and a frame of RocketMQ at most {MAX_FRAME_BYTES}"
+    return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=remark)
 
 
 def _topic_list(names: list[str]) -> bytes:

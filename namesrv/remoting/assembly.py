@@ -14,38 +14,41 @@ from namesrv.remoting.brokers import BrokerCodes, RecordEvents
 from namesrv.remoting.operators import OperatorCodes
 from namesrv.remoting.requests import Requests
 from namesrv.remoting.server import RemotingServer
+from namesrv.settings.keeper import SettingsKeeper
 from pointsman.service.clock import Clock
+from pointsman.service.fair_bound import FairBound
 from pointsman.wire.names import split_addr
 
 
 def remoting_server(
     config: NameServerConfig,
     core: NameServer,
+    settings: SettingsKeeper,
     *,
     lifecycle: NodeLifecycle,
     clock: Clock,
     metrics: Metrics,
     record: RecordEvents,
     catch_up: Callable[[float], None],
+    coming_in: FairBound,
+    cache_bytes: int,
 ) -> RemotingServer:
     """Build the server; nothing is opened yet."""
     remoting = config.remoting
     rules = AnswerRules(remoting.support_acting_master, remoting.order_message_enable)
     word = AdditiveRegistrations(core, bounds=config.liveness.bounds(), max_topics=config.routes.max_topics_per_broker)
-    tables = TableAnswers(
-        core, rules=rules, max_bytes=config.routes.cache_bytes, count_built=metrics.route_answers_built.inc
-    )
+    tables = TableAnswers(core, rules=rules, max_bytes=cache_bytes, count_built=metrics.route_answers_built.inc)
     brokers = BrokerCodes(
         core,
         word,
-        max_brokers=config.routes.max_brokers,
+        coming_in=coming_in,
         clock=clock,
         metrics=metrics,
         record=record,
         catch_up=catch_up,
     )
 
-    def settings() -> dict[str, str]:
+    def shown() -> dict[str, str]:
         host, port = split_addr(remoting.listen)
         return {
             "bindAddress": host,
@@ -59,7 +62,7 @@ def remoting_server(
             "supportActingMaster": _java(remoting.support_acting_master),
         }
 
-    operators = OperatorCodes(core, word, clock=clock, record=record, settings=settings)
+    operators = OperatorCodes(core, settings, clock=clock, record=record, shown=shown)
     requests = Requests(tables, brokers, operators, lifecycle=lifecycle, metrics=metrics, record=record)
     return RemotingServer(
         requests,

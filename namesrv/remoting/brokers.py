@@ -7,13 +7,15 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
-from namesrv.core.additive import Accepted, AdditiveRegistrations, Claim
+from namesrv.core.additive import Accepted, AdditiveRegistrations, Claim, Incoming, peer_key
 from namesrv.core.errors import InvalidRequest, LimitExceeded
 from namesrv.core.events import Event
 from namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, QueueConfig, Registration
 from namesrv.core.name_server import BeatStatus, NameServer
+from namesrv.core.staging import BYTES_OF_STAGED_TOPIC, COMING_IN_LIMIT
 from namesrv.core.validation import MAX_INCARNATION_LENGTH
 from namesrv.metrics import Metrics
 from namesrv.remoting.fields import number, optional_number, read_json, text
@@ -28,16 +30,17 @@ from pointsman.remoting.register_body import (
     read_data_version,
 )
 from pointsman.service.clock import Clock
+from pointsman.service.fair_bound import FairBound
 from pointsman.wire.names import MAX_TEXT_LENGTH, text_problem
 from pointsman.wire.violation import FieldViolation, shown
 
 CRC_STEP_BYTES = 1024 * 1024
 """Of a checksum in one step; about 0.3 ms."""
-KNOWN_BYTES = 64 * 1024 * 1024
+KNOWN_BYTES = 16 * 1024 * 1024
 """Of bodies by which an unchanged registration is known; beyond it, the oldest are read again when they come."""
 WORTH_KNOWING_BYTES = 1_024
-MANY_BROKERS = 100
-"""On one connection (a broker container has a few). More are refused once the node holds half of what it may."""
+MAX_QUEUE_DATAS = 100
+"""Of one topic in a frame; a broker sends its own."""
 SAID_ONCE = 10_000
 """Brokers of which a fault is logged once; after as many, faults are counted alone."""
 
@@ -60,6 +63,9 @@ class BrokerConnection(Protocol):
     """The brokers that registered or beat on it, and did not leave."""
     is_brokers: bool
     """Whether any ever did."""
+
+    def abort(self, cause: str) -> None:
+        """Close it now, for a bound of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ class BrokerCodes:
         core: NameServer,
         word: AdditiveRegistrations,
         *,
-        max_brokers: int,
+        coming_in: FairBound,
         clock: Clock,
         metrics: Metrics,
         record: RecordEvents,
@@ -102,7 +108,10 @@ class BrokerCodes:
     ) -> None:
         self._core = core
         self._word = word
-        self._max_brokers = max_brokers
+        self._coming_in = coming_in
+        self._bound: dict[BrokerIdentity, BrokerConnection] = {}
+        """The connection of each broker, the last one that registered or beat for it."""
+        self._most_bound = 1_000
         self._clock = clock
         self._metrics = metrics
         self._record = record
@@ -122,7 +131,6 @@ class BrokerCodes:
             # A DLedger broker before its election: upstream answers success, and shows what no client can use.
             yield REGISTERED
             return
-        self._refuse_greed(connection, identity)
         wanted = optional_number(command, "bodyCrc32")
         if wanted:
             found = BodyCrc32()
@@ -138,10 +146,7 @@ class BrokerCodes:
         accepted = self._renew(connection, facts, identity, body, start, end)
         if accepted is None:
             reader, incoming = RegisterBody(), self._word.begin(identity)
-            for topics in _readable(reader.slices(body, version=command.version)):
-                if topics:
-                    incoming.add(topics)
-                yield None
+            yield from self._read(connection, reader, incoming, body, version=command.version)
             claim = _claim(identity, command, reader)
             accepted = self._word.register(claim, incoming, stream=connection.stream, now=self._now())
             self._remember(facts, identity, body, start, end, accepted.registration)
@@ -149,11 +154,28 @@ class BrokerCodes:
         self._bind(connection, accepted)
         yield self._registered(accepted)
 
-    def _refuse_greed(self, connection: BrokerConnection, identity: BrokerIdentity) -> None:
-        if identity in connection.held or len(connection.held) < MANY_BROKERS:
-            return
-        if sum(1 for _ in self._core.members()) * 2 >= self._max_brokers:
-            raise LimitExceeded("brokers_per_connection", MANY_BROKERS)
+    def _read(
+        self, connection: BrokerConnection, reader: RegisterBody, incoming: Incoming, body: bytes, *, version: int
+    ) -> Iterator[None]:
+        """Read the topics, a slice a step, within the memory that all registrations coming in may take.
+
+        Raises InvalidRequest, LimitExceeded.
+        """
+        bound, taken, of_topics = self._coming_in, 0, 0
+        share = bound.take(peer_key(connection.stream), 0, partial(connection.abort, "limit"))
+        try:
+            for topics in _readable(reader.slices(body, version=version)):
+                if topics:
+                    of_topics += sum(BYTES_OF_STAGED_TOPIC + 2 * len(topic) for topic in topics)
+                    incoming.add(topics)
+                grown = max(0, reader.memory + of_topics - taken)
+                if share is None or not bound.grow(share, grown):
+                    raise LimitExceeded(COMING_IN_LIMIT, bound.bound, value=bound.total + grown)
+                taken += grown
+                yield None
+        finally:
+            if share is not None:
+                bound.give_back(share)
 
     def _renew(
         self,
@@ -203,7 +225,7 @@ class BrokerCodes:
     def _note_faults(self, identity: BrokerIdentity, reader: RegisterBody, *, bad: int, first: str) -> None:
         """Count what a registration cost itself, and say it once."""
         if bad:
-            self._metrics.remoting_topics_skipped.inc(bad)
+            self._metrics.remoting.topics_skipped.inc(bad)
         if (not bad and not reader.has_static_topics) or identity in self._said or len(self._said) >= SAID_ONCE:
             return
         self._said.add(identity)
@@ -223,7 +245,7 @@ class BrokerCodes:
             identity.group_key, identity.addr, identity.broker_id, stream=connection.stream, now=self._clock.monotonic()
         )
         if events:
-            connection.held.pop(identity, None)
+            self._release(connection, identity)
             self._record(events)
         return SUCCESS
 
@@ -232,7 +254,7 @@ class BrokerCodes:
         topic = text(command, "topic")
         route = read_json(body, "body")
         queue_datas = route.get("queueDatas") if isinstance(route, dict) else None
-        for data in queue_datas[:MANY_BROKERS] if isinstance(queue_datas, list) else ():
+        for data in queue_datas[:MAX_QUEUE_DATAS] if isinstance(queue_datas, list) else ():
             if not isinstance(data, dict) or not isinstance(data.get("brokerName"), str):
                 continue
             fields = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
@@ -272,7 +294,7 @@ class BrokerCodes:
         accepted = self._word.beat(key, addr, version, stream=connection.stream, now=self._now())
         if accepted is None:
             self._count_beat[BeatStatus.UNKNOWN_BROKER]()
-        elif accepted.registration.identity in connection.held or len(connection.held) < MANY_BROKERS:
+        else:
             self._bind(connection, accepted)
 
     # --- the connection ---------------------------------------------------------------------------------------
@@ -281,17 +303,37 @@ class BrokerCodes:
         """Take the end of a connection; it speaks against each broker whose last heartbeat it brought."""
         now = self._now()
         for identity in connection.held:
+            del self._bound[identity]
             events = self._word.end_stream(identity, stream=connection.stream, now=now, by_us=by_us)
             if events:
                 self._record(events)
         connection.held.clear()
 
     def _bind(self, connection: BrokerConnection, accepted: Accepted) -> None:
-        connection.held[accepted.registration.identity] = None
+        identity = accepted.registration.identity
+        if self._bound.get(identity) is not connection:
+            # One connection a broker: what connections hold is bounded with the brokers.
+            if identity in self._bound:
+                self._release(self._bound[identity], identity)
+            elif len(self._bound) >= self._most_bound:
+                self._release_departed()
+            self._bound[identity] = connection
+            connection.held[identity] = None
         connection.is_brokers = True
         self._count_beat[BeatStatus.OK]()
         if accepted.events:
             self._record(accepted.events)
+
+    def _release_departed(self) -> None:
+        """Drop brokers that expired while their connection stands, now and then."""
+        for identity, connection in list(self._bound.items()):
+            if self._core.registration_of(identity) is None:
+                self._release(connection, identity)
+        self._most_bound = 2 * len(self._bound) + 1_000
+
+    def _release(self, connection: BrokerConnection, identity: BrokerIdentity) -> None:
+        if connection.held.pop(identity, connection) is None:
+            del self._bound[identity]
 
     def _now(self) -> float:
         """The time, once a pause of our own is credited: what was sent in it is read only now."""

@@ -1,47 +1,58 @@
-"""The codes that operators speak (mqadmin): KV configuration, write permissions, deletions, settings."""
+"""The codes that operators speak (mqadmin): KV configuration, write permissions, deletions, settings.
+
+What a restart must not lose is on the disk before it is answered with success, as over gRPC.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
-from namesrv.core.additive import AdditiveRegistrations
-from namesrv.core.administration import Administration
-from namesrv.core.errors import KvNotFound
+from namesrv.core.administration import Administration, Change, PermChange, TopicDeletion
+from namesrv.core.errors import KvNotFound, TopicNotFound
+from namesrv.core.model import GroupKey
 from namesrv.core.name_server import NameServer
+from namesrv.core.settings import Rows
 from namesrv.remoting.brokers import SUCCESS, RecordEvents
 from namesrv.remoting.fields import text
+from namesrv.settings.keeper import SettingsKeeper
 from pointsman.remoting.codes import ResponseCode
 from pointsman.remoting.frames import Command, ReadyAnswer, compact
 from pointsman.service.clock import Clock
 
 MAX_SHOWN_NAME = 300
 
+ChangeT = TypeVar("ChangeT", PermChange, TopicDeletion, Change)
+
 
 class OperatorCodes:
-    """Changes and shows what operators set. ``settings``: what code 319 shows, without paths or secrets."""
+    """Changes and shows what operators set. ``shown``: what code 319 shows, without paths or secrets."""
 
     def __init__(
         self,
         core: NameServer,
-        word: AdditiveRegistrations,
+        settings: SettingsKeeper,
         *,
         clock: Clock,
         record: RecordEvents,
-        settings: Callable[[], dict[str, str]],
+        shown: Callable[[], dict[str, str]],
     ) -> None:
         self._core = core
-        self._word = word
+        self._settings = settings
         self._administration = Administration(core)
         self._clock = clock
         self._record = record
-        self._settings = settings
+        self._shown = shown
 
-    def put_kv(self, command: Command, by: str) -> ReadyAnswer:
-        """Set one key. Raises InvalidRequest, LimitExceeded."""
+    async def put_kv(self, command: Command, by: str) -> ReadyAnswer:
+        """Set one key. Raises InvalidRequest, LimitExceeded, SettingNotSaved."""
         namespace, key = command.ext.get("namespace"), command.ext.get("key")
         if namespace is None or key is None:
             return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark="namespace or key is null")
-        self._record(self._administration.put_kv(namespace, key, text(command, "value"), by=by).events)
+        admin, entry = self._administration, (namespace, key, text(command, "value"))
+        await self._settings.change(
+            lambda: admin.check_put_kv(*entry), lambda: self._recorded(admin.put_kv(*entry, by=by))
+        )
         return SUCCESS
 
     def get_kv(self, command: Command) -> ReadyAnswer:
@@ -53,10 +64,13 @@ class OperatorCodes:
             return ReadyAnswer(code=ResponseCode.QUERY_NOT_FOUND, remark=remark, ext={})
         return ReadyAnswer(ext={"value": value})
 
-    def delete_kv(self, command: Command, by: str) -> ReadyAnswer:
-        """Remove one key; an unknown one is accepted too. Raises InvalidRequest."""
+    async def delete_kv(self, command: Command, by: str) -> ReadyAnswer:
+        """Remove one key; an unknown one is accepted too. Raises InvalidRequest, LimitExceeded, SettingNotSaved."""
+        admin, name = self._administration, (text(command, "namespace"), text(command, "key"))
         try:
-            self._record(self._administration.delete_kv(text(command, "namespace"), text(command, "key"), by=by).events)
+            await self._settings.change(
+                lambda: admin.check_delete_kv(*name), lambda: self._recorded(admin.delete_kv(*name, by=by))
+            )
         except KvNotFound:
             return SUCCESS
         return SUCCESS
@@ -70,19 +84,42 @@ class OperatorCodes:
             return ReadyAnswer(code=ResponseCode.QUERY_NOT_FOUND, remark=remark)
         return ReadyAnswer(body=compact({"table": table}))
 
-    def set_write_perm(self, command: Command, by: str, *, writable: bool) -> ReadyAnswer:
-        """Wipe or give back the write permission of a broker name, in every cluster. Raises InvalidRequest."""
-        name, count = text(command, "brokerName"), 0
-        for key in sorted(key for key in self._core.routes.groups if key.broker_name == name):
-            done = self._administration.set_write_perm(key, writable=writable, by=by)
-            self._record(done.events)
-            count += done.topic_count
+    async def set_write_perm(self, command: Command, by: str, *, writable: bool) -> ReadyAnswer:
+        """Wipe or give back the write permission of a broker name, in every cluster.
+
+        Raises InvalidRequest, LimitExceeded, SettingNotSaved.
+        """
+        name, admin = text(command, "brokerName"), self._administration
+
+        def check() -> Rows:
+            changes = (admin.check_write_perm(key, writable=writable) for key in self._groups(name))
+            return {setting: value for change in changes for setting, value in change.items()}
+
+        def apply() -> int:
+            changes = (admin.set_write_perm(key, writable=writable, by=by) for key in self._groups(name))
+            return sum(self._recorded(change).topic_count for change in changes)
+
+        count = (await self._settings.change(check, apply)).outcome
         return ReadyAnswer(ext={"addTopicCount" if writable else "wipeTopicCount": str(count)})
 
-    def delete_topic(self, command: Command, by: str) -> ReadyAnswer:
-        """Take a topic from all brokers, or those of one cluster. Raises InvalidRequest."""
-        cluster = command.ext.get("clusterName", "")
-        self._record(self._word.delete_topic(text(command, "topic"), cluster, by=by, now=self._clock.monotonic()))
+    def _groups(self, broker_name: str) -> list[GroupKey]:
+        return sorted(key for key in self._core.routes.groups if key.broker_name == broker_name)
+
+    async def delete_topic(self, command: Command, by: str) -> ReadyAnswer:
+        """Take a topic from all brokers, or those of one cluster; an unknown one is accepted too.
+
+        Raises InvalidRequest, LimitExceeded, SettingNotSaved.
+        """
+        admin, topic, cluster = self._administration, text(command, "topic"), command.ext.get("clusterName", "")
+        try:
+            await self._settings.change(
+                lambda: admin.check_delete_topic(topic, cluster=cluster, force=True),
+                lambda: self._recorded(
+                    admin.delete_topic(topic, cluster=cluster, force=True, by=by, now=self._clock.monotonic())
+                ),
+            )
+        except TopicNotFound:
+            return SUCCESS
         return SUCCESS
 
     def update_settings(self) -> ReadyAnswer:
@@ -91,5 +128,10 @@ class OperatorCodes:
 
     def show_settings(self) -> ReadyAnswer:
         """The settings that RocketMQ has as well, under its names."""
-        lines = sorted(f"{name}={value}\n" for name, value in self._settings().items())
+        lines = sorted(f"{name}={value}\n" for name, value in self._shown().items())
         return ReadyAnswer(body="".join(lines).encode())
+
+    def _recorded(self, change: ChangeT) -> ChangeT:
+        """Record the events of a change in the step that makes it: its connection may have ended."""
+        self._record(change.events)
+        return change

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
 from namesrv.core.errors import InvalidRequest, LimitExceeded, NameServerError, TopicNotFound
@@ -39,7 +39,7 @@ class GoElsewhere(Exception):
     """This node does not serve clients now; on this wire a closed connection is what sends them to the next address."""
 
 
-Answer = ReadyAnswer | Iterator[ReadyAnswer | None]
+Answer = ReadyAnswer | Iterator[ReadyAnswer | None] | Awaitable[ReadyAnswer]
 Handler = Callable[[Connection, Command, bytes], Answer]
 
 
@@ -94,8 +94,11 @@ class Requests:
             code.BROKER_HEARTBEAT: brokers.heartbeat,
         }
 
-    def serve(self, connection: Connection, frame: Frame) -> bytes | tuple[Steps, bytes | None] | None:
-        """Answer one frame: its bytes, None where none is wanted, or the work that remains with the opaque.
+    def serve(
+        self, connection: Connection, frame: Frame
+    ) -> bytes | tuple[Steps | Awaitable[ReadyAnswer], bytes | None] | None:
+        """Answer one frame: its bytes, None where none is wanted, or what is still to be done or waited for, and the
+        opaque.
 
         Requests are equal but for the opaque, so what is left of a header shows that it was read before.
         Raises BadFrame, GoElsewhere.
@@ -115,8 +118,11 @@ class Requests:
             handler, command = known
             opaque = cut[1]
         answer = self._answered(handler, connection, command, frame.body)
+        wanted = None if command.is_one_way else opaque
+        if isinstance(answer, Iterator):
+            return self._guarded(answer, command.code), wanted
         if not isinstance(answer, ReadyAnswer):
-            return self._guarded(answer, command.code), None if command.is_one_way else opaque
+            return self._awaited(answer, command.code), wanted
         self._note(command.code, answer)
         return None if command.is_one_way else answer.to(opaque)
 
@@ -147,6 +153,15 @@ class Requests:
             answer = self._refusal(error, code)
             self._note(code, answer)
             yield answer
+
+    async def _awaited(self, change: Awaitable[ReadyAnswer], code: int) -> ReadyAnswer:
+        """Wait for a change that is saved first; its faults are answers as well."""
+        try:
+            answer = await change
+        except Exception as error:  # noqa: BLE001  # as above
+            answer = self._refusal(error, code)
+        self._note(code, answer)
+        return answer
 
     def _route(self, connection: Connection, command: Command, _: bytes) -> ReadyAnswer:
         topic = text(command, "topic")
@@ -189,7 +204,7 @@ class Requests:
         self._tally(code, result).inc()
 
     def _tally(self, code: int, result: str) -> Tally:
-        return self._metrics.remoting_requests.labels(str(code) if code in self._handlers else "other", result)
+        return self._metrics.remoting.requests.labels(str(code) if code in self._handlers else "other", result)
 
 
 def _by(connection: Connection) -> str:

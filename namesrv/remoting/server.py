@@ -7,6 +7,7 @@ import itertools
 import logging
 import socket
 from collections import deque
+from collections.abc import Awaitable, Iterator
 from typing import cast
 
 from namesrv.core.lifecycle import NodeLifecycle
@@ -19,9 +20,9 @@ from pointsman.service.clock import Clock
 from pointsman.service.monitoring import CannotListen
 from pointsman.wire.names import join_addr, split_addr
 
-COMING_IN_BYTES = 64 * 1024 * 1024
+COMING_IN_BYTES = 32 * 1024 * 1024
 """Of frames that are not whole yet and of those whose turn has not come, on all connections together."""
-UNSENT_BYTES = 64 * 1024 * 1024
+UNSENT_BYTES = 32 * 1024 * 1024
 """Of answers that their askers have not read, on all connections together."""
 UNSENT_A_CONNECTION = 256 * 1024
 """From here on a connection is not read until its answers are."""
@@ -38,6 +39,8 @@ LOOKED_AT = 200
 """The latest connections, among which one is chosen to be closed at their bound: a flood closes its own."""
 STEPS_A_TURN = 2
 LAST_WORDS_SECONDS = 0.2
+CHANGES_SECONDS = 5.0
+"""How long a stop waits for changes that are being saved."""
 LOG_EACH_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
@@ -74,6 +77,7 @@ class RemotingServer:
         self._connections: dict[RemotingConnection, None] = {}
         self._work: deque[tuple[RemotingConnection, Steps, bytes | None]] = deque()
         self._has_work = asyncio.Event()
+        self._changes: set[asyncio.Task[None]] = set()
         self._all_closed = asyncio.Event()
         self._stopping = False
         self._logged_at: dict[str, float] = {}
@@ -124,6 +128,10 @@ class RemotingServer:
             self.close()
             return
         self._server.close()
+        if self._changes:
+            await asyncio.wait(self._changes, timeout=CHANGES_SECONDS)
+        for change in self._changes:
+            change.cancel()
         for connection in list(self._connections):
             connection.close("stopping")
         try:
@@ -139,7 +147,7 @@ class RemotingServer:
     def opened(self, connection: RemotingConnection) -> int:
         """Take a connection and return its number."""
         self._connections[connection] = None
-        self._metrics.remoting_connections.set(len(self._connections))
+        self._metrics.remoting.connections.set(len(self._connections))
         if self._stopping:
             connection.close("stopping")
         elif len(self._connections) > self._max_connections:
@@ -155,12 +163,12 @@ class RemotingServer:
         self._connections.pop(connection, None)
         if self._stopping and not self._connections:
             self._all_closed.set()
-        self._metrics.remoting_connections.set(len(self._connections))
+        self._metrics.remoting.connections.set(len(self._connections))
         self._brokers.end(connection, by_us=by_us or self._stopping)
 
     def count_closed(self, cause: str, peer: str) -> None:
         """Count why we closed a connection, and log it once a minute for each cause."""
-        self._metrics.remoting_closed.labels(cause).inc()
+        self._metrics.remoting.closed.labels(cause).inc()
         now = self.clock.monotonic()
         if cause not in {"elsewhere", "idle", "stopping"} and now >= self._logged_at.get(cause, now):
             self._logged_at[cause] = now + LOG_EACH_SECONDS
@@ -184,6 +192,16 @@ class RemotingServer:
         """Give work its turn."""
         self._work.append((connection, steps, opaque))
         self._has_work.set()
+
+    def wait_for(self, connection: RemotingConnection, change: Awaitable[ReadyAnswer], opaque: bytes | None) -> None:
+        """Answer once a change is saved. It continues when the connection ends."""
+
+        async def finish() -> None:
+            connection.finish(await change, opaque)
+
+        task = asyncio.create_task(finish())
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
 
     # --- background -------------------------------------------------------------------------------------------
 
@@ -323,17 +341,20 @@ class RemotingConnection(asyncio.Protocol, Connection):
             self.close(cause)
         self._note_waiting()
 
-    def _start(self, steps: Steps, opaque: bytes | None, *, size: int) -> bytes | None:
+    def _start(self, work: Steps | Awaitable[ReadyAnswer], opaque: bytes | None, *, size: int) -> bytes | None:
         """Do work that is small; have the rest wait for its turn, and this connection with it."""
-        if size <= INLINE_BYTES:
+        if isinstance(work, Iterator) and size <= INLINE_BYTES:
             for _ in range(STEPS_INLINE):
-                answer = next(steps, None)
+                answer = next(work, None)
                 if answer is not None:
                     return None if opaque is None else answer.to(opaque)
         self._at_work = size or 1
         if self._transport is not None:
             self._transport.pause_reading()
-        self._server.queue(self, steps, opaque)
+        if isinstance(work, Iterator):
+            self._server.queue(self, work, opaque)
+        else:
+            self._server.wait_for(self, work, opaque)
         return None
 
     def finish(self, answer: ReadyAnswer, opaque: bytes | None) -> None:

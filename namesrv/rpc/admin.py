@@ -1,11 +1,23 @@
-"""AdminService: what operators ask one node, and what they change on it."""
+"""AdminService: what operators ask one node, and what they change on it.
+
+What a restart must not lose is on the disk before it is acknowledged: the settings' keeper calls what is given to it
+here, the check first, then the change with its events.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any, TypedDict, TypeVar
 
-from namesrv.core.administration import Administration
+from namesrv.core.administration import (
+    Administration,
+    Change,
+    GuardChange,
+    PermChange,
+    TopicDeletion,
+    end_of,
+)
 from namesrv.core.kv import entry_violations
 from namesrv.core.model import GroupKey
 from namesrv.core.name_server import NameServer
@@ -15,12 +27,15 @@ from namesrv.rpc import admin_codec, codec
 from namesrv.rpc.calls import RecordEvents
 from namesrv.rpc.inspection import Inspection, Node
 from namesrv.rpc.watch_hub import WatchHub
+from namesrv.settings.keeper import Done, SettingsKeeper
 from pointsman.service.clock import Clock
 from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.wire.violation import FieldViolation
 
 LONGEST_GUARD_SECONDS = 86_400.0
 LONGEST_MAINTENANCE_SECONDS = 7 * 86_400.0
+
+ChangeT = TypeVar("ChangeT", PermChange, TopicDeletion, Change, GuardChange)
 
 
 class AdminServicer(Inspection):
@@ -35,20 +50,25 @@ class AdminServicer(Inspection):
         record: RecordEvents,
         clock: Clock,
         node: Node,
+        settings: SettingsKeeper,
     ) -> None:
         super().__init__(core, recent, hub, clock=clock, node=node)
         self._administration = Administration(core)
         self._record = record
+        self._settings = settings
 
-    def set_write_perm(self, request: wire.SetWritePermRequest) -> wire.SetWritePermResponse:
+    async def set_write_perm(self, request: wire.SetWritePermRequest) -> wire.SetWritePermResponse:
         """Wipe or give back the write permission of a broker name."""
         codec.refuse_if_any(chain(_group_violations(request), admin_codec.by_violations(request.by)))
-        key = GroupKey(request.cluster, request.broker_name)
-        done = self._administration.set_write_perm(key, writable=request.writable, by=request.by)
-        self._record(done.events)
-        return wire.SetWritePermResponse(topic_count=done.topic_count, changed=done.changed)
+        key, admin = GroupKey(request.cluster, request.broker_name), self._administration
+        done = await self._settings.change(
+            lambda: admin.check_write_perm(key, writable=request.writable),
+            lambda: self._recorded(admin.set_write_perm(key, writable=request.writable, by=request.by)),
+        )
+        topic_count, changed = done.outcome.topic_count, done.outcome.changed
+        return wire.SetWritePermResponse(topic_count=topic_count, changed=changed, **_durability(done))
 
-    def delete_topic(self, request: wire.DeleteTopicRequest) -> wire.DeleteTopicResponse:
+    async def delete_topic(self, request: wire.DeleteTopicRequest) -> wire.DeleteTopicResponse:
         """Delete a topic."""
         codec.refuse_if_any(
             chain(
@@ -57,24 +77,30 @@ class AdminServicer(Inspection):
                 admin_codec.by_violations(request.by),
             )
         )
-        done = self._administration.delete_topic(
-            request.topic, cluster=request.cluster, force=request.force, by=request.by
+        admin, topic, where, force = self._administration, request.topic, request.cluster, request.force
+        done = await self._settings.change(
+            lambda: admin.check_delete_topic(topic, cluster=where, force=force),
+            lambda: self._recorded(
+                admin.delete_topic(topic, cluster=where, force=force, by=request.by, now=self._clock.monotonic())
+            ),
         )
-        self._record(done.events)
-        return wire.DeleteTopicResponse(hidden_on=[f"{key.cluster}/{key.broker_name}" for key in done.hidden_on])
+        return wire.DeleteTopicResponse(hidden_on=map(str, done.outcome.hidden_on), **_durability(done))
 
-    def put_kv(self, request: wire.PutKvRequest) -> wire.PutKvResponse:
+    async def put_kv(self, request: wire.PutKvRequest) -> wire.PutKvResponse:
         """Set one key."""
         codec.refuse_if_any(
             chain(
                 entry_violations(request.namespace, request.key, request.value), admin_codec.by_violations(request.by)
             )
         )
-        done = self._administration.put_kv(request.namespace, request.key, request.value, by=request.by)
-        self._record(done.events)
-        return wire.PutKvResponse(changed=done.changed)
+        admin, entry = self._administration, (request.namespace, request.key, request.value)
+        done = await self._settings.change(
+            lambda: admin.check_put_kv(*entry),
+            lambda: self._recorded(admin.put_kv(*entry, by=request.by)),
+        )
+        return wire.PutKvResponse(changed=done.outcome.changed, **_durability(done))
 
-    def delete_kv(self, request: wire.DeleteKvRequest) -> wire.DeleteKvResponse:
+    async def delete_kv(self, request: wire.DeleteKvRequest) -> wire.DeleteKvResponse:
         """Remove one key."""
         codec.refuse_if_any(
             chain(
@@ -83,11 +109,14 @@ class AdminServicer(Inspection):
                 admin_codec.by_violations(request.by),
             )
         )
-        done = self._administration.delete_kv(request.namespace, request.key, by=request.by)
-        self._record(done.events)
-        return wire.DeleteKvResponse()
+        admin, name = self._administration, (request.namespace, request.key)
+        done = await self._settings.change(
+            lambda: admin.check_delete_kv(*name),
+            lambda: self._recorded(admin.delete_kv(*name, by=request.by)),
+        )
+        return wire.DeleteKvResponse(**_durability(done))
 
-    def set_guard(self, request: wire.SetGuardRequest) -> wire.SetGuardResponse:
+    async def set_guard(self, request: wire.SetGuardRequest) -> wire.SetGuardResponse:
         """Set how the guard of a cluster works."""
         lasts = request.HasField("duration")
         codec.refuse_if_any(
@@ -98,18 +127,24 @@ class AdminServicer(Inspection):
                 admin_codec.by_violations(request.by),
             )
         )
-        now = self._clock.monotonic()
-        done = self._administration.set_guard(
-            request.cluster,
-            admin_codec.guard_mode(request.mode),
-            seconds=admin_codec.seconds(request.duration) if lasts else None,
-            by=request.by,
-            now=now,
-        )
-        self._record(done.events)
-        return wire.SetGuardResponse(guard=admin_codec.guard_status(done.guard, now=now))
+        admin, mode, asked_at = self._administration, admin_codec.guard_mode(request.mode), self._clock.monotonic()
+        seconds = admin_codec.seconds(request.duration) if lasts else None
 
-    def set_maintenance(self, request: wire.SetMaintenanceRequest) -> wire.SetMaintenanceResponse:
+        def apply() -> GuardChange:
+            now = self._clock.monotonic()
+            return self._recorded(
+                admin.set_guard(request.cluster, mode, seconds=seconds, by=request.by, now=now, since=asked_at)
+            )
+
+        done = await self._settings.change(
+            lambda: admin.check_guard(request.cluster, mode, until=end_of(seconds, since=asked_at)),
+            apply,
+            may_be_lost=True,
+        )
+        guard = admin_codec.guard_status(done.outcome.guard, now=self._clock.monotonic())
+        return wire.SetGuardResponse(guard=guard, **_durability(done))
+
+    async def set_maintenance(self, request: wire.SetMaintenanceRequest) -> wire.SetMaintenanceResponse:
         """Announce an absence, or end it."""
         lasts = request.HasField("duration")
         longest = LONGEST_MAINTENANCE_SECONDS
@@ -122,15 +157,19 @@ class AdminServicer(Inspection):
                 admin_codec.by_violations(request.by),
             )
         )
-        done = self._administration.set_maintenance(
+        admin, key, asked_at = (
+            self._administration,
             GroupKey(request.cluster, request.broker_name),
-            seconds=admin_codec.seconds(request.duration) if lasts else None,
-            note=request.note,
-            by=request.by,
-            now=self._clock.monotonic(),
+            self._clock.monotonic(),
         )
-        self._record(done.events)
-        return wire.SetMaintenanceResponse(changed=done.changed)
+        seconds = admin_codec.seconds(request.duration) if lasts else None
+        note, by = request.note, request.by
+        done = await self._settings.change(
+            lambda: admin.check_maintenance(key, until=end_of(seconds, since=asked_at), note=note, by=by),
+            lambda: self._recorded(admin.set_maintenance(key, seconds=seconds, note=note, by=by, now=asked_at)),
+            may_be_lost=True,
+        )
+        return wire.SetMaintenanceResponse(changed=done.outcome.changed, **_durability(done))
 
     def set_drain(self, request: wire.SetDrainRequest) -> wire.SetDrainResponse:
         """Send this node's clients elsewhere, or take them again."""
@@ -157,6 +196,20 @@ class AdminServicer(Inspection):
         )
         self._record(done.events)
         return wire.EvictBrokerResponse(identity=codec.to_identity(done.identity))
+
+    def _recorded(self, change: ChangeT) -> ChangeT:
+        """Record the events of a change in the step that makes it: its caller may have gone."""
+        self._record(change.events)
+        return change
+
+
+class _Durability(TypedDict):
+    durable: bool
+    warning: str
+
+
+def _durability(done: Done[Any]) -> _Durability:
+    return {"durable": done.is_saved, "warning": done.warning}
 
 
 def _group_violations(request: wire.SetWritePermRequest | wire.EvictBrokerRequest) -> Iterator[FieldViolation]:

@@ -16,6 +16,7 @@ from namesrv.core.guard import GuardMode, GuardStatus
 from namesrv.core.kv import KvEntry
 from namesrv.core.maintenance import MaintenanceWindow
 from namesrv.core.name_server import NameServer
+from namesrv.core.settings import Setting, SettingKey, SettingKind
 from namesrv.core.validation import name_violations
 from namesrv.history.row import Record
 from namesrv.rpc import codec
@@ -163,6 +164,30 @@ def guard_status(status: GuardStatus, *, now: float) -> wire.GuardStatus:
 def kv_entry(entry: KvEntry) -> wire.KvEntry:
     """Encode one key."""
     return wire.KvEntry(namespace=entry.namespace, key=entry.key, value=entry.value)
+
+
+def setting(key: SettingKey, value: Setting, *, now: float) -> wire.OperatorSetting:
+    """Encode what an operator set; of what is wiped or hidden the name alone, for nodes may know it differently."""
+    is_shown = key.kind not in {SettingKind.WIPED_PERMISSION, SettingKind.HIDDEN_TOPIC}
+    encoded = wire.OperatorSetting(kind=key.kind.value, name=key.name, value=value.value[0] if is_shown else "")
+    if value.until is not None:
+        encoded.remaining.CopyFrom(codec.duration(value.until - now))
+    return encoded
+
+
+def to_setting_token(last: wire.OperatorSetting) -> str:
+    """The token of the page after this setting. No name holds a slash."""
+    return "/".join((last.kind, *last.name))
+
+
+def setting_token(token: str) -> SettingKey | None:
+    """Decode a token; None: the first page. Raises InvalidRequest."""
+    if not token:
+        return None
+    kind, *name = token.split("/")
+    if kind not in set(SettingKind):
+        raise InvalidRequest([FieldViolation("page_token", f"is not the token of a page: {shown(token)}")])
+    return SettingKey(SettingKind(kind), tuple(name))
 
 
 def maintenance_window(window: MaintenanceWindow, *, now: float) -> wire.MaintenanceWindow:

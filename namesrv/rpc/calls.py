@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 from urllib.parse import unquote
 
 import grpc
@@ -44,6 +44,31 @@ _Answer = TypeVar("_Answer")
 
 class SlowStream(Exception):
     """A client took too long to send what its stream is for; the message says what."""
+
+
+class Ended(Exception):
+    """We ended a stream that was served until now; its client may not be reading."""
+
+    def __init__(self, why: NameServerError) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
+class Peer(NamedTuple):
+    """Who called."""
+
+    addr: str
+    """Of the other end of the connection, as people write it: host:port."""
+    key: str
+    """Whom bounds distinguish: an authenticated identity, else the connection. Never a host: proxies and NAT put many
+    clients behind one."""
+
+
+def peer_of(context: Context) -> Peer:
+    """Who called; on a connection without authentication its address with the port is the connection."""
+    addr = _readable(context.peer())
+    identities = context.peer_identities()
+    return Peer(addr, b" ".join(sorted(identities)).decode(errors="replace") if identities else addr)
 
 
 class Calls:
@@ -150,14 +175,16 @@ class Calls:
             self._quiet.set()
 
     def _collecting(
-        self, method: MethodDescriptor, behaviour: Callable[[AsyncIterator[bytes]], Awaitable[Message]]
+        self, method: MethodDescriptor, behaviour: Callable[[AsyncIterator[bytes], Peer], Awaitable[Message]]
     ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
         async def call(requests: AsyncIterator[bytes], context: Context) -> bytes:
             try:
-                response = await behaviour(requests)
+                response = await behaviour(requests, peer_of(context))
             except asyncio.CancelledError:
                 self._metrics.rpcs.labels(method.name, grpc.StatusCode.CANCELLED.name).inc()
                 raise
+            except Ended as ended:
+                await self._end(context, method, self._status_of(ended.why, method))
             except Exception as error:  # noqa: BLE001  # as above
                 return self._refuse(context, method, self._status_of(error, method))
             self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc()
@@ -166,23 +193,23 @@ class Calls:
         return call
 
     def _streaming(
-        self, method: MethodDescriptor, behaviour: Callable[[AsyncIterator[bytes], Write], Awaitable[None]]
+        self, method: MethodDescriptor, behaviour: Callable[[AsyncIterator[bytes], Write, Peer], Awaitable[None]]
     ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
         async def call(requests: AsyncIterator[bytes], context: Context) -> None:
-            if not await self._has_served(context, method, behaviour(requests, context.write)):
+            if not await self._has_served(context, method, behaviour(requests, context.write, peer_of(context))):
                 return
             if self._lifecycle.is_stopping:
-                await self._end(context, method)
+                await self._end(context, method, self._draining())
             self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc()
 
         return call
 
     def _watching(
-        self, method: MethodDescriptor, behaviour: Callable[[bytes, Write, str], Awaitable[None]]
+        self, method: MethodDescriptor, behaviour: Callable[[bytes, Write, Peer], Awaitable[None]]
     ) -> Callable[[bytes, Context], Awaitable[None]]:
         async def call(request: bytes, context: Context) -> None:
-            if await self._has_served(context, method, behaviour(request, context.write, _readable(context.peer()))):
-                await self._end(context, method)
+            if await self._has_served(context, method, behaviour(request, context.write, peer_of(context))):
+                await self._end(context, method, self._draining())
 
         return call
 
@@ -193,16 +220,21 @@ class Calls:
         except asyncio.CancelledError:
             self._metrics.rpcs.labels(method.name, grpc.StatusCode.CANCELLED.name).inc()
             raise
+        except Ended as ended:
+            await self._end(context, method, self._status_of(ended.why, method))
         except Exception as error:  # noqa: BLE001  # as above
             self._refuse(context, method, self._status_of(error, method))
             return False
         return True
 
-    async def _end(self, context: Context, method: MethodDescriptor) -> NoReturn:
+    def _draining(self) -> status_pb2.Status:
+        return status.draining(stopping=self._lifecycle.is_stopping)
+
+    async def _end(self, context: Context, method: MethodDescriptor, failure: status_pb2.Status) -> NoReturn:
         """Tell a client that its stream is over here. One that does not read will find that out when it does."""
         try:
             async with asyncio.timeout(ENDING_SECONDS):
-                await self._fail(context, method, status.draining(stopping=self._lifecycle.is_stopping))
+                await self._fail(context, method, failure)
         except TimeoutError:
             raise asyncio.CancelledError from None
 
@@ -245,9 +277,20 @@ class Calls:
         raise AssertionError("abort returned")
 
 
-def _on_messages(method: MethodDescriptor, behaviour: Callable[[Message], Message]) -> Callable[[bytes], bytes]:
+def _on_messages(
+    method: MethodDescriptor, behaviour: Callable[[Message], Message | Awaitable[Message]]
+) -> Callable[[bytes], bytes | Awaitable[bytes]]:
     decode = GetMessageClass(method.input_type).FromString
-    return lambda request: behaviour(decode(request)).SerializeToString()
+
+    def answer(request: bytes) -> bytes | Awaitable[bytes]:
+        response = behaviour(decode(request))
+        return response.SerializeToString() if isinstance(response, Message) else _encoded(response)
+
+    return answer
+
+
+async def _encoded(response: Awaitable[Message]) -> bytes:
+    return (await response).SerializeToString()
 
 
 def _readable(peer: str) -> str:

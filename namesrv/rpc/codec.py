@@ -356,6 +356,7 @@ def group_view(view: MemberView) -> broker_pb2.GroupView:
         min_broker_addr=view.min_broker_addr,
         master_addr=view.master_addr,
         ha_addr=view.ha_addr,
+        master_agent_addr=view.master_agent_addr,
     )
 
 

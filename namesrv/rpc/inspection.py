@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 from namesrv.config import NameServerConfig
 from namesrv.core.errors import ClusterNotFound, InvalidRequest
+from namesrv.core.guard import GuardMode
 from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.model import BrokerIdentity
 from namesrv.core.name_server import NameServer
+from namesrv.core.settings import settings_of
 from namesrv.core.validation import name_violations
 from namesrv.history.recent import RecentEvents
 from namesrv.rpc import admin_codec, codec
@@ -26,6 +28,8 @@ MAX_BROKERS = 1_000
 MAX_PAGE_BYTES = 2 * 1024 * 1024
 """One broker or event more is below gRPC's 4 MiB, whatever stands in it."""
 
+DEFAULT_SETTINGS = 1_000
+MAX_SETTINGS = 5_000
 DEFAULT_SCORES = 100
 MAX_SCORES = 1_000
 DEFAULT_DIGESTS = 5_000
@@ -43,7 +47,8 @@ class Node:
     boot: int
     started_at: float
     """Monotonic seconds."""
-    config: NameServerConfig
+    config: Callable[[], NameServerConfig]
+    """The configuration that it runs with; a reload changes it."""
     lifecycle: NodeLifecycle
     sizes: Callable[[], Mapping[str, int]]
     """Sizes of what the shells hold; those of the core are added."""
@@ -138,14 +143,14 @@ class Inspection:
         if request.page_token:
             codec.refuse_if_any(name_violations("page_token", request.page_token))
         answer = wire.ListRouteDigestsResponse(node=self._node.name, state=codec.node_state(self._node.lifecycle.state))
-        names = self._core.topic_names()
+        names = self._core.routes.known_names()
         begin = bisect.bisect_right(names, request.page_token) if request.page_token else 0
         work = 0
         for topic in itertools.islice(names, begin, None):
             if len(answer.digests) == page_size or work >= DIGEST_WORK:
                 answer.next_page_token = answer.digests[-1].topic
                 break
-            route = self._core.routes.route(topic)
+            route = self._core.routes.current(topic)
             work += 1 + len(route.groups)
             digest = route_answer(route, boot=self._node.boot).digest
             answer.digests.append(wire.RouteDigest(topic=topic, digest=digest))
@@ -153,11 +158,31 @@ class Inspection:
 
     # --- the node ---------------------------------------------------------------------------------------------
 
+    def list_settings(self, request: wire.ListSettingsRequest) -> wire.ListSettingsResponse:
+        """One page of what operators set."""
+        page_size = admin_codec.size_of_page(
+            "page_size", request.page_size, default=DEFAULT_SETTINGS, most=MAX_SETTINGS
+        )
+        last, now = admin_codec.setting_token(request.page_token), self._clock.monotonic()
+        answer, size = wire.ListSettingsResponse(node=self._node.name), 0
+        found = settings_of(self._core)
+        for key in sorted(key for key in found if last is None or key > last):
+            setting = found[key]
+            if setting.until is not None and setting.until <= now:
+                continue
+            if len(answer.settings) == page_size or size > MAX_PAGE_BYTES:
+                answer.next_page_token = admin_codec.to_setting_token(answer.settings[-1])
+                break
+            encoded = admin_codec.setting(key, setting, now=now)
+            size += encoded.ByteSize()
+            answer.settings.append(encoded)
+        return answer
+
     def get_node_info(self, _request: wire.GetNodeInfoRequest) -> wire.GetNodeInfoResponse:
         """The node itself."""
         now, node = self._clock.monotonic(), self._node
-        guard = self._core.guard
         clusters = sorted(self._clusters())
+        guards, guards_left_out = self._guards(now=now)
         return wire.GetNodeInfoResponse(
             node=node.name,
             version=node.version,
@@ -166,10 +191,32 @@ class Inspection:
             uptime=codec.duration(now - node.started_at),
             sizes={**self._core_sizes(clusters), **node.sizes()},
             provisional_brokers=self._core.provisional_count(),
-            guards=[admin_codec.guard_status(guard.status(cluster), now=now) for cluster in clusters],
-            configuration=admin_codec.configuration(node.config),
+            guards=guards,
+            guards_left_out=guards_left_out,
+            configuration=admin_codec.configuration(node.config()),
             complaints=node.complaints(),
         )
+
+    def _guards(self, *, now: float) -> tuple[list[wire.GuardStatus], int]:
+        """The guards that mean something, as many as fit into one message, and how many others there are.
+
+        A cluster without brokers counts only while an operator's setting or its own end keeps its guard on.
+        """
+        guard = self._core.guard
+        with_brokers = {key.cluster for key in self._core.routes.groups}
+        found = [guard.status(cluster) for cluster in sorted(self._clusters())]
+        special = [each for each in found if each.active or each.mode is not GuardMode.AUTO]
+        plain = [
+            each for each in found if each.cluster in with_brokers and not each.active and each.mode is GuardMode.AUTO
+        ]
+        guards: list[wire.GuardStatus] = []
+        size = 0
+        for status in (*special, *plain):
+            if size > MAX_PAGE_BYTES:
+                break
+            guards.append(admin_codec.guard_status(status, now=now))
+            size += guards[-1].ByteSize()
+        return sorted(guards, key=lambda each: each.cluster), len(special) + len(plain) - len(guards)
 
     def _core_sizes(self, clusters: Sequence[str]) -> dict[str, int]:
         core = self._core
@@ -182,6 +229,9 @@ class Inspection:
             "maintenance_windows": len(core.maintenance.windows()),
             "wiped_broker_names": len(core.overrides.wipes),
             "hidden_topics": sum(len(topics) for topics in core.overrides.tombstones.values()),
+            "remembered_brokers": len(core.departed),
+            "remembered_topics": core.departed.topics,
+            "remembered_brokers_dropped": core.departed.dropped,
             "flap_penalties": len(core.penalties),
         }
 

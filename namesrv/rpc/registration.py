@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 from namesrv.core.errors import InvalidRequest, LimitExceeded
 from namesrv.core.model import BrokerIdentity
@@ -12,9 +13,10 @@ from namesrv.core.name_server import BeatAnswer, BeatStatus, NameServer
 from namesrv.core.validation import IntervalBounds
 from namesrv.metrics import Metrics
 from namesrv.rpc import codec
-from namesrv.rpc.calls import RecordEvents, SlowStream
+from namesrv.rpc.calls import Ended, Peer, RecordEvents, SlowStream, Write
 from namesrv.rpc.register_call import RegisterCalls
 from pointsman.service.clock import Clock
+from pointsman.service.fair_bound import FairBound
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman.wire.violation import FieldViolation
@@ -41,20 +43,23 @@ class RegistrationServicer:
         record: RecordEvents,
         catch_up: Callable[[float], None],
         metrics: Metrics,
+        coming_in: FairBound | None = None,
     ) -> None:
         self._core = core
         self._clock = clock
         self._max_topics = max_topics
-        self._max_streams = max_streams
         self._record = record
         self._catch_up = catch_up
         self._metrics = metrics
         self._count_beat = {status: metrics.beats.labels(status).inc for status in BeatStatus}
         self._stream_ids = itertools.count(1)
         self._streams: set[asyncio.Task[None]] = set()
+        self._stream_bound = FairBound(max_streams)
         self._draining = False
-        calls = RegisterCalls(core, clock=clock, bounds=bounds, max_topics=max_topics, record=record)
-        self.register_broker = calls.register_broker
+        self.calls = RegisterCalls(
+            core, clock=clock, bounds=bounds, max_topics=max_topics, record=record, coming_in=coming_in
+        )
+        self.register_broker = self.calls.register_broker
 
     def update_topics(self, request: wire.UpdateTopicsRequest) -> wire.UpdateTopicsResponse:
         """Apply a delta on a known base."""
@@ -82,18 +87,20 @@ class RegistrationServicer:
         """Take one beat."""
         return wire.HeartbeatResponse(answer=codec.beat_answer(self._beat(codec.beat(request.beat))))
 
-    async def keep_alive(self, requests: AsyncIterator[bytes], send: Callable[[bytes], Awaitable[None]]) -> None:
+    async def keep_alive(self, requests: AsyncIterator[bytes], send: Write, peer: Peer) -> None:
         """Take beats until the stream ends; its end speaks against each broker whose last beat it brought.
 
         From one beat to the next hardly anything changes, so what is equal is neither decoded nor encoded again.
-        Raises LimitExceeded, SlowStream for a stream without a registered broker's beat, and what is wrong with one.
+        Raises LimitExceeded, Ended when the room was needed for another peer, SlowStream for a stream without a
+        registered broker's beat, and what is wrong with one.
         """
-        if self.stream_count >= self._max_streams:
-            raise LimitExceeded("keep_alive_streams", self._max_streams)
         stream = next(self._stream_ids)
         held: dict[BrokerIdentity, int] = {}
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
+        bound, share = self._stream_bound, self._stream_bound.take(peer.key, 1, partial(_cancel, task))
+        if share is None:
+            raise LimitExceeded("keep_alive_streams", bound.bound, value=bound.total + 1)
         # While we work on a beat, whatever ends the stream is our doing; it says nothing of the broker.
         at_work = False
         self._streams.add(task)
@@ -119,13 +126,17 @@ class RegistrationServicer:
         except TimeoutError:
             raise SlowStream(f"no beat of a registered broker came within {FIRST_BEAT_SECONDS:g} s") from None
         except asyncio.CancelledError:
-            # Either the agent's side is gone, or we are draining.
+            # Either the agent's side is gone, or we are draining, or there is no longer room for it.
+            if not share.is_held:
+                note = "this stream was ended, because its connection has the most of them and another needs one"
+                raise Ended(LimitExceeded("keep_alive_streams", bound.bound, note=note)) from None
             if not self._draining:
                 raise
         finally:
             self._streams.discard(task)
             self._metrics.streams.dec()
-            now, by_us = self._now(), at_work or self._draining
+            now, by_us = self._now(), at_work or self._draining or not share.is_held
+            bound.give_back(share)
             for identity, generation in held.items():
                 self._record(self._core.end_stream(identity, generation, stream=stream, now=now, by_us=by_us))
 
@@ -182,3 +193,7 @@ class RegistrationServicer:
         if answer.events:
             self._record(answer.events)
         return answer
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()

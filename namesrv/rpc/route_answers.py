@@ -34,10 +34,14 @@ class _Entry:
 class RouteAnswers:
     """Answers by (topic, cluster, zone), the least recently used ones dropped above ``max_bytes``."""
 
-    def __init__(self, routes: RouteTable, *, boot: int, max_bytes: int, metrics: Metrics) -> None:
+    def __init__(
+        self, routes: RouteTable, *, boot: int, max_bytes: int, metrics: Metrics, unix_offset: float = 0.0
+    ) -> None:
+        """``unix_offset``: from monotonic seconds to Unix time, for what a route says of absent brokers."""
         self.boot = boot
         """This process in every revision; random."""
         self._routes = routes
+        self._unix_offset = unix_offset
         self._max_bytes = max_bytes
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._bytes = 0
@@ -74,8 +78,8 @@ class RouteAnswers:
         if cluster:
             refuse_if_any(name_violations("cluster", cluster))
         refuse_if_any(text_violations("zone", zone))
-        route = self._routes.route(topic, cluster=cluster, zone=zone)
-        answer = route_answer(route, boot=self.boot)
+        route = self._routes.current(topic, cluster=cluster, zone=zone)
+        answer = route_answer(route, boot=self.boot, unix_offset=self._unix_offset)
         size = len(answer.route) + len(answer.unchanged) + sum(map(sys.getsizeof, key)) + ENTRY_OVERHEAD_BYTES
         self._count_built()
         self._keep(key, _Entry(answer, route.counter, self._routes.change, size))
@@ -101,7 +105,8 @@ class RouteAnswers:
         for key, entry in self._entries.items():
             if self._is_good(entry, key[0]):
                 try:
-                    fresh = self._routes.route(key[0], cluster=key[1], zone=key[2])
+                    fresh = self._routes.current(key[0], cluster=key[1], zone=key[2])
                 except TopicNotFound:
                     raise AssertionError(f"{key} is kept, but the topic is gone") from None
-                assert entry.answer == route_answer(fresh, boot=self.boot)  # noqa: S101
+                answer = route_answer(fresh, boot=self.boot, unix_offset=self._unix_offset)
+                assert entry.answer == answer  # noqa: S101

@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from namesrv.core.departed import AbsentBroker
+from namesrv.core.replica_state import Phase
 from namesrv.core.route_table import Route
-from namesrv.rpc.codec import broker_data
+from namesrv.rpc.codec import broker_data, to_identity
 from pointsman.v1 import route_service_pb2 as wire
 
+MAX_ABSENT = 1_000
+"""Absent brokers that a route names."""
 GONE_DIGEST = b""
 """The digest of a topic that has no route."""
 
@@ -26,8 +30,11 @@ class Answer:
     digest: bytes
 
 
-def route_answer(route: Route, *, boot: int) -> Answer:
-    """Encode a route with its revision."""
+def route_answer(route: Route, *, boot: int, unix_offset: float = 0.0) -> Answer:
+    """Encode a route with its revision. Why its brokers are absent is no part of the digest: nodes know it differently.
+
+    ``unix_offset``: from monotonic seconds to Unix time.
+    """
     encoded = wire.TopicRoute(
         topic=route.topic,
         queue_datas=[
@@ -48,6 +55,9 @@ def route_answer(route: Route, *, boot: int) -> Answer:
     digest = hashlib.sha256(encoded.SerializeToString(deterministic=True)).digest()[:8]
     revision = wire.Revision(boot=boot, counter=route.counter, digest=digest)
     encoded.revision.CopyFrom(revision)
+    encoded.absent_brokers.extend(
+        absent_broker(broker, unix_offset=unix_offset) for broker in route.absent[:MAX_ABSENT]
+    )
     return Answer(
         wire.GetTopicRouteResponse(route=encoded).SerializeToString(),
         wire.GetTopicRouteResponse(unchanged=revision).SerializeToString(),
@@ -56,10 +66,28 @@ def route_answer(route: Route, *, boot: int) -> Answer:
     )
 
 
+def absent_broker(broker: AbsentBroker, *, unix_offset: float) -> wire.AbsentBroker:
+    """Encode why a broker is not in the routes."""
+    encoded = wire.AbsentBroker(
+        identity=to_identity(broker.identity),
+        is_registered=broker.phase is not Phase.GONE,
+        reason="" if broker.reason is None else broker.reason.value,
+    )
+    if broker.since is not None:
+        encoded.since.FromMilliseconds(round((broker.since + unix_offset) * 1_000))
+    return encoded
+
+
 def gone(topic: str, *, boot: int, counter: int) -> bytes:
     """Encode the news that nobody has a topic."""
     revision = wire.Revision(boot=boot, counter=counter, digest=GONE_DIGEST)
     return wire.WatchTopicRoutesResponse(gone=wire.TopicGone(topic=topic, revision=revision)).SerializeToString()
+
+
+def absent(topics: list[str], *, boot: int, counter: int) -> bytes:
+    """Encode the news that these topics have no route."""
+    revision = wire.Revision(boot=boot, counter=counter, digest=GONE_DIGEST)
+    return wire.WatchTopicRoutesResponse(absent=wire.TopicsAbsent(topics=topics, revision=revision)).SerializeToString()
 
 
 def synced(*, node: str, unchanged: int) -> bytes:

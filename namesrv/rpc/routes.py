@@ -11,8 +11,9 @@ from namesrv.core.name_server import NameServer
 from namesrv.core.validation import duplicate_topic, name_violations, text_violations
 from namesrv.metrics import Metrics
 from namesrv.rpc import codec
+from namesrv.rpc.calls import Peer, Write
 from namesrv.rpc.route_answers import RouteAnswers
-from namesrv.rpc.watch_hub import WatchHub, Write
+from namesrv.rpc.watch_hub import WatchHub
 from pointsman.service.clock import Clock
 from pointsman.v1 import route_service_pb2 as wire
 from pointsman.wire.violation import FieldViolation
@@ -102,10 +103,10 @@ class RouteServicer:
         self._unchanged(len(rest.unchanged))
         return b"".join([*routes, rest.SerializeToString()])
 
-    async def watch_topic_routes(self, request: bytes, write: Write, peer: str) -> None:
+    async def watch_topic_routes(self, request: bytes, write: Write, peer: Peer) -> None:
         """First the state, then each change, until the client goes or this node drains.
 
-        Raises DecodeError, InvalidRequest, LimitExceeded.
+        Raises DecodeError, InvalidRequest, LimitExceeded, Ended.
         """
         query = wire.WatchTopicRoutesRequest.FromString(request)
         # Before the names are read: a bound is cheap to hold, whatever was sent.

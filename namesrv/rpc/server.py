@@ -8,7 +8,7 @@ import logging
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.liveness import LATE_AFTER_INTERVALS
@@ -17,6 +17,7 @@ from namesrv.rpc.admin import AdminServicer
 from namesrv.rpc.calls import Calls
 from namesrv.rpc.registration import RegistrationServicer
 from namesrv.rpc.routes import RAW_METHODS, RouteServicer
+from namesrv.rpc.standard_services import CountRefusal, HealthServicer, ReflectionServicer, StandardStreams
 from namesrv.rpc.watch_hub import WatchHub
 from pointsman.service.monitoring import CannotListen
 from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
@@ -34,24 +35,32 @@ LAST_WORDS_SECONDS = 0.2
 log = logging.getLogger(__name__)
 
 
-def server_options(longest_interval: float) -> list[tuple[str, int]]:
+def server_options(longest_interval: float, max_connections: int) -> list[tuple[str, int]]:
     """The options of a server whose agents may beat as seldom as that, seconds."""
     # gRPC pings of its own accord when data comes, and hangs up when there is no answer within this time: 60 s by
     # default, measured on an agent that was stopped right after a beat.
-    return [*SERVER_OPTIONS, ("grpc.http2.ping_timeout_ms", int(LATE_AFTER_INTERVALS * longest_interval * 1000))]
+    return [
+        *SERVER_OPTIONS,
+        ("grpc.http2.ping_timeout_ms", int(LATE_AFTER_INTERVALS * longest_interval * 1000)),
+        ("grpc.max_allowed_incoming_connections", max_connections),
+    ]
 
 
 class Server:
     """Listens from :meth:`bind`, serves from :meth:`start`, until :meth:`stop`; health shows the state of the node.
 
     ``longest_interval``: of heartbeats, seconds. An agent that stands still is judged by its silence alone, so the
-    transport must not hang up on it before the end of its stream says no more than that.
+    transport must not hang up on it before the end of its stream says no more than that. ``count_refusal``: of a
+    stream of health or reflection.
     """
 
-    def __init__(self, lifecycle: NodeLifecycle, *, longest_interval: float) -> None:
+    def __init__(
+        self, lifecycle: NodeLifecycle, *, longest_interval: float, max_connections: int, count_refusal: CountRefusal
+    ) -> None:
         self._lifecycle = lifecycle
-        self._server = grpc.aio.server(options=server_options(longest_interval))
-        self._health = health.aio.HealthServicer()
+        self._server = grpc.aio.server(options=server_options(longest_interval, max_connections))
+        self._standard_streams = StandardStreams(count_refusal)
+        self._health = HealthServicer(self._standard_streams)
         self._serving: tuple[Calls, RegistrationServicer, WatchHub] | None = None
         self._changed = asyncio.Event()
         lifecycle.on_change(self._changed.set)
@@ -77,7 +86,10 @@ class Server:
             )
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection([*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
+        reflected = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
+            ReflectionServicer(reflected, self._standard_streams), self._server
+        )
         await self._server.start()
         await self._show_health()
 

@@ -17,6 +17,7 @@ STATUS_CODES: dict[type[errors.NameServerError], grpc.StatusCode] = {
     errors.LimitExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.TopicNotFound: grpc.StatusCode.NOT_FOUND,
     errors.TopicHeld: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.SettingNotSaved: grpc.StatusCode.FAILED_PRECONDITION,
     errors.KvNotFound: grpc.StatusCode.NOT_FOUND,
     errors.ClusterNotFound: grpc.StatusCode.NOT_FOUND,
     errors.BrokerUnknown: grpc.StatusCode.NOT_FOUND,

@@ -7,24 +7,21 @@ one. Blocking; used by one thread at a time.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 from pathlib import Path
 
 from namesrv.snapshot import segment
 from namesrv.snapshot.segment import SegmentRefused
+from pointsman.service.damaged_files import set_aside
 from pointsman.service.folder_lock import FolderLock, InUse
 
 LOCK_NAME = "lock"
-DAMAGED_NAME = "damaged"
 MOST_DAMAGED = 16
 """Refused segments kept for whoever wants to look; the oldest go first."""
 
-_SEGMENT = re.compile(r"(?:[0-9a-f]{32}|operator)\.segment")
+_SEGMENT = re.compile(r"[0-9a-f]{32}\.segment")
 _UNFINISHED = re.compile(rf"(?:{_SEGMENT.pattern})\.tmp")
-
-log = logging.getLogger(__name__)
 
 
 class StateDirectoryInUse(OSError):
@@ -118,13 +115,4 @@ class SegmentFiles:
 
     def put_aside(self, name: str) -> None:
         """Move a refused segment to where it is not read again; the oldest ones there make room."""
-        aside = self.directory / DAMAGED_NAME
-        try:
-            aside.mkdir(exist_ok=True)
-            (self.directory / name).replace(aside / name)
-            kept = sorted(aside.iterdir(), key=lambda path: path.lstat().st_ctime_ns)
-            for path in kept[:-MOST_DAMAGED]:
-                path.unlink()
-        except OSError as error:
-            facts = {"file": self.directory / name, "error": str(error)}
-            log.warning("a refused segment stays where it is", extra={"facts": facts})
+        set_aside(self.directory, [name], most=MOST_DAMAGED)

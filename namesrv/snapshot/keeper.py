@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from functools import partial
-from typing import TypeVar
 
+from namesrv.core.departed import DepartedBroker
+from namesrv.core.events import Reason
 from namesrv.core.group import Replica
 from namesrv.core.model import Health
 from namesrv.core.name_server import NameServer
 from namesrv.metrics import Metrics
-from namesrv.snapshot.codec import OperatorState
+from namesrv.snapshot.codec import Lost
 from namesrv.snapshot.store import Loaded, Round, Snapshot, SnapshotStore
 from pointsman.service.clock import Clock
+from pointsman.service.worker_thread import WorkerThread
 
 LATE_AFTER_SECONDS = 60.0
 """A round that takes longer is said to people: the disk hardly answers."""
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class SnapshotKeeper:
@@ -45,27 +42,31 @@ class SnapshotKeeper:
         self._whole_at = clock.monotonic()
         self._refused = 0
         self._error: str = ""
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._hurry = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="snapshot", daemon=True)
+        self._thread = WorkerThread("snapshot")
 
-    def warm_start(self) -> Loaded:
+    def warm_start(self, *, before_brokers: Callable[[], None] = lambda: None) -> Loaded:
         """Own the folder, read it, and give the core what it holds; return that. Blocks; before anything is served.
+
+        ``before_brokers`` is called once the folder is owned, and before the core knows a broker.
 
         Raises StateDirectoryInUse, and another OSError when there is no such folder and none can be made.
         """
         started = self._whole_at = self._clock.monotonic()
         loaded = self._store.load()
-        core, operator, now = self._core, loaded.operator, self._clock.monotonic()
-        # What lies over the brokers' word comes first: a wiped group is at no moment writable.
-        core.restore_overrides(operator.wipes, operator.tombstones)
-        core.kv.restore(operator.kv)
-        for topic, conf in core.kv.order_topics().items():
-            core.routes.set_order_topic(topic, conf)
-        core.maintenance.restore(operator.windows)
-        core.guard.restore(operator.guards)
+        try:
+            before_brokers()
+        except BaseException:  # it is raised again
+            self._store.close()
+            raise
+        now = self._clock.monotonic()
         for registration, generation in loaded.brokers:
-            core.restore(registration, generation, now=now)
+            self._core.restore(registration, generation, now=now)
+        ahead = self._unix_offset()
+        for lost in sorted(loaded.lost, key=lambda each: each.at):
+            # A wall clock that was set back must not have it leave in the future.
+            at = min(now, lost.at - ahead)
+            self._core.restore_departed(DepartedBroker(lost.registration, Reason(lost.reason), at), now=now)
         self._refused = loaded.refused
         self._metrics.snapshot_refused.inc(loaded.refused)
         self._metrics.snapshot_age.set_function(self._age)
@@ -91,14 +92,17 @@ class SnapshotKeeper:
         try:
             async with asyncio.timeout(within):
                 await self._write()
-                await self._in_thread(self._store.close)
+                await self._thread.run(self._store.close)
         except TimeoutError:
             self._hurry.set()
             return False
         finally:
-            self._jobs.put(None)
+            self._thread.stop()
         self._thread.join(within)
         return not self._error
+
+    def _unix_offset(self) -> float:
+        return self._clock.utc_now().timestamp() - self._clock.monotonic()
 
     def complaints(self) -> list[str]:
         """What is wrong with the snapshot, for people."""
@@ -122,29 +126,23 @@ class SnapshotKeeper:
         What the list is made of is frozen, and replaced when it changes. 10,000 brokers take 2 to 4 ms, for no object
         is made for each of them.
         """
-        core = self._core
-        replicas = [replica for _, replica in core.members()]
+        replicas = [replica for _, replica in self._core.members()]
         registrations = [replica.registration for replica in replicas]
         generations = [replica.generation for replica in replicas]
         healths = [health_to_keep(replica) for replica in replicas]
-        operator = OperatorState(
-            kv=tuple(core.kv.entries()),
-            wipes=dict(core.overrides.wipes),
-            tombstones={key: dict(topics) for key, topics in core.overrides.tombstones.items()},
-            windows=tuple(core.maintenance.windows()),
-            guards=tuple(core.guard.settings()),
-        )
+        departed, ahead = self._core.departed.all(), self._unix_offset()
 
         def write() -> Round:
+            lost = [Lost(each.registration, each.reason.value, each.at + ahead) for each in departed]
             brokers = list(zip(registrations, generations, healths, strict=True))
-            return self._store.write(Snapshot(brokers, operator), may_go_on=lambda: not self._hurry.is_set())
+            return self._store.write(Snapshot(brokers, lost), may_go_on=lambda: not self._hurry.is_set())
 
         return write
 
     async def _write(self) -> None:
         taken_at = self._clock.monotonic()
         try:
-            done = await self._in_thread(self._taking())
+            done = await self._thread.run(self._taking())
         except Exception as error:  # noqa: BLE001  # the disk may refuse in any way; serving and the next round go on
             self._note_error(error)
             return
@@ -168,26 +166,6 @@ class SnapshotKeeper:
             trace = None if isinstance(error, OSError) else error
             log.error("the snapshot cannot be written", exc_info=trace, extra={"facts": {"error": str(error)}})
         self._error = str(error)
-
-    async def _in_thread(self, job: Callable[[], T]) -> T:
-        outcome: Future[T] = Future()
-        self._jobs.put(partial(_run, job, outcome))
-        return await asyncio.wrap_future(outcome)
-
-    # --- the thread -------------------------------------------------------------------------------------------
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-
-
-def _run(job: Callable[[], T], outcome: Future[T]) -> None:
-    if not outcome.set_running_or_notify_cancel():
-        return
-    try:
-        outcome.set_result(job())
-    except Exception as error:  # noqa: BLE001  # it is for whoever waits
-        outcome.set_exception(error)
 
 
 _ALIVE, _NEVER_ALIVE = Health(ever_passed=True), Health(ever_passed=False)

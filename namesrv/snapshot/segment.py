@@ -13,8 +13,6 @@ from namesrv.core.model import Position
 
 MAGIC = b"PMSS"
 FORMAT_VERSION = 1
-OPERATOR_NAME = "operator.segment"
-"""The file of what operators set; every other one is a broker's."""
 
 _FRONT = struct.Struct(">4sHQ")
 _DIGEST_SIZE = hashlib.sha256().digest_size

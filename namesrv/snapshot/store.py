@@ -1,4 +1,4 @@
-"""The snapshot as a whole: what the folder holds of the brokers and operators, and what of it changed.
+"""The snapshot as a whole: what the folder holds of the brokers, and what of it changed.
 
 Blocking; used by one thread at a time. A registration is frozen and replaced when it changes, so one that is the same
 object as at the last round needs no second look.
@@ -14,13 +14,9 @@ from functools import partial
 from namesrv.core.model import BrokerIdentity, Health, ProbeVerdict, Registration
 from namesrv.core.validation import IntervalBounds
 from namesrv.snapshot import codec
-from namesrv.snapshot.codec import OperatorState
+from namesrv.snapshot.codec import Lost
 from namesrv.snapshot.files import SegmentFiles, StateDirectoryInUse
-from namesrv.snapshot.segment import HEADER_SIZE, OPERATOR_NAME, SegmentRefused, broker_name_of
-from pointsman.service.clock import Clock
-
-REFRESH_SECONDS = 60.0
-"""How old the remaining time of maintenance windows may grow on disk."""
+from namesrv.snapshot.segment import HEADER_SIZE, SegmentRefused, broker_name_of
 
 HeldBroker = tuple[Registration, int, Health]
 """A registration, its generation, and the broker's health now."""
@@ -33,7 +29,8 @@ class Snapshot:
     """What the server holds at one moment."""
 
     brokers: list[HeldBroker]
-    operator: OperatorState = field(default_factory=OperatorState)
+    lost: list[Lost] = field(default_factory=list)
+    """Brokers that are no longer registered; none of them in a place that one of ``brokers`` has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,8 @@ class Loaded:
 
     brokers: list[tuple[Registration, int]]
     """Each registration, with its last known health, and its generation."""
-    operator: OperatorState
+    lost: list[Lost]
+    """Brokers that were lost before."""
     refused: int
     """Segments that were damaged or foreign; what they held is lost."""
 
@@ -74,22 +72,19 @@ class _Written:
 class SnapshotStore:
     """Brings a folder in line with what the server holds."""
 
-    def __init__(self, files: SegmentFiles, *, bounds: IntervalBounds, max_topics: int, clock: Clock) -> None:
+    def __init__(self, files: SegmentFiles, *, bounds: IntervalBounds, max_topics: int) -> None:
         self._files = files
         self._bounds = bounds
         self._max_topics = max_topics
-        self._clock = clock
         self._forget()
 
     def _forget(self) -> None:
         """Know nothing of the folder but that every segment in it is to be written again."""
         self._written: dict[BrokerIdentity, _Written] = {}
         self._failed: set[BrokerIdentity] = set()
+        self._lost: dict[BrokerIdentity, Lost] = {}
         self._strangers: set[str] = set()
         """Files in the folder that no broker here is known for."""
-        self._operator: OperatorState | None = None
-        self._operator_size = 0
-        self._operator_at = 0.0
 
     # --- at the start -----------------------------------------------------------------------------------------
 
@@ -113,16 +108,18 @@ class SnapshotStore:
             self._files.release()
             raise
         self._strangers.update(names)
-        operator = OperatorState()
         brokers: list[tuple[Registration, int]] = []
+        lost: list[Lost] = []
         refused = 0
         for name in names:
             try:
                 content = self._files.read(name)
-                if name == OPERATOR_NAME:
-                    operator = self._load_operator(content)
-                else:
+                gone = codec.decode_lost(content, bounds=self._bounds, max_topics=self._max_topics)
+                if gone is None:
                     brokers.append(self._load_broker(name, content))
+                else:
+                    self._note_loaded(name, content, gone.registration, 0)
+                    lost.append(gone)
             except SegmentRefused as error:
                 refused += 1
                 facts = {"file": self._files.directory / name, "problem": str(error)}
@@ -131,23 +128,20 @@ class SnapshotStore:
             except PermissionError:
                 self._files.release()
                 raise
-        return Loaded(brokers, operator, refused)
-
-    def _load_operator(self, content: bytes) -> OperatorState:
-        now = self._clock.monotonic()
-        state = codec.decode_operator(content, now=now, utc_now=self._clock.utc_now())
-        self._operator, self._operator_size, self._operator_at = state, HEADER_SIZE + len(content), now
-        return state
+        return Loaded(brokers, lost, refused)
 
     def _load_broker(self, name: str, content: bytes) -> tuple[Registration, int]:
         registration, generation = codec.decode_broker(content, bounds=self._bounds, max_topics=self._max_topics)
+        self._note_loaded(name, content, registration, generation)
+        return registration, generation
+
+    def _note_loaded(self, name: str, content: bytes, registration: Registration, generation: int) -> None:
         identity = registration.identity
         if name != broker_name_of(identity.position):
             raise SegmentRefused(f"is another broker's: it holds {identity}")
         failing = _is_failing(registration.health)
         self._written[identity] = _Written(name, HEADER_SIZE + len(content), generation, failing, registration)
         self._strangers.discard(name)
-        return registration, generation
 
     # --- each round -------------------------------------------------------------------------------------------
 
@@ -161,9 +155,12 @@ class SnapshotStore:
             self._forget()
             self._files.hold()
             self._strangers.update(self._files.names())
-        changed = self._changed(snapshot.brokers)
+        # One that was lost has no generation; it keeps the place of its segment until it is back.
+        self._lost = {lost.registration.identity: lost for lost in snapshot.lost}
+        brokers = snapshot.brokers + [(lost.registration, 0, lost.registration.health) for lost in snapshot.lost]
+        changed = self._changed(brokers)
         # Removals come first, for they make room.
-        steps = [*self._removals(snapshot.brokers), *self._writes(snapshot.operator, changed)]
+        steps = [*self._removals(brokers), *self._writes(changed)]
         errors: list[OSError] = []
         for step in steps:
             if not may_go_on():
@@ -181,9 +178,8 @@ class SnapshotStore:
             errors.append(error)
 
     def _round(self, *, whole: bool, errors: list[OSError]) -> Round:
-        segments = len(self._written) + (self._operator is not None)
-        size = sum(written.size for written in self._written.values()) + self._operator_size
-        return Round(segments, size, whole, errors[0] if errors else None)
+        size = sum(written.size for written in self._written.values())
+        return Round(len(self._written), size, whole, errors[0] if errors else None)
 
     def _changed(self, brokers: list[HeldBroker]) -> list[HeldBroker]:
         """On the way of every round, and for every broker: hardly more than one look-up each."""
@@ -205,7 +201,7 @@ class SnapshotStore:
         if not gone and not self._strangers:
             return []
         held = {broker_name_of(registration.identity.position) for registration, _, _ in brokers}
-        self._strangers -= {OPERATOR_NAME, *held}
+        self._strangers -= held
         steps: list[Callable[[], None]] = [partial(self._remove_stranger, name) for name in self._strangers]
         for identity in gone:
             if self._written[identity].name in held:
@@ -214,19 +210,17 @@ class SnapshotStore:
                 steps.append(partial(self._remove, identity))
         return steps
 
-    def _writes(self, operator: OperatorState, changed: list[HeldBroker]) -> list[Callable[[], None]]:
-        steps: list[Callable[[], None]] = []
-        if self._is_operator_due(operator):
-            steps.append(partial(self._write_operator, operator))
+    def _writes(self, changed: list[HeldBroker]) -> list[Callable[[], None]]:
         # Those that failed come last: a few bad places must not keep the others from the disk when time is short.
         changed.sort(key=lambda held: held[0].identity in self._failed)
-        return steps + [partial(self._write_broker, *held) for held in changed]
+        return [partial(self._write_broker, *held) for held in changed]
 
     def _write_broker(self, registration: Registration, generation: int, health: Health) -> None:
         identity = registration.identity
         written = self._written.get(identity)
         name = broker_name_of(identity.position) if written is None else written.name
-        content = codec.encode_broker(registration, generation, health)
+        lost = self._lost.get(identity)
+        content = codec.encode_broker(registration, generation, health) if lost is None else codec.encode_lost(lost)
         try:
             size = self._files.write(name, content)
         except OSError:
@@ -244,17 +238,6 @@ class SnapshotStore:
     def _remove_stranger(self, name: str) -> None:
         self._files.remove(name)
         self._strangers.discard(name)
-
-    def _is_operator_due(self, state: OperatorState) -> bool:
-        if self._operator != state:
-            return True
-        return bool(state.windows) and self._clock.monotonic() - self._operator_at >= REFRESH_SECONDS
-
-    def _write_operator(self, state: OperatorState) -> None:
-        now = self._clock.monotonic()
-        content = codec.encode_operator(state, now=now, utc_now=self._clock.utc_now())
-        self._operator_size = self._files.write(OPERATOR_NAME, content)
-        self._operator, self._operator_at = state, now
 
     def close(self) -> None:
         """Let another process have the folder."""

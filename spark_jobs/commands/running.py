@@ -27,7 +27,8 @@ def running(options: argparse.Namespace, *, reads: Iterable[str]) -> Iterator[tu
     """Open the session of a command that reads these folders, and give what it says its progress with.
 
     Raises:
-        SparkUnavailableError: pyspark or Java is missing.
+        ModuleNotFoundError: pyspark is missing.
+        SparkUnavailableError: Java is missing, or Spark did not start.
     """
     began = time.monotonic()
     name = f"pointsman-report {options.command}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spark_jobs import validation
 from spark_jobs.commands.arguments import add_outcome
-from spark_jobs.commands.command import FAILED, FINDINGS, FINE, Command, UsageError, exit_code
+from spark_jobs.commands.command import FAILED, FINDINGS, FINE, Command, exit_code
 
 
 def _arguments(command: argparse.ArgumentParser) -> None:
@@ -18,10 +18,6 @@ def _arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    try:
-        import jsonschema  # noqa: F401, PLC0415 - only to say in one line that it is missing
-    except ImportError as error:
-        raise UsageError("jsonschema is missing: pip install 'pointsman[spark]'") from error
     rows, bad = 0, []
     found = []
     unreadable = []

@@ -139,7 +139,8 @@ def _charged(work: Work, in_incidents: DataFrame) -> DataFrame:
     blind = work.warehouse.staged("blind_periods").unionByName(_day_before(work, "blind_periods"))
     heard = heard_well(rows.unionByName(before), blind)
     seen = signs(heard, first_day=work.first_day, last_day=work.last_day, parameters=parameters)
-    return charges(outages(intervals), in_incidents, intervals, seen, parameters=parameters)
+    windows = work.warehouse.staged("maintenance_windows").unionByName(_day_before(work, "maintenance_windows"))
+    return charges(outages(intervals), in_incidents, intervals, seen, windows, parameters=parameters)
 
 
 def _of_day(work: Work, in_incidents: DataFrame, states: DataFrame) -> DataFrame:

@@ -49,6 +49,13 @@ class _Group:
         lowest = self.lowest()
         return lowest if lowest is not None and (lowest.broker_id == MASTER_ID or lowest.may_act) else None
 
+    def holder(self) -> Replica | None:
+        """Whose topics the group has, a broker up or not: of those registered, or lost and not unregistered."""
+        held = [each for each in self.replicas.values() if each.last.state != "GONE" or each.last.event == "EXPIRED"]
+        lowest = min(held, key=lambda replica: replica.broker_id, default=None)
+        may_act = lowest is not None and (lowest.broker_id == MASTER_ID or lowest.may_act)
+        return self.contributor() or (lowest if may_act else None)
+
     def accept_topics_of(self, replica: Replica) -> None:
         """A deletion is over once the group's topics have another version."""
         if self.contributor() is replica and self.is_hidden and replica.version != self.hidden_under:
@@ -92,9 +99,9 @@ class Replay:
         if row.event == "PERM_CHANGED":
             group.wiped = row.detail.get("writable") is False
         elif row.event == "TOPIC_DELETED":
-            contributor = group.contributor()
-            if row.detail.get("topic") == self.topic and contributor is not None:
-                group.is_hidden, group.hidden_under = True, contributor.version
+            holder = group.holder()
+            if row.detail.get("topic") == self.topic and holder is not None:
+                group.is_hidden, group.hidden_under = True, holder.version
         elif row.broker_id is not None and row.state is not None:
             self._state(group, row, row.broker_id)
 

@@ -52,6 +52,23 @@ CAUSES = {
 
 CAUSE_NAMES = {"process_died": "broker process died", "agent_lost": "agent lost", "host_lost": "host lost"}
 
+STATES = (
+    ("it unregistered, was evicted, or its address registered elsewhere", "GONE, planned"),
+    ("expired in a maintenance window", "GONE, planned"),
+    ("expired, but the guard keeps it", "PROTECTED"),
+    ("expired", "GONE"),
+    ("the probe fails on strong evidence, in a maintenance window", "OUT, planned"),
+    ("the probe fails on strong evidence", "OUT"),
+    ("the probe fails on weak evidence, in a maintenance window", "OUT, planned"),
+    ("the probe fails on weak evidence, but the guard keeps it", "PROTECTED"),
+    ("the probe fails on weak evidence", "OUT"),
+    ("from the snapshot, no heartbeat yet", "PROVISIONAL"),
+    ("its stream broke", "SUSPECT"),
+    ("silent for more than 2.5 intervals", "SUSPECT"),
+    ("heartbeats arrive in time and the probe does not fail", "UP"),
+)
+"""The table that gives a name server's state of a broker, the first row that applies; quoted from the name server."""
+
 ADVICE = {
     "restart_loop": "see the broker's log before each exit, and what restarts it",
     "deploy": "drain brokers or announce a maintenance window before the next deploy",

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from namesrv.core.liveness import LivenessRules
 from namesrv.core.name_server import NameServer
 from namesrv.core.validation import IntervalBounds
+from namesrv.rpc.calls import Peer
 from namesrv.rpc.register_call import RegisterCalls
 from pointsman.service.clock import SystemClock
 from tests.bench import clients, messages
@@ -70,17 +71,17 @@ async def _hold(report: Report, server: Worker, brokers: Worker, what: str, time
 
 async def _unchanged_seconds() -> float:
     """CPU time of the handler for chunks that are already here, without gRPC."""
-    core = NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0)
+    core = NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0, max_topics=10_000_000)
     bounds = IntervalBounds(min_heartbeat_interval=1.0, max_heartbeat_interval=300.0, max_expiry=3_600.0)
     calls = RegisterCalls(core, clock=SystemClock(), bounds=bounds, max_topics=200_000, record=lambda _: None)
     chunks = messages.registration(0, UNCHANGED_TOPICS)
-    await calls.register_broker(_stream(chunks))
+    await calls.register_broker(_stream(chunks), Peer("bench", "bench"))
     took = []
     for _ in range(REPEATS):
         # As gRPC brings them: equal bytes at another place.
         chunks = [bytes(bytearray(chunk)) for chunk in chunks]
         started = time.thread_time()
-        await calls.register_broker(_stream(chunks))
+        await calls.register_broker(_stream(chunks), Peer("bench", "bench"))
         took.append(time.thread_time() - started)
     return statistics.median(took)
 

@@ -59,7 +59,7 @@ def history_rows(trace: Iterable[Stretch]) -> Iterator[tuple[int, str, dict[str,
         for seq, (at, row) in enumerate(told, start=1):
             moment = datetime.fromtimestamp(at, tz=UTC)
             stamp = {
-                "schema_version": 1,
+                "schema_version": 2,
                 "event_at": f"{moment:%Y-%m-%dT%H:%M:%S}.000Z",
                 "uptime_ms": (at - began) * 1000,
             }
@@ -73,8 +73,9 @@ def _about_server(event: str) -> dict[str, Any]:
 def _about_broker(stretch: Stretch) -> dict[str, Any]:
     identity = {"cluster": stretch.site, "broker_name": stretch.name, "broker_id": 0, "zone": stretch.zone}
     if stretch.state == "up":
-        return {"event": "REGISTERED"} | identity
-    return {"event": "EXPIRED", "reason": "SILENCE", "interval_ms": 0} | identity
+        return {"event": "REGISTERED", "state": "UP", "since_ms": 0, "planned": False} | identity
+    gone = {"event": "EXPIRED", "reason": "SILENCE", "state": "GONE", "since_ms": 0, "planned": False}
+    return gone | {"interval_ms": 0} | identity
 
 
 def write_history(trace: Iterable[Stretch], directory: Path) -> int:

@@ -20,6 +20,7 @@ from namesrv.config import (
     LogConfig,
     MonitoringConfig,
     NameServerConfig,
+    RoutesConfig,
     ServerConfig,
     SnapshotConfig,
 )
@@ -41,6 +42,7 @@ async def name_server(pipe: Connection) -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = NameServerConfig(
             server=ServerConfig(listen="127.0.0.1:0", warm_up_seconds=0.0),
+            routes=RoutesConfig(max_topics=10_000_000),
             monitoring=MonitoringConfig(listen="127.0.0.1:0"),
             history=HistoryConfig(directory=f"{folder}/history"),
             snapshot=SnapshotConfig(directory=f"{folder}/state"),

@@ -61,6 +61,9 @@ class Watcher:
                     self._saw(connection, news.route.topic, news.route.revision)
                 case "gone":
                     self._saw(connection, news.gone.topic, news.gone.revision)
+                case "absent":
+                    for topic in news.absent.topics:
+                        self._saw(connection, topic, news.absent.revision)
 
     def _saw(self, connection: int, topic: str, revision: Revision) -> None:
         self._latest[topic] = revision

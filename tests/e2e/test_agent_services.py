@@ -68,7 +68,8 @@ async def agent_addr(server: RealNameServer) -> str:
                 if error.code() is not grpc.StatusCode.NOT_FOUND:
                     raise
             else:
-                return answer.route.broker_datas[0].replicas[0].agent_addr
+                if answer.route.broker_datas:
+                    return answer.route.broker_datas[0].replicas[0].agent_addr
             await asyncio.sleep(0.1)
 
 
@@ -145,6 +146,7 @@ async def test_a_drain_takes_the_broker_out_step_by_step_and_its_history_says_so
             assert done == [
                 agent.DRAIN_STEP_WIPE_WRITE_PERM,
                 agent.DRAIN_STEP_WAIT_FOR_PRODUCERS,
+                agent.DRAIN_STEP_WAIT_FOR_CONSUMERS,
                 agent.DRAIN_STEP_STOP_GROUPS,
                 agent.DRAIN_STEP_UNREGISTER,
             ]

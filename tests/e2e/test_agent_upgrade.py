@@ -70,7 +70,9 @@ async def test_agents_upgraded_one_after_the_other_change_no_route_and_move_no_q
             async for change in client.route_changes("orders"):
                 if change.new is not None and len(change.new.broker_datas) == BROKERS:
                     break
-        producer = await stack.enter_async_context(Producer(client, transport=RedisStreamsTransport))
+        producer = await stack.enter_async_context(
+            Producer(client, transport=RedisStreamsTransport, send_msg_timeout_seconds=PATIENCE_SECONDS)
+        )
         diaries = [Diary() for _ in range(CONSUMERS)]
         members = [
             await stack.enter_async_context(

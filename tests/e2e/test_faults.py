@@ -63,7 +63,8 @@ async def test_a_name_server_that_stood_still_for_longer_than_the_expiry_removes
     assert (pause.removals, pause.known) == (0, 10)
     # It is due to wake within the first second, and a busy machine wakes it late.
     assert pause.seconds - 1.0 <= pause.event_seconds <= pause.seconds + 5.0
-    assert pause.metric_seconds == pytest.approx(pause.event_seconds, abs=0.5)
+    # The metric counts each pause, those of a busy machine too.
+    assert pause.event_seconds - 0.5 <= pause.metric_seconds <= pause.event_seconds + 10.0
 
 
 @pytest.mark.slow

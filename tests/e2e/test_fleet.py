@@ -46,10 +46,10 @@ class Small:
 
     async def is_routed(self) -> bool:
         try:
-            await self.client.fetch_route("orders")
+            route = await self.client.fetch_route("orders")
         except TopicNotFoundError:
             return False
-        return True
+        return bool(route.broker_datas)
 
     async def events(self) -> Events:
         answer = await self.admin.ListBrokerEvents(ListBrokerEventsRequest(broker_name="a"))
@@ -83,9 +83,14 @@ async def test_a_killed_broker_leaves_the_route_and_comes_back_with_its_restart(
     await small.until(routed=True)
 
     events = await small.events()
-    assert events[:2] == [("REGISTERED", ""), ("PROBE_FAILED", "REFUSED")]
+    # On a busy machine one of the failures may be a timeout, which is weak evidence.
+    assert events[0] == ("REGISTERED", "")
+    assert events[1] in {("PROBE_FAILED", "REFUSED"), ("PROBE_FAILED", "PROBE")}
     # Either the beat that passes comes first, or the registration with the new incarnation.
-    assert events[2] in {("RECOVERED", "PROBE"), ("REREGISTERED", "")}
+    assert next(event for event in events[2:] if event != ("PROBE_FAILED", "REFUSED")) in {
+        ("RECOVERED", "PROBE"),
+        ("REREGISTERED", ""),
+    }
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from pointsman.v1 import admin_service_pb2
+from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2 import KeepAliveRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from tests.fakes import wire
@@ -45,6 +47,28 @@ async def test_a_second_signal_forces_it_to_leave_with_130(tmp_path: Path) -> No
         running.process.send_signal(signal.SIGINT)
         running.process.send_signal(signal.SIGCONT)
         assert await running.end() == 130
+
+
+async def test_a_hangup_reloads_the_log_level_and_the_server_runs_on(tmp_path: Path) -> None:
+    file = tmp_path / "namesrv.toml"
+    file.write_text("")
+    async with daemon(tmp_path, "--config", str(file)) as running:
+        addr = (await running.until("serving"))["addr"]
+        file.write_text('[log]\nlevel = "loud"\n[routes]\nwatch_coalesce_seconds = 0.5\n')
+        running.process.send_signal(signal.SIGHUP)
+        (problem,) = (await running.until("the configuration has errors: nothing is reloaded"))["problems"]
+        assert "log.level" in problem
+        file.write_text('[log]\nlevel = "DEBUG"\n[routes]\nwatch_coalesce_seconds = 0.5\n')
+        running.process.send_signal(signal.SIGHUP)
+        line = await running.until("configuration reloaded: restart to apply the rest")
+        assert (line["log_level"], line["settings"]) == ("DEBUG", ["routes.watch_coalesce_seconds"])
+        async with grpc.aio.insecure_channel(addr) as channel:
+            assert (await RegistrationServiceStub(channel).RegisterBroker(wire.registration())).generation
+            info = await AdminServiceStub(channel).GetNodeInfo(admin_service_pb2.GetNodeInfoRequest())
+            assert 'level = "DEBUG"' in info.configuration
+            assert "watch_coalesce_seconds = 0.5" not in info.configuration
+        running.process.send_signal(signal.SIGTERM)
+        assert await running.end() == 0
 
 
 async def test_a_reader_of_the_log_that_stops_reading_holds_up_nothing(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
 from broker_agent.core.drain import Answer
+from broker_agent.core.drain_lag import LagReport
 from broker_agent.core.group_rules import GroupRules, NoticeRules
 from broker_agent.core.offsets import Offsets
 from broker_agent.core.own_state import OwnState
@@ -17,6 +19,7 @@ from broker_agent.core.probe_verdict import ProbeStatus, Role, Verdict
 from broker_agent.core.queue import QueueKey
 from broker_agent.core.queue_locks import QueueLocks
 from broker_agent.core.queue_stats import QueueEnd
+from broker_agent.core.replica_offsets import ReplicaOffsets
 from broker_agent.core.topic_set import TopicSet
 from broker_agent.drain.drainer import DrainedAgent, Drainer
 from broker_agent.drain.service import AgentFacts, AgentService
@@ -70,6 +73,7 @@ class WholeAgent:
         self.broker = f"c1/{name}/{broker_id}"
         self.identity = wire.identity(name, broker_id, addr=f"10.0.0.{broker_id + 1}:10911")
         self.stopped_groups = 0
+        self.unread = LagReport()
         self.served_groups_again = asyncio.Event()
         self.groups_may_stop = asyncio.Event()
         self.groups_may_stop.set()
@@ -78,6 +82,7 @@ class WholeAgent:
                 is_master=lambda: broker_id == 0,
                 name_servers=lambda: name_servers,
                 put_rate=None,
+                group_lags=self._group_lags,
                 stop_groups=self._stop_groups,
                 serve_groups=self._serve_groups,
                 unregister=self._unregister,
@@ -85,7 +90,13 @@ class WholeAgent:
             WritePermissions(cluster="c1", broker_name=name, agent_addr=self.addr, timeout=1.0),
             clock=clock,
         )
-        self._facts = AgentFacts(version="1.0", cluster="c1", broker_name=name, addr=self.identity.addr, own=OWN)
+        self._facts = AgentFacts(
+            version="1.0",
+            cluster="c1",
+            broker_name=name,
+            addr=self.identity.addr,
+            own=replace(OWN, configured_id=broker_id),
+        )
 
     async def start(self) -> None:
         """Serve."""
@@ -95,7 +106,13 @@ class WholeAgent:
             [
                 self.groups.service(),
                 QueueLockServicer(self.locks, topics=lambda: topics, clock=self.clock).service(),
-                OffsetServicer(self.offsets, flusher=self.flusher, topics=lambda: topics, ends=self.ends).service(),
+                OffsetServicer(
+                    ReplicaOffsets(self.offsets),
+                    flushers=[self.flusher],
+                    topics=lambda: topics,
+                    ends=self.ends,
+                    clock=self.clock,
+                ).service(),
                 AgentService(self.drainer, facts=lambda: self._facts, clock=self.clock).service(),
             ]
         )
@@ -111,6 +128,9 @@ class WholeAgent:
         """Close the port."""
         await self.drainer.close(seconds=5.0)
         await self.server.stop(0.0)
+
+    async def _group_lags(self) -> LagReport:
+        return self.unread
 
     async def _stop_groups(self) -> None:
         self.stopped_groups += 1

@@ -32,7 +32,9 @@ class AgentProcess:
         file = self._folder / "agent.toml"
         file.write_text(to_toml(self._config), encoding="utf-8")
         with self._log.open("ab") as output:
-            self._process = await asyncio.create_subprocess_exec(COMMAND, "--config", str(file), stderr=output)
+            self._process = await asyncio.create_subprocess_exec(
+                COMMAND, "--config", str(file), stderr=output, cwd=self._folder
+            )
 
     def said(self, message: str) -> list[dict[str, object]]:
         """The lines of its log with that message."""

@@ -14,7 +14,9 @@ from prometheus_client import CollectorRegistry
 from broker_agent.core.group_rules import GroupRules
 from broker_agent.core.offsets import Offsets
 from broker_agent.core.queue_locks import QueueLocks
+from broker_agent.core.replica_offsets import ReplicaOffsets
 from broker_agent.core.topic_set import TopicSet
+from broker_agent.groups.member_lists import MemberListKeeper, MemberLists, MemberListsFailed
 from broker_agent.groups.servicer import ConsumerGroups
 from broker_agent.offsets.flusher import Flusher, OffsetMetrics
 from broker_agent.offsets.servicer import OffsetServicer
@@ -34,15 +36,48 @@ CALLS_PER_SECOND = 4
 """More than any exchange between a consumer and an agent takes."""
 
 
-class ConsumerAgent:
-    """The agent of one broker; its locks, offsets and members are new with each start, its store and address stay."""
+class MemoryMemberLists:
+    """Implements ``broker_agent.groups.member_lists.MemberListStore``; outlives its agent."""
 
-    def __init__(self, broker_name: str, *, clock: ManualClock, rules: GroupRules | None = None) -> None:
+    def __init__(self) -> None:
+        self.lists: MemberLists | None = None
+        self.problem = ""
+        """While it is set, each call fails with it."""
+
+    async def load(self) -> MemberLists | None:
+        self._fail()
+        return self.lists
+
+    async def write(self, lists: MemberLists) -> None:
+        self._fail()
+        self.lists = lists
+
+    def is_ours(self) -> bool:
+        return True
+
+    async def close(self) -> None:
+        pass
+
+    def _fail(self) -> None:
+        if self.problem:
+            raise MemberListsFailed(self.problem)
+
+
+class ConsumerAgent:
+    """The agent of one broker; its locks, offsets and members are new with each start, its stores and address stay."""
+
+    def __init__(
+        self, broker_name: str, *, clock: ManualClock, rules: GroupRules | None = None, keeps_lists: bool = False
+    ) -> None:
         self.broker_name = broker_name
         self.topics: TopicSet = topic_set(orders=2_000)
         self.store = MemoryStore()
+        self.lists = MemoryMemberLists() if keeps_lists else None
+        self._keeper: MemberListKeeper | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self.ends = TableOfEnds()
         self.addr = ""
+        self.is_master = True
         self._clock = clock
         self._rules = rules or GroupRules(warm_up=0.0)
         self._boots = 0
@@ -53,6 +88,7 @@ class ConsumerAgent:
         self._boots += 1
         self.groups = ConsumerGroups(self._rules, clock=self._clock, boot=self._boots, max_watchers=1_000)
         self.locks, self.offsets = QueueLocks(), Offsets()
+        self.replica_offsets = ReplicaOffsets(self.offsets, is_master=lambda: self.is_master)
         metrics = OffsetMetrics(CollectorRegistry())
         self.flusher = Flusher(self.offsets, self.store, interval=1.0, clock=self._clock, metrics=metrics)
         if is_loaded:
@@ -66,23 +102,38 @@ class ConsumerAgent:
             [
                 self.groups.service(),
                 QueueLockServicer(self.locks, topics=topics, clock=self._clock).service(),
-                OffsetServicer(self.offsets, flusher=self.flusher, topics=topics, ends=self.ends).service(),
+                OffsetServicer(
+                    self.replica_offsets, flushers=[self.flusher], topics=topics, ends=self.ends, clock=self._clock
+                ).service(),
             ]
         )
         self._running = asyncio.create_task(self.server.watch_over())
+        if self.lists is not None:
+            self._keeper = MemberListKeeper(
+                self.groups,
+                self.lists,
+                groups_with_offsets=lambda: {group for group, *_ in self.offsets.commits()},
+                clock=self._clock,
+            )
+            self._keeping = asyncio.create_task(self._keeper.run())
 
     async def stop(self) -> None:
-        """As the agent stops; a second call does nothing."""
+        """As a crash: what the store does not have is lost; a second call does nothing."""
         running, self._running = self._running, None
         if running is not None:
             await self.server.stop(1.0)
             await running
+            if self._keeper is not None and self._keeping is not None:
+                self._keeping.cancel()
+                await asyncio.gather(self._keeping, return_exceptions=True)
+                await self._keeper.finish()
             self.groups.core.check_invariants()
             self.locks.check_invariants()
 
     async def restart(self) -> None:
         """Stop, and start with what the store has."""
         await self.stop()
+        await self.flusher.flush()
         await self.start()
 
     def members(self, group: str = "g") -> list[str]:
@@ -123,10 +174,10 @@ def queues_of(broker_name: str, *ids: int, topic: str = "orders") -> list[Messag
 
 @asynccontextmanager
 async def consumer_agents(
-    *broker_names: str, clock: ManualClock, rules: GroupRules | None = None
+    *broker_names: str, clock: ManualClock, rules: GroupRules | None = None, keeps_lists: bool = False
 ) -> AsyncIterator[list[ConsumerAgent]]:
     """Serve an agent for each broker for the length of the block."""
-    agents = [ConsumerAgent(name, clock=clock, rules=rules) for name in broker_names]
+    agents = [ConsumerAgent(name, clock=clock, rules=rules, keeps_lists=keeps_lists) for name in broker_names]
     try:
         for agent in agents:
             await agent.start()

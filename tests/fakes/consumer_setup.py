@@ -12,6 +12,7 @@ from pointsman_client.consumer.listener import Listener
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_group import MemoryBrokers, MemoryGroup, RoutesInMemory, route_of
@@ -81,6 +82,8 @@ class Recorded(MetricsHook):
         self.idle: list[bool] = []
         self.queues: dict[str, int] = {}
         self.trimmed_messages = 0
+        self.filtered_messages = 0
+        self.blocked: dict[MessageQueue, float] = {}
 
     def consumed(self, *, result: str, **_: object) -> None:
         self.results[result] += 1
@@ -97,6 +100,14 @@ class Recorded(MetricsHook):
 
     def idle_member(self, *, is_idle: bool, **_: object) -> None:
         self.idle.append(is_idle)
+
+    def filtered(self, *, messages: int, **_: object) -> None:
+        self.filtered_messages += messages
+
+    def queue_blocked(self, *, queue: MessageQueue, since: float | None, **_: object) -> None:
+        self.blocked.pop(queue, None)
+        if since is not None:
+            self.blocked[queue] = since
 
     def trimmed(self, *, messages: int, **_: object) -> None:
         self.trimmed_messages += messages

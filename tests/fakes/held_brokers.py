@@ -8,7 +8,6 @@ from namesrv.core.model import BrokerIdentity, DataVersion, Health, QueueConfig,
 from namesrv.core.validation import IntervalBounds
 from namesrv.snapshot.files import SegmentFiles
 from namesrv.snapshot.store import HeldBroker, Snapshot, SnapshotStore
-from pointsman.service.clock import Clock
 
 
 def held(number: int, step: int = 0, *, topics: int = 3, health: Health = Health()) -> HeldBroker:
@@ -27,7 +26,5 @@ def snapshot(*brokers: HeldBroker) -> Snapshot:
     return Snapshot(list(brokers))
 
 
-def store(
-    folder: Path, clock: Clock, *, max_topics: int = 1_000, bounds: IntervalBounds | None = None
-) -> SnapshotStore:
-    return SnapshotStore(SegmentFiles(folder), bounds=bounds or IntervalBounds(), max_topics=max_topics, clock=clock)
+def store(folder: Path, *, max_topics: int = 1_000, bounds: IntervalBounds | None = None) -> SnapshotStore:
+    return SnapshotStore(SegmentFiles(folder), bounds=bounds or IntervalBounds(), max_topics=max_topics)

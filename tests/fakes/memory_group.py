@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from pointsman_client.client import NameServerClient
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.agent_coordination import Coordination, CoordinationRequest
-from pointsman_client.consumer.coordination import LoadedOffsets, Members
+from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets, Members
 from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.errors import (
     BrokerUnreachableError,
@@ -114,12 +114,18 @@ class MemoryGroup:
         self.locks: dict[MessageQueue, tuple[str, float]] = {}
         self.locks_answer = True
         self.offsets: dict[MessageQueue, int] = {}
+        self.lower: dict[MessageQueue, int] = {}
+        """What the master's agent has where a slave's has more."""
         self.offsets_answer = True
+        self.begins_answer = True
+        self.begins: dict[str, datetime] = {}
         self.commits_pass = asyncio.Event()
         """Cleared, a commit waits on its way."""
         self.commits_pass.set()
         self.commits = 0
         self.unlocks = 0
+        self.queries = 0
+        """How often members were asked for."""
         self.log: list[str] = []
 
     def coordinate(self, request: CoordinationRequest) -> Coordination:
@@ -155,6 +161,9 @@ class _Membership:
         if not self._group.is_known:
             return None
         return Members(tuple(sorted(self._group.members)), self._group.pinned)
+
+    async def refresh_members(self) -> None:
+        self._group.queries += 1
 
     def subscriptions_changed(self) -> None:
         self._group.log.append(f"subscriptions {dict(self._request.subscriptions())}")
@@ -207,7 +216,15 @@ class _Offsets:
     async def load(self, queues: Collection[MessageQueue]) -> LoadedOffsets:
         if not self._group.offsets_answer:
             return LoadedOffsets({}, dict.fromkeys(queues, _away()))
-        return LoadedOffsets({q: self._group.offsets[q] for q in queues if q in self._group.offsets}, {})
+        offsets = {q: self._group.offsets[q] for q in queues if q in self._group.offsets}
+        return LoadedOffsets(offsets, {}, {q: self._group.lower[q] for q in queues if q in self._group.lower})
+
+    async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
+        if not (self._group.offsets_answer and self._group.begins_answer):
+            return BegunTopics({}, dict.fromkeys(moments, _away()))
+        for topic, moment in moments.items():
+            self._group.begins[topic] = min(moment, self._group.begins.get(topic, moment))
+        return BegunTopics({topic: self._group.begins[topic] for topic in moments}, {})
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int], *, reset: bool = False

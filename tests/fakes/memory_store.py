@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from broker_agent.core.offsets import OffsetChange, OffsetKey
+from broker_agent.core.offsets import OffsetChange, OffsetKey, apply_changes
 from broker_agent.offsets.store import StoreFailed
 
 
@@ -34,13 +34,7 @@ class MemoryStore:
     async def write(self, changes: Sequence[OffsetChange]) -> Mapping[OffsetKey, int]:
         self.writes.append(changes)
         self._fail()
-        higher = {}
-        for change in changes:
-            held = self.table.get(change.key, 0)
-            if held > change.offset and not change.reset:
-                higher[change.key] = held
-            else:
-                self.table[change.key] = change.offset
+        higher = apply_changes(self.table, changes)
         await self.go_on.wait()
         return higher
 

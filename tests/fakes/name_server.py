@@ -14,6 +14,7 @@ from namesrv.config import (
     MonitoringConfig,
     NameServerConfig,
     RemotingConfig,
+    RoutesConfig,
     ServerConfig,
     SnapshotConfig,
 )
@@ -29,6 +30,7 @@ async def running_name_server(
     liveness: LivenessConfig | None = None,
     snapshot: Path | None = None,
     remoting: RemotingConfig | None = None,
+    routes: RoutesConfig | None = None,
     warm_up_seconds: float = 0.0,
 ) -> AsyncIterator[NameServerApp]:
     """Serve for the length of the block; ``addr`` says where. Invariants are checked at the end."""
@@ -37,6 +39,7 @@ async def running_name_server(
         monitoring=MonitoringConfig(listen="127.0.0.1:0"),
         liveness=liveness or LivenessConfig(),
         remoting=remoting or RemotingConfig(),
+        routes=routes or RoutesConfig(),
         history=HistoryConfig(enabled=history is not None, directory=str(history or "unused")),
         snapshot=SnapshotConfig(enabled=snapshot is not None, directory=str(snapshot or "unused")),
     )

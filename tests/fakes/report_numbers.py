@@ -148,7 +148,7 @@ def calm_numbers(**change: dict[str, Any]) -> dict[str, Any]:
         "causes": CAUSES,
     }
     for name, of_section in change.items():
-        numbers[name] |= of_section
+        numbers[name] = numbers[name] | of_section
     return numbers
 
 

@@ -49,6 +49,7 @@ class ScriptedAdminServer:
         self.scores: list[admin.FlapScore] = []
         self.watchers: list[admin.Watcher] = []
         self.digests: dict[str, bytes] = {}
+        self.settings: list[admin.OperatorSetting] = []
         self.page = 2
         self.page_seconds = 0.0
         """How long each page of brokers and digests takes."""
@@ -113,6 +114,12 @@ class ScriptedAdminServer:
         page = [admin.RouteDigest(topic=topic, digest=self.digests[topic]) for topic in topics[: self.page]]
         token = page[-1].topic if len(topics) > self.page else ""
         return admin.ListRouteDigestsResponse(node=self.node, digests=page, next_page_token=token, state=self.state)
+
+    def list_settings(self, request: admin.ListSettingsRequest) -> admin.ListSettingsResponse:
+        start = int(request.page_token or 0)
+        end = start + self.page
+        token = str(end) if end < len(self.settings) else ""
+        return admin.ListSettingsResponse(node=self.node, settings=self.settings[start:end], next_page_token=token)
 
     def get_node_info(self, _request: admin.GetNodeInfoRequest) -> admin.GetNodeInfoResponse:
         self.sizes["calls_total"] += 100

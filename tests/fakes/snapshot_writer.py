@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 from namesrv.snapshot.store import Snapshot
-from pointsman.service.clock import SystemClock
 from tests.fakes.held_brokers import held, snapshot, store
 
 MOST_STEPS = 100_000
@@ -20,7 +19,7 @@ def at_step(step: int) -> Snapshot:
 
 
 def main(folder: Path, first_step: int) -> None:
-    writing = store(folder, SystemClock())
+    writing = store(folder)
     if writing.load().refused:
         sys.exit("the last kill left something damaged")
     for step in range(first_step, first_step + MOST_STEPS):

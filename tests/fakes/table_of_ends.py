@@ -14,10 +14,14 @@ class TableOfEnds:
 
     def __init__(self) -> None:
         self.table: dict[QueueKey, int] = {}
+        self.first: dict[QueueKey, int] = {}
         self.problem = ""
 
     async def ends(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, QueueEnd]:
-        raise NotImplementedError
+        if self.problem:
+            raise QueueEndsError(self.problem)
+        known = [queue for queue in queues if queue in self.first]
+        return {queue: QueueEnd(self.first[queue], self.table.get(queue, self.first[queue]), 0) for queue in known}
 
     async def max_offsets(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, int]:
         if self.problem:

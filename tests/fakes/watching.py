@@ -14,6 +14,7 @@ from pointsman.v1.route_service_pb2 import (
     Revision,
     TopicGone,
     TopicRoute,
+    TopicsAbsent,
     WatchSynced,
     WatchTopicRoutesRequest,
     WatchTopicRoutesResponse,
@@ -44,10 +45,19 @@ class Watch:
         return news.route
 
     async def gone(self) -> TopicGone:
-        """The next message, which says that a topic has no route."""
+        """The next message, which says of one topic that it has no route."""
         news = await self.news()
+        if news.WhichOneof("news") == "absent":
+            (topic,) = news.absent.topics
+            return TopicGone(topic=topic, revision=news.absent.revision)
         assert news.WhichOneof("news") == "gone", news
         return news.gone
+
+    async def absent(self) -> TopicsAbsent:
+        """The next message, which names the topics of the first state that have no route."""
+        news = await self.news()
+        assert news.WhichOneof("news") == "absent", news
+        return news.absent
 
     async def synced(self) -> WatchSynced:
         """The next message, which ends the first state."""

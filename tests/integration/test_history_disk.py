@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -20,27 +18,10 @@ from tests.fakes.deadline import until
 from tests.fakes.events import broker_event
 from tests.fakes.history_rows import rows_in
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.mounted_disk import mounted
 
 DISK_BYTES = 1024 * 1024
 LONG = {"text": "x" * 1_000}
-
-
-@contextmanager
-def mounted(folder: Path, *options: str) -> Iterator[Path]:
-    """A disk of its own; skips where we may not mount one."""
-    mount, umount = shutil.which("mount"), shutil.which("umount")
-    if mount is None or umount is None:
-        pytest.skip("there is no mount here")
-    folder.mkdir()
-    done = subprocess.run(
-        [mount, "-t", "tmpfs", *options, "tmpfs", folder], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run([umount, "--lazy", folder], check=True)
 
 
 def remount(disk: Path, *options: str) -> bool:

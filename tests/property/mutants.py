@@ -144,8 +144,8 @@ BROKEN = {
         ),
         (
             "each cluster is counted separately",
-            "self._count(self._watch(replica.identity.cluster), ",
-            'self._count(self._watch("c1"), ',
+            "watch = self._watch(replica.identity.cluster)",
+            'watch = self._watch("c1")',
         ),
         ("an overdue hand-over is lost", "return now - pulse.handed_over_at > self._hand_over", "return False"),
         (
@@ -209,8 +209,8 @@ BROKEN = {
         ),
         (
             "a slave gets its master's HA address",
-            "return MemberView(lowest_id, addr, addr, lowest.registration.ha_addr)",
-            'return MemberView(lowest_id, addr, addr, "")',
+            "return MemberView(lowest_id, addr, addr, lowest.registration.ha_addr, lowest.registration.agent_addr)",
+            'return MemberView(lowest_id, addr, addr, "", lowest.registration.agent_addr)',
         ),
     ],
     "name_server.py": [
@@ -358,13 +358,38 @@ BROKEN = {
     "overrides.py": [
         (
             "a wipe ends with the next process, not with the same one",
-            "return bool(wiped and incarnation and wiped != incarnation)",
-            "return bool(wiped and incarnation)",
+            "if wiped and registration.incarnation and wiped != registration.incarnation:",
+            "if wiped and registration.incarnation:",
         ),
         (
             "a wipe ends with the next process at all",
-            "return bool(wiped and incarnation and wiped != incarnation)",
-            "return False",
+            "if wiped and registration.incarnation and wiped != registration.incarnation:",
+            "if False:",
+        ),
+        (
+            "without an incarnation a wipe ends when the probe passes again",
+            "return Reason.PROBE if recovered and not wiped else None",
+            "return None",
+        ),
+        (
+            "with an incarnation a failed probe ends no wipe",
+            "return Reason.PROBE if recovered and not wiped else None",
+            "return Reason.PROBE if recovered else None",
+        ),
+        (
+            "a drain ends a wipe",
+            "if reason in _ENDS_WIPE or (not wiped and reason is Reason.SHUTDOWN):",
+            "if not wiped and reason is Reason.SHUTDOWN:",
+        ),
+        (
+            "a stop ends a wipe only where the incarnation is unknown",
+            "if reason in _ENDS_WIPE or (not wiped and reason is Reason.SHUTDOWN):",
+            "if reason in _ENDS_WIPE or reason is Reason.SHUTDOWN:",
+        ),
+        (
+            "a wipe has the incarnation that its master registers later",
+            "self.wipes[key] = wiped_against(registration)",
+            "pass",
         ),
         (
             "a deleted topic is back with another version of its broker's topics",

@@ -14,36 +14,44 @@ Fact = dict[str, Any]
 EXPIRY, SCAN, GRACE, WARM_UP = 120.0, 10.0, 2.0, 30.0
 HOLD_DOWNS = {"slow": 4.0}
 SILENT_GROUPS = {"mute"}
-MAX_CLIENTS, MAX_GROUPS = 5, 4
+MAX_STREAMS, MAX_GROUPS, MAX_SUBSCRIPTIONS = 5, 4, 8
 
 
 class Model:
-    """Clients, what each group's members were last shown, and pins."""
+    """Streams of clients, what each group's members were last shown, and pins."""
 
     def __init__(self, now: float) -> None:
         self.ready_at = now + WARM_UP
         self.next_scan = now + SCAN
         self.lenient_until = now
         self.state = "warming"
-        self.clients: list[Fact] = []
+        self.streams: list[Fact] = []
         self.joins: list[tuple[str, str]] = []
         """(group, client id), in the order of joining."""
+        self.holders: dict[tuple[str, str], int] = {}
+        """(group, client id) to the stream that holds the member."""
         self.shown: dict[str, set[str]] = {}
         self.since: dict[str, float] = {}
         """When the first change that is not shown happened."""
         self.pins: dict[str, tuple[set[str], float]] = {}
         self.models: dict[str, str] = {}
 
-    def client(self, client_id: str) -> Fact | None:
-        return next((each for each in self.clients if each["id"] == client_id), None)
+    def stream(self, number: int) -> Fact | None:
+        return next((each for each in self.streams if each["number"] == number), None)
+
+    def holder(self, group: str, client_id: str) -> int:
+        return self.holders[group, client_id] if (group, client_id) in self.joins else 0
+
+    def held_by(self, number: int) -> list[tuple[str, str]]:
+        return [each for each in self.joins if self.holders[each] == number]
 
     def true_members(self, group: str) -> list[str]:
         return [client_id for name, client_id in self.joins if name == group]
 
     def wants(self, group: str, client_id: str) -> Any:
-        client = self.client(client_id)
-        assert client is not None
-        return next(each for each in client["in"] if each[0] == group)
+        stream = self.stream(self.holders[group, client_id])
+        assert stream is not None
+        return next(each for each in stream["in"] if each[0] == group)
 
     def shape(self, group: str, client_id: str) -> Any:
         _, model, topics = self.wants(group, client_id)
@@ -66,7 +74,7 @@ class Model:
     def due(self) -> float:
         """The next moment at which time does something."""
         moments = [self.next_scan, *(until for _, until in self.pins.values())]
-        moments += [each["grace"] for each in self.clients if each["grace"] is not None]
+        moments += [each["grace"] for each in self.streams if each["grace"] is not None]
         moments += [since + HOLD_DOWNS.get(group, 0.0) for group, since in self.since.items()]
         return min([*moments, self.ready_at] if self.state == "warming" else moments)
 
@@ -101,45 +109,75 @@ class Model:
                 self.models.pop(group, None)
 
     def beat(self, call: Call, now: float) -> Any:
-        client = self.client(call["id"])
-        if client and call["stream"] < client["stream"]:
-            return "taken over"
-        if client is None and len(self.clients) >= MAX_CLIENTS:
-            return ("limit", "clients")
-        new = {group for group, _, _ in call["in"]} - self.known()
-        is_same = client and client["in"] == call["in"] and client["stream"] == call["stream"]
-        if not is_same and new and len(self.known()) + len(new) > MAX_GROUPS:
-            return ("limit", "groups")
-        took = client["stream"] if client and client["open"] and client["stream"] != call["stream"] else None
-        if client is None:
-            client = {"id": call["id"], "in": []}
-            self.clients.append(client)
-        client |= {"stream": call["stream"], "open": True, "at": now, "grace": None, "in": call["in"]}
+        number, client_id = call["stream"], call["id"]
         names = [group for group, _, _ in call["in"]]
-        self.joins = [each for each in self.joins if each[1] != call["id"] or each[0] in names]
-        self.joins += [(group, call["id"]) for group in names if (group, call["id"]) not in self.joins]
-        return ("held", took, sorted(group for group in names if self.conflicting(group)))
+        lost = [group for group in names if self.holder(group, client_id) > number]
+        own = self.stream(number)
+        if lost and lost == names:
+            if own is not None:
+                self.drop(own)
+            return "taken over"
+        wanted = [each for each in call["in"] if each[0] not in lost]
+        if refusal := self.refusal(call, wanted):
+            return refusal
+        if own is None:
+            own = {"number": number, "id": client_id, "in": []}
+            self.streams.append(own)
+        taken = sorted({self.holder(group, client_id) for group, _, _ in wanted} - {number, 0})
+        mine = {group for group, _, _ in wanted}
+        gone = [each for each in self.held_by(number) if each[0] not in mine]
+        self.joins = [each for each in self.joins if each not in gone]
+        self.joins += [(group, client_id) for group, _, _ in wanted if (group, client_id) not in self.joins]
+        self.holders |= {(group, client_id): number for group in mine}
+        own |= {"open": True, "at": now, "grace": None, "in": wanted}
+        took = []
+        for older in map(self.stream, taken):
+            assert older is not None
+            if older["open"]:
+                took.append((older["number"], bool(self.held_by(older["number"]))))
+            if not self.held_by(older["number"]):
+                self.streams.remove(older)
+        return ("held", took, sorted(lost), sorted(group for group in mine if self.conflicting(group)))
+
+    def refusal(self, call: Call, wanted: Any) -> Any:
+        """All streams of the test come from one peer, so no other stream has to make room."""
+        number, client_id, own = call["stream"], call["id"], self.stream(call["stream"])
+        if own is not None and own["in"] == call["in"] == wanted and len(self.held_by(number)) == len(wanted):
+            return None
+        known = self.known()
+        new = [group for group, _, _ in wanted if group not in known]
+        if new and len(known) + len(new) > MAX_GROUPS:
+            return ("limit", "groups")
+        mine = {(group, client_id) for group, _, _ in wanted}
+        emptied = [
+            each
+            for each in self.streams
+            if each["number"] != number and (held := self.held_by(each["number"])) and set(held) <= mine
+        ]
+        if own is None and len(self.streams) + 1 - len(emptied) > MAX_STREAMS:
+            return ("limit", "clients")
+        others = [each for each in self.joins if each not in mine and self.holders[each] != number]
+        total = sum(len(self.wants(*each)[2]) for each in others) + sum(len(topics) for _, _, topics in wanted)
+        before = sum(len(self.wants(*each)[2]) for each in self.joins)
+        return ("limit", "subscriptions") if total > max(before, MAX_SUBSCRIPTIONS) else None
 
     def end(self, call: Call, now: float) -> Any:
-        client = self.client(call["id"])
-        if client is None or client["stream"] != call["stream"]:
+        stream = self.stream(call["stream"])
+        if stream is None:
             return None
-        client["open"] = False
+        stream["open"] = False
         if not call["by_us"]:
-            client["grace"] = max(now + GRACE, self.lenient_until)
+            stream["grace"] = max(now + GRACE, self.lenient_until)
         return None
 
     def leave(self, call: Call, now: float) -> Any:  # noqa: ARG002  # every call has a time
-        client = self.client(call["id"])
-        if client is None:
-            return []
         mine = {group for group, client_id in self.joins if client_id == call["id"]}
         if not call["groups"]:
-            self.drop(client)
+            for stream in [each for each in self.streams if each["id"] == call["id"]]:
+                self.drop(stream)
             return sorted(mine)
         left = mine & set(call["groups"])
         self.joins = [each for each in self.joins if each[1] != call["id"] or each[0] not in left]
-        client["in"] = [each for each in client["in"] if each[0] not in left]
         return sorted(left)
 
     def pin(self, call: Call, now: float) -> Any:
@@ -152,30 +190,31 @@ class Model:
         self.pins.pop(call["group"], None)
 
     def excuse(self, call: Call, now: float) -> Any:
-        for client in self.clients:
-            client["at"] = min(now, client["at"] + call["seconds"])
+        for stream in self.streams:
+            stream["at"] = min(now, stream["at"] + call["seconds"])
         if call["seconds"] > GRACE:
             self.lenient_until = max(self.lenient_until, now + WARM_UP)
-        for client in self.clients:
-            if client["grace"] is not None:
-                client["grace"] = max(client["grace"] + call["seconds"], self.lenient_until)
+        for stream in self.streams:
+            if stream["grace"] is not None:
+                stream["grace"] = max(stream["grace"] + call["seconds"], self.lenient_until)
 
     def advance(self, call: Call, now: float) -> Any:  # noqa: ARG002  # as above
         gone = []
-        for client in [each for each in self.clients if each["grace"] is not None and each["grace"] <= now]:
-            gone.append((client["id"], "stream_ended"))
-            self.drop(client)
+        for stream in [each for each in self.streams if each["grace"] is not None and each["grace"] <= now]:
+            gone.append((stream["id"], "stream_ended"))
+            self.drop(stream)
         if now >= self.next_scan:
             self.next_scan = now + SCAN
-            for client in [each for each in self.clients if now - each["at"] > EXPIRY]:
-                gone.append((client["id"], "silence"))
-                self.drop(client)
+            for stream in [each for each in self.streams if now - each["at"] > EXPIRY]:
+                gone.append((stream["id"], "silence"))
+                self.drop(stream)
         self.pins = {group: pin for group, pin in self.pins.items() if pin[1] > now}
         return sorted(gone)
 
-    def drop(self, client: Fact) -> None:
-        self.clients.remove(client)
-        self.joins = [each for each in self.joins if each[1] != client["id"]]
+    def drop(self, stream: Fact) -> None:
+        held = self.held_by(stream["number"])
+        self.streams.remove(stream)
+        self.joins = [each for each in self.joins if each not in held]
 
 
 GROUPS = ("g1", "g2", "slow", "mute", "g5")

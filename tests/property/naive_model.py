@@ -191,6 +191,8 @@ class Oracle(Tables):
             turned = self.decide(cluster, reason, now, is_new_mode=is_over)
             kind = "GUARD_OFF" if guard["edge"] is None else "GUARD_ON"
             events += turned or [self.guard_event(kind, cluster, reason)] * is_over
+            if not any(at[0] == cluster for at in self.held):
+                guard["ended"] = None
         return events
 
     def decide(self, cluster: str, reason: str, now: float, *, is_new_mode: bool) -> list[Any]:
@@ -219,9 +221,10 @@ class Oracle(Tables):
 
     def apply(self, at: At, now: float, state: State | None = None, row: tuple[str, str | None] | None = None) -> Any:
         """Store a replica's state and return the rows: ``row`` if the call has its own, else that of the transition."""
-        fact, before = self.held[at], self.held[at]["state"]
+        fact, before, ended = self.held[at], self.held[at]["state"], []
         after = state or self.table(at, now)
         if after[0] == "GONE":
+            ended = self.end_wipe(fact, recovered=bool(self.failing_run(at)), left=after[1])
             is_lost = state is None and not after[2] and not self.is_set_aside(at, now, self.edge(at[0], now))
             row = row or ("EXPIRED", after[1])
             self.signs[at].append({"call": "left", "now": now, "expiry": fact["expiry"], "is_lost": is_lost})
@@ -231,7 +234,7 @@ class Oracle(Tables):
         fact["state"] = after
         if row is None and before != after:
             row = (EVENT_OF[after[0]], after[1])
-        return [self.event(fact, *row, now)] if row else []
+        return [self.event(fact, *row, now), *ended] if row else []
 
     @staticmethod
     def event(fact: Fact, kind: str, reason: str | None, now: float) -> Any:
@@ -274,10 +277,10 @@ class Oracle(Tables):
         fact = {**call, "generation": self.generation, "state": was, "since": holder and holder["since"]}
         self.held[at] = fact
         self.generation += 1
-        was_wiped = self.wipes.get(who[:2], "")
-        is_next_process = who[2] == 0 and was_wiped and call["incarnation"] not in ("", was_wiped)
-        if is_next_process:
-            del self.wipes[who[:2]]
+        recovered = bool(holder and self.failing_run(at)) and call["probe"] != "FAILING"
+        ended = self.end_wipe(fact, recovered=recovered)
+        if who[:2] in self.wipes and who[2] == 0 and call["probe"] != "FAILING":
+            self.wipes[who[:2]] = call["incarnation"]
         events += self.record(call, before=0.0 if holder or not call["warming"] else call["expiry"])
         name = "ROLE_CHANGED" if moved else name_of(call, holder)
         self.apply(at, now)
@@ -285,9 +288,7 @@ class Oracle(Tables):
         is_same = holder and name == "REREGISTERED" and all(call[field] == holder[field] for field in DECLARED)
         if not (is_same and was == fact["state"] == ("UP", None, False)):
             events.append(self.event(fact, name, fact["state"][1], now))
-        if is_next_process:
-            events.append(("PERM_CHANGED", who[:2], "INCARNATION"))
-        return ("registered", fact["generation"], self.view(who), events)
+        return ("registered", fact["generation"], self.view(who), events + ended)
 
     def restore(self, call: Call) -> Any:
         at, who = call["who"][:3], call["who"]
@@ -320,6 +321,7 @@ class Oracle(Tables):
         if not row and is_same and was_late and call["probe"] != "FAILING":
             row = ("LATE_HEARTBEAT", None)
         events += self.apply(at, now, row=row)
+        events += self.end_wipe(fact, recovered=had_failed and call["probe"] != "FAILING")
         if had_failed and call["probe"] != "FAILING" and at[2] == 0:
             self.end_tombstones(at)
         status = "OK" if fact["version"] == call["version"] else "TOPICS_OUT_OF_DATE"

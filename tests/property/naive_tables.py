@@ -60,6 +60,23 @@ class Tables:
             self.wipes[key] = self.held.get((*key, 0), {"incarnation": ""})["incarnation"]
         return True
 
+    def end_wipe(self, fact: Fact, *, recovered: bool, left: str | None = None) -> list[Any]:
+        """A wipe ends with the next process; without an incarnation a failed probe or a stop is the sign of it."""
+        key, now_runs = fact["who"][:2], fact["incarnation"]
+        wiped = self.wipes.get(key)
+        if wiped is None or fact["who"][2] != 0:
+            return []
+        if left in {"DRAIN", "REMOVED_FROM_CONFIG"} or (left == "SHUTDOWN" and wiped == ""):
+            why: str | None = left
+        elif left is None and wiped and now_runs and wiped != now_runs:
+            why = "INCARNATION"
+        else:
+            why = "PROBE" if recovered and wiped == "" else None
+        if why is None:
+            return []
+        del self.wipes[key]
+        return [("PERM_CHANGED", key, why)]
+
     def hide_topic(self, call: Call) -> Any:
         topic = call["topic"]
         keys = [key for key, _, _ in self.routes(call["cluster"]).get(topic, [])]

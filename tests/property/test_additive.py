@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from namesrv.core.additive import AdditiveRegistrations, Claim
-from namesrv.core.errors import FirstOfOneTopic, HeldByAgent, IdentityHeld
+from namesrv.core.administration import Administration
+from namesrv.core.errors import FirstOfOneTopic, HeldByAgent, IdentityHeld, TopicNotFound
 from namesrv.core.guard import GuardRules
 from namesrv.core.liveness import LivenessRules
 from namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig, Registration
@@ -49,6 +50,7 @@ class Brokers(RuleBasedStateMachine):
         incoming = self.word.begin(who)
         incoming.add({topic: (queues, queues, 6, 0) for topic, queues in table.items()})
         claim = Claim(identity=who, data_version=DataVersion(0, counter, counter))
+        deleted = self.core.overrides.hidden_under(who.group_key, claim.data_version)
         try:
             self.word.register(claim, incoming, stream=stream, now=self.now)
         except FirstOfOneTopic:
@@ -64,7 +66,7 @@ class Brokers(RuleBasedStateMachine):
             assert held is before
             return
         added = {} if before is None else {name: queues.read_queue_nums for name, queues in before.topics.items()}
-        self.said[who] = added | table
+        self.said[who] = added | {topic: queues for topic, queues in table.items() if topic not in deleted}
 
     @rule(who=WHO)
     def agent_registers(self, who: BrokerIdentity) -> None:
@@ -87,7 +89,10 @@ class Brokers(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from((*TOPICS, "agents")))
     def delete_topic(self, topic: str) -> None:
-        self.word.delete_topic(topic, "", by="ann", now=self.now)
+        try:
+            Administration(self.core).delete_topic(topic, cluster="", force=True, by="ann", now=self.now)
+        except TopicNotFound:
+            return
         assert not self.core.routes.holders(topic)
         for table in self.said.values():
             table.pop(topic, None)
@@ -117,6 +122,8 @@ class Brokers(RuleBasedStateMachine):
             self.core.evict(*who.position, now=self.now, detail={})
             self.boots += 1
             self.core.restore(replace(registration), 2**40 + self.boots, now=self.now)
+            for topic in self.core.overrides.tombstones.get(who.group_key, {}):
+                self.said.get(who, {}).pop(topic, None)
 
     @invariant()
     def tables_are_whole(self) -> None:

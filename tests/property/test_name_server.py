@@ -241,12 +241,22 @@ class NameServerMachine(RuleBasedStateMachine):
     def restart_a_broker(self, known: Any, incarnation: str) -> Any:
         return self.claim(**{**known, "incarnation": incarnation})
 
-    @rule(incarnation=st.sampled_from(["i1", "i2"]))
-    def wipe_and_restart_a_broker(self, incarnation: str) -> None:
-        """A master is wiped, and registers again as the same process or as the next."""
-        master = self.claim(**ONE_TOPIC, who=("c1", "a", 0, "h1:1"), version=(2, 0, 2))
+    @rule(
+        before=st.sampled_from(["", "i1"]),
+        after=st.sampled_from(["", "i1", "i2"]),
+        probe=PROBE,
+        left=st.sampled_from([None, None, "SHUTDOWN", "DRAIN"]),
+        later=PROBE,
+    )
+    def wipe_and_restart_a_broker(self, before: str, after: str, probe: str, left: str | None, later: str) -> None:
+        """A master is wiped, and returns as the same process or as the next, with or without a failed probe."""
+        known = {**ONE_TOPIC, "who": ("c1", "a", 0, "h1:1"), "version": (2, 0, 2), "incarnation": before}
+        master = self.claim(**known)
         self.set_writable(("c1", "a"), False)
-        self.claim(**{**master, "incarnation": incarnation})
+        self.beat(master, probe=probe)
+        if left is not None:
+            self.unregister(master, reason=left)
+        self.beat(self.claim(**{**known, "incarnation": after}), probe=later)
 
     @rule(version=VERSION)
     def claim_a_held_place(self, version: Any) -> None:

@@ -268,7 +268,7 @@ class Player:
         yield from _shown(self._operator.set_write_perm(_key(group), writable=True, by="ann").events)
 
     def do_delete(self, topic: str, force: str = "no", cluster: str = "") -> Iterator[str]:
-        deletion = self._operator.delete_topic(topic, cluster=cluster, force=force == "yes", by="ann")
+        deletion = self._operator.delete_topic(topic, cluster=cluster, force=force == "yes", by="ann", now=self.now)
         yield from _shown(deletion.events)
 
     def do_evict(self, broker: str) -> Iterator[str]:
@@ -297,6 +297,15 @@ class Player:
             self.core.restore(held, replica.generation, now=self.now)
         self.core.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
         yield f"  {self.core.provisional_count()} provisional"
+
+    def do_register_in_snapshot(self, broker: str, addr: str, incarnation: str) -> Iterator[str]:
+        """The server is killed after it wrote a broker's new process to the snapshot, before what operators set."""
+        who, wipes = _identity(broker, addr), dict(self.core.overrides.wipes)
+        registration = replace(self._identities[who.cluster, addr], incarnation=incarnation)
+        self._identities[who.cluster, addr] = registration
+        self._generations[who.cluster, addr] = self.core.register(registration, now=self.now).generation
+        self.core.overrides.wipes = wipes
+        yield from self.do_warm_restart()
 
     def do_start(self) -> Iterator[str]:
         """The server starts without a snapshot: WARMING until ``ready``."""

@@ -422,7 +422,7 @@ def _more(world: World, day: date, members: list[Any], chance: random.Random) ->
                 "event": "NAMESRV_ALIVE",
                 "node": "ns1:9876",
             }
-            | {"boot_id": "1f3a", "seq": 24 * i + n + 1, "schema_version": 1}
+            | {"boot_id": "1f3a", "seq": 24 * i + n + 1, "schema_version": 2}
             for i, other in enumerate(world.days)
             for n in range(24)
         ],

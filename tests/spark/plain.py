@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -238,12 +238,14 @@ def _pieces(sides: list[tuple[datetime, Sides]]) -> Iterator[View]:
 def charges(rows: list[Row], merged: dict[Instance, list[Interval]]) -> dict[Instance, list[Charge]]:
     """What each broker is charged for, in order, with the penalty after it."""
     due: dict[Instance, list[tuple[datetime, float, str]]] = defaultdict(list)
+    windows = _maintenance(rows)
     for broker, own in merged.items():
         for interval in own:
             if interval.state == "down" and not interval.planned and not interval.continues:
                 due[broker].append((interval.start_at, 1_000.0, "outage"))
             length = (interval.end_at - interval.start_at).total_seconds()
-            if interval.planned and interval.reason == "SHUTDOWN" and not interval.end_censored and length <= 300:
+            was_polite = interval.planned and interval.reason == "SHUTDOWN" and not interval.end_censored
+            if was_polite and length <= 300 and not _in_maintenance(windows, broker, interval.start_at):
                 due[broker].append((interval.end_at, 200.0, "SHUTDOWN"))
     seen: dict[tuple[Any, ...], list[tuple[datetime, int, Boot, Any]]] = defaultdict(list)
     blind = blind_times(rows, until=max(map(when, rows)))
@@ -260,8 +262,34 @@ def charges(rows: list[Row], merged: dict[Instance, list[Interval]]) -> dict[Ins
                 if at >= day - SLOT:
                     seen[broker, row["event"], points, day].append(told)
     for (broker, event, points, day), told_of in seen.items():
-        due[broker] += [(at, points, event) for at in _each_once(told_of) if at >= day]
+        due[broker] += [
+            (at, points, event) for at in _each_once(told_of) if at >= day and not _in_maintenance(windows, broker, at)
+        ]
     return {broker: _decayed(sorted(own)) for broker, own in due.items() if broker in merged}
+
+
+def _maintenance(rows: list[Row]) -> list[tuple[str, str | None, datetime, datetime]]:
+    """Cluster, broker name (None: all of it), beginning and end of each window."""
+    of_key: dict[tuple[str, str, str | None], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["event"] in {"MAINTENANCE_ON", "MAINTENANCE_OFF"}:
+            of_key[row["node"], row["cluster"], row.get("broker_name")].append(row)
+    windows = []
+    for (_, cluster, name), own in of_key.items():
+        own.sort(key=lambda row: (when(row), row["boot_id"], row["seq"]))
+        ends = [*map(when, own[1:]), datetime.max.replace(tzinfo=UTC)]
+        for row, end in zip(own, ends, strict=True):
+            if row["event"] == "MAINTENANCE_ON":
+                seconds = (row["detail"] or {}).get("seconds", 86_400)
+                windows.append((cluster, name, when(row), min(end, when(row) + timedelta(seconds=seconds))))
+    return windows
+
+
+def _in_maintenance(windows: list[tuple[str, str | None, datetime, datetime]], broker: Instance, at: datetime) -> bool:
+    return any(
+        cluster == broker[0] and name in {None, broker[1]} and begin <= at < end
+        for cluster, name, begin, end in windows
+    )
 
 
 def _was_its_own_silence(row: Row, blind: dict[Boot, list[Blind]]) -> bool:

@@ -121,7 +121,8 @@ def test_the_zip_has_the_data_files_and_the_version_and_is_the_same_twice(packed
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); from importlib import resources; from spark_jobs import cli;"
         "assert cli.__file__.startswith(sys.argv[1]); assert resources.files('spark_jobs.report').joinpath('page.css')"
-        ".read_text(); sys.exit(cli.main(['validate', sys.argv[2]]))"
+        ".read_text(); from spark_jobs.report.page.rendering import TEMPLATES; TEMPLATES.get_template('page.html');"
+        "sys.exit(cli.main(['validate', sys.argv[2]]))"
     )
     ended = subprocess.run(
         [sys.executable, "-P", "-c", program, packed, rows], capture_output=True, text=True, check=False, cwd=tmp_path

@@ -175,6 +175,26 @@ def test_a_shutdown_that_is_back_within_five_minutes_costs_little(stories: Stori
 
 
 @story
+def restarts_in_its_window(one: NameServer, two: NameServer, b: Row) -> None:
+    own = {"cluster": b["cluster"], "broker_name": "b"}
+    for server in (one, two):
+        server.say("REGISTERED", moment(10), b)
+    one.say("MAINTENANCE_ON", moment(900), own, reason="ADMIN", detail={"seconds": 600})
+    for server in (one, two):
+        server.say("UNREGISTERED", moment(1_000), b, reason="SHUTDOWN")
+        server.say("REGISTERED", moment(1_100), b)
+        server.say("RESTARTED", moment(1_499), b | {"incarnation": "2"})
+        server.say("RESTARTED", moment(1_500), b | {"incarnation": "3"})
+        server.stop(moment(5_000))
+
+
+def test_nothing_that_happens_in_a_maintenance_window_is_charged(stories: Stories) -> None:
+    charged = stories.rows("flap_charges", "restarts_in_its_window")
+
+    assert [(row["charged_at"], row["cause"]) for row in charged] == [(moment(1_500), "RESTARTED")]
+
+
+@story
 def expires_before_it_registers(one: NameServer, _: NameServer, b: Row) -> None:
     one.say("EXPIRED", moment(500), b, reason="SILENCE", interval_ms=120_000)
     one.say("REGISTERED", moment(600), b)

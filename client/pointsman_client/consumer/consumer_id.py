@@ -20,8 +20,8 @@ DEFAULT_INSTANCE = "DEFAULT"
 def make_client_id(*, address: str, group: str, model: MessageModel, zone: str, rng: random.Random) -> str:
     """``address@instance``, with ``@zone`` behind it for a consumer in a zone.
 
-    The instance names the process and tells its consumers apart. That of a broadcasting consumer stays the same, since
-    after a restart it must find its offsets again; the group stands in it, since an agent knows one stream a client id.
+    The instance names the process and distinguishes its consumers. That of a broadcasting consumer stays the same,
+    since after a restart it must find its offsets again; it contains the group, since each group has its own offsets.
     """
     is_broadcasting = model is MessageModel.BROADCASTING
     instance = f"{DEFAULT_INSTANCE}#{group}" if is_broadcasting else f"{os.getpid()}#{rng.getrandbits(48):012x}"

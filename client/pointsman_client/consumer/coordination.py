@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 
 from pointsman_client.errors import PointsmanError
@@ -30,6 +31,10 @@ class GroupMembership(Protocol):
     @property
     def members(self) -> Members | None:
         """The latest list; None while no agent has given one that can be relied on (do not rebalance)."""
+        ...
+
+    async def refresh_members(self) -> None:
+        """Query the agent that is relied on for :attr:`members`; takes at most a second, and keeps them if it fails."""
         ...
 
     def subscriptions_changed(self) -> None:
@@ -66,10 +71,14 @@ class QueueLocks(Protocol):
 
 
 class OffsetStore(Protocol):
-    """Where a group's offsets are kept."""
+    """Where a group's offsets are kept, and when it first consumed each topic."""
 
     async def load(self, queues: Collection[MessageQueue]) -> LoadedOffsets:
         """Ask for committed offsets."""
+        ...
+
+    async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
+        """Record when the group consumed topics: the earliest moment wins, and is returned."""
         ...
 
     async def commit(
@@ -87,3 +96,15 @@ class LoadedOffsets:
     """Queues with a committed offset."""
     unknown: Mapping[MessageQueue, PointsmanError]
     """Queues that could not be asked about: do not begin them. A queue in neither has no committed offset."""
+    lower: Mapping[MessageQueue, int] = field(default_factory=dict)
+    """What the master's agent has of queues whose offset is a slave's: to go back to where the master ends before."""
+
+
+@dataclass(frozen=True, slots=True)
+class BegunTopics:
+    """When a group first consumed topics; each topic is in one of the two."""
+
+    moments: Mapping[str, datetime]
+    """Topics with their first moment."""
+    unknown: Mapping[str, PointsmanError]
+    """Topics for which not every agent that may know was asked: do not begin their queues."""

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable
 
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.queue_reader import SLACK_SECONDS
-from pointsman_client.consumer.retry_rules import SendBack, send_back
+from pointsman_client.consumer.retry_rules import Destination, SendBack, send_back
 from pointsman_client.errors import PointsmanError
 from pointsman_client.message import ReceivedMessage
+from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.route import BrokerData
 from pointsman_client.transports.broker_call import answer_of
-from pointsman_client.transports.transport import Transport
+from pointsman_client.transports.transport import SendReceipt, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -40,14 +41,24 @@ class FailedMessages:
         self._clock = clock
         self._hook = hook
 
-    async def send(self, failed: ReceivedMessage) -> bool:
-        """Send one message on: to the broker that it came from, else to another. False: none took it."""
-        back = send_back(self._group, failed, max_reconsume_times=self._max_reconsume_times, at=self._clock.utc())
+    async def send(self, failed: ReceivedMessage, error: str) -> bool:
+        """Send one message on: to the broker that it came from, else to another. False: none took it.
+
+        ``error``: what the listener did. A message that becomes a dead letter is logged with it.
+        """
+        at, times = self._clock.utc(), self._max_reconsume_times
+        back = send_back(self._group, failed, max_reconsume_times=times, at=at, error=error)
         own = failed.queue.broker_key
         brokers = sorted(self._brokers(), key=lambda each: (each.key != own, each.broker_name))
         for broker in brokers:
-            if broker.master is not None and await self._send_to(broker, broker.master.addr, back):
+            if broker.master is None:
+                continue
+            queue = back.queue_of(broker.cluster, broker.broker_name)
+            receipt = await self._send_to(queue, broker.master.addr, back)
+            if receipt is not None:
                 self._hook.sent_back(group=self._group, topic=failed.topic, destination=back.destination.value)
+                if back.destination is Destination.DLQ:
+                    self._log_dead_letter(failed, error, queue, receipt)
                 return True
         logger.warning(
             "no broker takes message %s of %s, which group %s failed on: it is tried again here",
@@ -57,12 +68,23 @@ class FailedMessages:
         )
         return False
 
-    async def _send_to(self, broker: BrokerData, addr: str, back: SendBack) -> bool:
-        queue = back.queue_of(broker.cluster, broker.broker_name)
+    def _log_dead_letter(self, failed: ReceivedMessage, error: str, queue: MessageQueue, receipt: SendReceipt) -> None:
+        logger.warning(
+            "message %s of %s was moved to the dead letters of group %s after %d attempts, as offset %d of %s; "
+            "last error: %s",
+            failed.message_id,
+            failed.origin or failed.queue,
+            self._group,
+            failed.reconsume_times + 1,
+            receipt.queue_offsets[0],
+            queue,
+            error,
+        )
+
+    async def _send_to(self, queue: MessageQueue, addr: str, back: SendBack) -> SendReceipt | None:
         try:
             sending = self._transport.send(addr, queue, [back.message], timeout_seconds=self._timeout_seconds)
-            await answer_of(addr, sending, timeout_seconds=self._timeout_seconds + SLACK_SECONDS)
+            return await answer_of(addr, sending, timeout_seconds=self._timeout_seconds + SLACK_SECONDS)
         except PointsmanError as error:
             logger.info("%s did not take a message back: %s", queue, error)
-            return False
-        return True
+            return None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pointsman_client.clock import Clock
-from pointsman_client.consumer.coordination import LoadedOffsets
-from pointsman_client.consumer.offset_file import DamagedOffsetsError, read_file, set_aside, write_file
+from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
+from pointsman_client.consumer.offset_file import DamagedOffsetsError, FileContent, read_file, set_aside, write_file
 from pointsman_client.errors import OffsetFileError, PointsmanError
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.wakeup import done_within
@@ -35,8 +36,8 @@ class FileOffsetStore:
         self._path = path
         self._clock = clock
         self._max_offsets = max_offsets
-        self._offsets: dict[MessageQueue, int] | None = None
-        """As the file has them; None: it was not read yet."""
+        self._content: FileContent | None = None
+        """As the file has it; None: it was not read yet."""
         self._turn = asyncio.Lock()
         self._at_work: asyncio.Task[Any] | None = None
         self._failing = False
@@ -45,10 +46,21 @@ class FileOffsetStore:
         """See :meth:`OffsetStore.load`."""
         async with self._turn:
             try:
-                stored = await self._read()
+                stored = (await self._read()).offsets
             except OffsetFileError as error:
                 return LoadedOffsets({}, dict.fromkeys(queues, error))
             return LoadedOffsets({queue: stored[queue] for queue in queues if queue in stored}, {})
+
+    async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
+        """See :meth:`OffsetStore.begin`: when this member first consumed the topics."""
+        async with self._turn:
+            try:
+                held = await self._read()
+                earliest = {topic: min(moment, held.begins.get(topic, moment)) for topic, moment in moments.items()}
+                await self._write(FileContent(held.offsets, {**held.begins, **earliest}))
+            except OffsetFileError as error:
+                return BegunTopics({}, dict.fromkeys(moments, error))
+            return BegunTopics(earliest, {})
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int], *, reset: bool = False
@@ -56,11 +68,12 @@ class FileOffsetStore:
         """See :meth:`OffsetStore.commit`."""
         async with self._turn:
             try:
-                changed = dict(await self._read())
+                held = await self._read()
+                changed = dict(held.offsets)
                 failed = self._put(changed, offsets, reset=reset)
-                if changed != self._offsets:
-                    await self._on_disk(lambda: write_file(self._path, changed))
-                    self._offsets = changed
+                # A file of an earlier version has no begins; a topic with an offset has begun by now.
+                begins = {**{queue.topic: self._clock.utc() for queue in changed}, **held.begins}
+                await self._write(FileContent(changed, begins))
             except OffsetFileError as error:
                 return dict.fromkeys(offsets, error)
             return failed
@@ -76,18 +89,23 @@ class FileOffsetStore:
                 stored[queue] = offset
         return failed
 
-    async def _read(self) -> dict[MessageQueue, int]:
-        if self._offsets is None:
-            self._offsets = await self._on_disk(self._read_or_set_aside)
-        return self._offsets
+    async def _read(self) -> FileContent:
+        if self._content is None:
+            self._content = await self._on_disk(self._read_or_set_aside)
+        return self._content
 
-    def _read_or_set_aside(self) -> dict[MessageQueue, int]:
+    async def _write(self, content: FileContent) -> None:
+        if content != self._content:
+            await self._on_disk(lambda: write_file(self._path, content))
+            self._content = content
+
+    def _read_or_set_aside(self) -> FileContent:
         try:
             return read_file(self._path)
         except DamagedOffsetsError as damage:
             aside = set_aside(self._path)
             logger.error("offsets are lost: %s %s; it is kept as %s", self._path, damage, aside)  # noqa: TRY400  # the stack would say no more
-            return {}
+            return FileContent({}, {})
 
     async def _on_disk(self, work: Callable[[], ResultT]) -> ResultT:
         """Do ``work`` in a thread, after what a slow disk still does for an earlier call. Raises OffsetFileError."""

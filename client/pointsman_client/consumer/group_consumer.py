@@ -92,6 +92,7 @@ class GroupConsumer:
             consume_from=options.consume_from,
             consume_timestamp=options.consume_timestamp,
             timeout_seconds=options.pull_timeout_seconds,
+            clock=clock,
         )
         self.reader = QueueReader(
             transport,
@@ -142,6 +143,7 @@ class GroupConsumer:
             strategy=setting.strategy,
             topics=lambda: subscriptions,
             members=lambda: coordination.membership.members,
+            refresh_members=coordination.membership.refresh_members,
             timing=RebalanceTiming(wait_interval_seconds=options.rebalance_interval_seconds),
             clock=clock,
             hook=hook,
@@ -282,6 +284,7 @@ class GroupConsumer:
             "queueId": queue.queue_id,
             "locked": held.lock.is_held(now=self._clock.monotonic()),
             "paused": held.is_paused,
+            "filtered": held.filtered,
             "committed": held.committed,
         }
         if messages is not None:

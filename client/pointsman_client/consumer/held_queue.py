@@ -68,6 +68,8 @@ class HeldQueue:
         self.is_paused = False
         self.end_offset: int | None = None
         """The queue's end as a pull that found nothing saw it."""
+        self.filtered = 0
+        """Messages skipped since the queue was taken over, because the subscription does not select their tags."""
         self._around = around
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = Wakeup(around.clock)
@@ -164,6 +166,10 @@ class HeldQueue:
                 "%d messages of %s were gone before group %s read them", pulled.trimmed, self.queue, self._around.group
             )
         wanted = [message for message in pulled.messages if self._around.accepts(message)]
+        if len(wanted) < len(pulled.messages):
+            skipped = len(pulled.messages) - len(wanted)
+            self.filtered += skipped
+            self._around.hook.filtered(group=self._around.group, queue=self.queue, messages=skipped)
         self.end_offset = None if pulled.messages else pulled.next_offset
         messages.put(wanted, pulled.next_offset)
         if wanted:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from enum import StrEnum
 
 from pointsman_client.consumer.consume_result import ConsumeResult
 from pointsman_client.consumer.listener_threads import ListenerThreads
 from pointsman_client.message import ReceivedMessage
-
-logger = logging.getLogger(__name__)
 
 Answer = ConsumeResult | None
 Listener = Callable[[ReceivedMessage], Answer | Awaitable[Answer]]
@@ -26,6 +24,25 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"
 
 
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """How one call of a listener ended."""
+
+    outcome: Outcome
+    error: str = ""
+    """What the listener did in place of succeeding, for logs and dead letters."""
+    exception: BaseException | None = None
+    """What it raised."""
+
+
+SUCCEEDED = CallEnd(Outcome.SUCCESS)
+
+
+def raised(error: BaseException) -> CallEnd:
+    """The end of a call that raised."""
+    return CallEnd(Outcome.RAISED, f"{type(error).__name__}: {error}", error)
+
+
 class ListenerCaller:
     """Calls one listener; a plain function runs in a pool of threads that are started when first needed."""
 
@@ -36,8 +53,8 @@ class ListenerCaller:
             inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(getattr(listener, "__call__", None))  # noqa: B004
         )
 
-    async def call(self, message: ReceivedMessage) -> Outcome:
-        """Call the listener and wait for its end. Raises nothing but CancelledError."""
+    async def call(self, message: ReceivedMessage) -> CallEnd:
+        """Call the listener and wait for its end. Raises nothing but CancelledError, and logs nothing."""
         try:
             if self.is_plain:
                 answer = await self._threads.run(lambda: self._listener(message))
@@ -45,17 +62,13 @@ class ListenerCaller:
                 answer = self._listener(message)
             if inspect.isawaitable(answer):
                 answer = await answer
-        except Exception:  # the border to the application's listener: its failure is a result
-            logger.warning("the listener raised on message %s of %s", message.message_id, message.queue, exc_info=True)
-            return Outcome.RAISED
+        except Exception as error:  # noqa: BLE001  # the application's: its failure is a result
+            return raised(error)
         if answer is None or answer is ConsumeResult.SUCCESS:
-            return Outcome.SUCCESS
+            return SUCCEEDED
         if not isinstance(answer, ConsumeResult):
-            logger.warning(
-                "the listener answered %r: a ConsumeResult or None is expected, it counts as a failure", answer
-            )
-            return Outcome.RAISED
-        return Outcome.LATER
+            return CallEnd(Outcome.RAISED, f"returned {answer!r}, which is neither a ConsumeResult nor None")
+        return CallEnd(Outcome.LATER, f"returned {answer.value}")
 
     def give_up_on_thread(self) -> None:
         """Let another thread take the place of one whose listener does not return."""

@@ -12,9 +12,10 @@ from typing import Any
 
 from pointsman_client.background import end_tasks
 from pointsman_client.clock import Clock
+from pointsman_client.consumer.blocked_queue import BlockedQueue, how_it_ends
 from pointsman_client.consumer.failed_messages import FailedMessages
 from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.consumer.listener import ListenerCaller, Outcome
+from pointsman_client.consumer.listener import CallEnd, ListenerCaller, Outcome, raised
 from pointsman_client.consumer.retry_rules import SUSPEND_SECONDS, is_given_up_in_place
 from pointsman_client.message import ReceivedMessage
 from pointsman_client.metrics_hook import MetricsHook
@@ -72,8 +73,9 @@ class ListenerPool:
         self._hook = hook
         self._ring: deque[HeldQueue] = deque()
         self._in_ring: set[HeldQueue] = set()
-        self._calls: dict[asyncio.Task[Outcome], _Call] = {}
+        self._calls: dict[asyncio.Task[CallEnd], _Call] = {}
         self._resting: set[HeldQueue] = set()
+        self._blocked: dict[HeldQueue, BlockedQueue] = {}
         self._owned: set[asyncio.Task[Any]] = set()
         self._send_slots = asyncio.Semaphore(concurrency)
         self._is_closed = False
@@ -98,6 +100,8 @@ class ListenerPool:
         """Cancel what still runs, and wait for those that end by it within a turn or two of the loop."""
         self._is_closed = True
         self._ring.clear()
+        for held in list(self._blocked):
+            self._unblock(held)
         tasks: set[asyncio.Task[Any]] = {*self._calls, *self._owned}
         self._calls.clear()
         await end_tasks(tasks, timeout_seconds=END_SECONDS)
@@ -119,7 +123,10 @@ class ListenerPool:
 
     def _next_of(self, held: HeldQueue) -> ReceivedMessage | None:
         messages = held.process_queue
-        if messages is None or messages.is_dropped or held.is_paused or held in self._resting:
+        if messages is not None and messages.is_dropped:
+            self._unblock(held)
+            return None
+        if messages is None or held.is_paused or held in self._resting:
             return None
         if self._is_ordered and messages.in_flight:
             return None
@@ -136,29 +143,33 @@ class ListenerPool:
         self._calls[task] = _Call(held, message, self._clock.monotonic())
         task.add_done_callback(self._ended)
 
-    def _ended(self, task: asyncio.Task[Outcome]) -> None:
+    def _ended(self, task: asyncio.Task[CallEnd]) -> None:
         call = self._calls.pop(task, None)
         if call is None:
             return  # Abandoned, or the pool is closed.
         if task.cancelled():
-            outcome = Outcome.TIMEOUT if call.is_late else Outcome.RAISED
+            end = self._timed_out() if call.is_late else CallEnd(Outcome.RAISED, "was cancelled")
         elif (error := task.exception()) is not None:
-            # No Exception: those end in the caller.
-            logger.error(
-                "the listener ended on message %s of %s", call.message.message_id, call.held.queue, exc_info=error
-            )
-            outcome = Outcome.RAISED
+            end = raised(error)  # No Exception: those end in the caller.
         else:
-            outcome = task.result()
-        self._settle(call, outcome)
+            end = task.result()
+        self._settle(call, end)
 
-    def _settle(self, call: _Call, outcome: Outcome) -> None:
-        held, message = call.held, call.message
+    def _timed_out(self) -> CallEnd:
+        seconds = self._consume_timeout_seconds
+        return CallEnd(Outcome.TIMEOUT, f"took longer than {seconds:g} s (consume_timeout_seconds)")
+
+    def _settle(self, call: _Call, end: CallEnd) -> None:
+        held, message, outcome = call.held, call.message, end.outcome
         seconds = self._clock.monotonic() - call.began_at
         self._hook.consumed(group=self._group, queue=held.queue, result=outcome.value, seconds=seconds)
+        if not self._is_ordered:
+            self._log_failure(message, end)
         if outcome is Outcome.SUCCESS:
             held.finish(message)
+            self._unblock(held)
         elif self._is_ordered and not is_given_up_in_place(message, max_reconsume_times=self._max_reconsume_times):
+            self._block(held, message, end)
             held.give_back(message)
             self._rest(held, SUSPEND_SECONDS)
         elif self._failed is None:
@@ -166,17 +177,93 @@ class ListenerPool:
                 "message %s of %s is given up: broadcasting tries nothing again", message.message_id, held.queue
             )
             held.finish(message)
+            self._unblock(held)
         else:
-            self._own(self._send_back(self._failed, held, message))
+            self._own(self._send_back(self._failed, held, message, end))
         self.offer(held)
 
-    async def _send_back(self, failed: FailedMessages, held: HeldQueue, message: ReceivedMessage) -> None:
+    def _log_failure(self, message: ReceivedMessage, end: CallEnd) -> None:
+        if end.outcome is Outcome.RAISED:
+            logger.warning(
+                "the listener failed on message %s of %s: %s",
+                message.message_id,
+                message.queue,
+                end.error,
+                exc_info=end.exception,
+            )
+
+    # The head of an ordered queue that fails
+
+    def describe_blocked(self) -> list[dict[str, Any]]:
+        """The ordered queues whose first message fails, sorted, as JSON values."""
+        now = self._clock.monotonic()
+        return [
+            {
+                "topic": held.queue.topic,
+                "cluster": held.queue.cluster,
+                "brokerName": held.queue.broker_name,
+                "queueId": held.queue.queue_id,
+                **blocked.describe(now=now),
+            }
+            for held, blocked in sorted(self._blocked.items(), key=lambda each: each[0].queue)
+        ]
+
+    def _block(self, held: HeldQueue, message: ReceivedMessage, end: CallEnd) -> None:
+        now = self._clock.monotonic()
+        blocked = self._blocked.get(held)
+        if blocked is None or blocked.queue_offset != message.queue_offset:
+            blocked = BlockedQueue(message.queue_offset, message.message_id, since=now)
+            self._blocked[held] = blocked
+            self._hook.queue_blocked(group=self._group, queue=held.queue, since=now)
+        if not blocked.count(is_requested=end.outcome is Outcome.LATER):
+            return
+        messages = held.process_queue
+        behind = 0 if messages is None else messages.unfinished - 1
+        logger.warning(
+            "attempt %d of message %s at offset %d failed: %s; it blocks %s for %.0f s, and %s%d messages wait behind "
+            "it: %s",
+            blocked.attempts,
+            message.message_id,
+            message.queue_offset,
+            end.error,
+            held.queue,
+            now - blocked.since,
+            "at least " if messages is not None and messages.is_full else "",
+            behind,
+            how_it_ends(
+                self._group,
+                max_reconsume_times=self._max_reconsume_times,
+                has_dead_letters=self._failed is not None,
+            ),
+            exc_info=end.exception,
+        )
+
+    def _unblock(self, held: HeldQueue) -> None:
+        blocked = self._blocked.pop(held, None)
+        if blocked is None:
+            return
+        self._hook.queue_blocked(group=self._group, queue=held.queue, since=None)
+        if blocked.is_logged:
+            seconds = self._clock.monotonic() - blocked.since
+            logger.warning(
+                "message %s no longer blocks %s here, after %d failed attempts and %.0f s",
+                blocked.message_id,
+                held.queue,
+                blocked.attempts,
+                seconds,
+            )
+
+    # Failed messages that go elsewhere
+
+    async def _send_back(self, failed: FailedMessages, held: HeldQueue, message: ReceivedMessage, end: CallEnd) -> None:
         async with self._send_slots:
             if held.is_released:
+                self._unblock(held)
                 return  # Not finished, so whoever has the queue now gets it.
-            is_taken = await failed.send(message)
+            is_taken = await failed.send(message, end.error)
         if is_taken:
             held.finish(message)
+            self._unblock(held)
         else:
             await self._clock.sleep(LOCAL_RETRY_SECONDS)
             held.give_back(message)
@@ -209,7 +296,7 @@ class ListenerPool:
                 if not call.is_late and now - call.began_at > self._consume_timeout_seconds:
                     self._give_up(task, call)
 
-    def _give_up(self, task: asyncio.Task[Outcome], call: _Call) -> None:
+    def _give_up(self, task: asyncio.Task[CallEnd], call: _Call) -> None:
         call.is_late = True
         logger.warning(
             "the listener has message %s of %s for more than %s seconds",
@@ -228,7 +315,7 @@ class ListenerPool:
         task.add_done_callback(self._owned.discard)
         if self._caller.is_plain:
             self._caller.give_up_on_thread()
-        self._settle(call, Outcome.TIMEOUT)
+        self._settle(call, self._timed_out())
 
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="pointsman-listener-pool")

@@ -10,6 +10,8 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
@@ -24,6 +26,8 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 """More is no file of offsets, and is not read into memory to find that out."""
 MAX_NAME_BYTES = 200
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 class DamagedOffsetsError(Exception):
     """A file that is not what was written; the text says why, without the file's name."""
@@ -34,45 +38,58 @@ def offset_file_path(folder: Path, *, group: str, client_id: str) -> Path:
     return folder / _safe(client_id) / f"{_safe(group)}.json"
 
 
-def encode(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """Write offsets as JSON, sorted, a line each."""
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """What a file holds."""
+
+    offsets: Mapping[MessageQueue, int]
+    begins: Mapping[str, datetime]
+    """When each topic was first consumed, to the millisecond."""
+
+
+def encode(content: FileContent) -> bytes:
+    """Write offsets and begins as JSON, sorted, a line each."""
     rows = ",\n".join(
         json.dumps([queue.topic, queue.cluster, queue.broker_name, queue.queue_id, offset])
-        for queue, offset in sorted(offsets.items())
+        for queue, offset in sorted(content.offsets.items())
     )
-    return f'{{"format": "{FORMAT}", "version": {VERSION}, "offsets": [\n{rows}\n]}}\n'.encode()
+    begins = ",\n".join(json.dumps([topic, _to_millis(moment)]) for topic, moment in sorted(content.begins.items()))
+    head = f'{{"format": "{FORMAT}", "version": {VERSION}, "offsets": [\n{rows}\n], "begins": [\n{begins}\n]}}\n'
+    return head.encode()
 
 
-def decode(data: bytes) -> dict[MessageQueue, int]:
+def decode(data: bytes) -> FileContent:
     """Read a whole file. Raises DamagedOffsetsError."""
     try:
         content = json.loads(data)
         if (content["format"], content["version"]) != (FORMAT, VERSION):
             raise DamagedOffsetsError(f"has format {content['format']!r} {content['version']!r}, not {VERSION}")
-        return dict(map(_read_row, content["offsets"]))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        # A file may be of a build without them.
+        begins = dict(map(_read_begin, content.get("begins", [])))
+        return FileContent(dict(map(_read_row, content["offsets"])), begins)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DamagedOffsetsError(f"is no file of offsets: {type(error).__name__}: {error}") from error
 
 
-def read_file(path: Path) -> dict[MessageQueue, int]:
-    """Read the file; none is one without offsets. Raises DamagedOffsetsError and OSError."""
+def read_file(path: Path) -> FileContent:
+    """Read the file; none is one without content. Raises DamagedOffsetsError and OSError."""
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
-        return {}
+        return FileContent({}, {})
     if len(data) > MAX_FILE_BYTES:
         raise DamagedOffsetsError(f"has more than {MAX_FILE_BYTES} bytes")
     return decode(data)
 
 
-def write_file(path: Path, offsets: Mapping[MessageQueue, int]) -> None:
+def write_file(path: Path, content: FileContent) -> None:
     """Replace the file whole: after a crash there is the old one or the new one. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.tmp")
     try:
         with unfinished.open("wb") as stream:
-            stream.write(encode(offsets))
+            stream.write(encode(content))
             stream.flush()
             os.fsync(stream.fileno())
         unfinished.replace(path)
@@ -99,6 +116,17 @@ def _read_row(row: object) -> tuple[MessageQueue, int]:
         ):
             return MessageQueue(topic, cluster, broker_name, queue_id), offset
     raise ValueError(f"this cannot be an offset: {row!r:.200}")
+
+
+def _read_begin(row: object) -> tuple[str, datetime]:
+    match row:
+        case [str(topic), int(millis)] if name_problem(topic) is None and millis >= 0:
+            return topic, EPOCH + timedelta(milliseconds=millis)
+    raise ValueError(f"this cannot be the begin of a topic: {row!r:.200}")
+
+
+def _to_millis(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 def _safe(name: str) -> str:

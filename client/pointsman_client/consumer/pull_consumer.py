@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.consumer.pull_buffer import PullBuffer
 from pointsman_client.consumer.standing import Standing
 from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.consumer.subscription import Subscriptions
 from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
 from pointsman_client.message import ReceivedMessage
 from pointsman_client.message_queue import MessageQueue
@@ -54,7 +55,7 @@ class PullConsumer:
         *,
         group: str,
         transport: TransportOrMaker,
-        subscriptions: Mapping[str, str] | None = None,
+        subscriptions: Subscriptions | None = None,
         message_model: MessageModel = MessageModel.CLUSTERING,
         consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         consume_timestamp: datetime | None = None,
@@ -76,6 +77,7 @@ class PullConsumer:
         offset_file: Path | None = None,
         poll_name_server_interval_seconds: float = 30.0,
         lookup_timeout_seconds: float = 3.0,
+        route_zone: str = "",
         make_coordination: MakeCoordination = agent_coordination,
         metrics_hook: MetricsHook | None = None,
         clock: Clock | None = None,
@@ -106,12 +108,15 @@ class PullConsumer:
                 transport,
                 poll_name_server_interval_seconds=poll_name_server_interval_seconds,
                 lookup_timeout_seconds=lookup_timeout_seconds,
+                zone=route_zone,
+                zone_option="route_zone",
+                owner="PullConsumer",
                 metrics_hook=metrics_hook,
                 clock=clock,
                 rng=rng,
             ),
             group=group,
-            subscriptions=subscriptions or {},
+            subscriptions={} if subscriptions is None else subscriptions,
             model=message_model,
             client_id=client_id,
             zone=zone,
@@ -177,6 +182,11 @@ class PullConsumer:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+    @property
+    def client(self) -> NameServerClient:
+        """The client that it asks for routes."""
+        return self._standing.parts.client
 
     @property
     def client_id(self) -> str:

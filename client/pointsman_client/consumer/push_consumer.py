@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.consumer.retry_rules import MAX_RECONSUME_TIMES
 from pointsman_client.consumer.standing import Standing
 from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.consumer.subscription import Subscriptions
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.option_check import check_number, check_seconds
@@ -44,8 +45,9 @@ class PushConsumer:
                                 listener=listener, transport=RedisStreamsTransport):
             await stop.wait()
 
-    The listener is ``async def``, or a plain function, which runs in a thread. What it returns counts as success unless
-    it is RECONSUME_LATER or SUSPEND; what it raises counts as RECONSUME_LATER. At least once: a message may come again.
+    The listener is ``async def``, or a plain function, which runs in a thread. None and ``ConsumeResult.SUCCESS`` are
+    success. RECONSUME_LATER and SUSPEND, any other value (True as well) and any exception are a failure: the message
+    comes again. At least once: a message may come again after a success, too.
     The constructor opens and starts nothing. One consumer belongs to one event loop.
     """
 
@@ -54,7 +56,7 @@ class PushConsumer:
         name_servers: str | Sequence[str] | NameServerClient,
         *,
         group: str,
-        subscriptions: Mapping[str, str],
+        subscriptions: Subscriptions,
         listener: Listener,
         transport: TransportOrMaker,
         ordered: bool = False,
@@ -81,6 +83,7 @@ class PushConsumer:
         offset_file: Path | None = None,
         poll_name_server_interval_seconds: float = 30.0,
         lookup_timeout_seconds: float = 3.0,
+        route_zone: str = "",
         make_coordination: MakeCoordination = agent_coordination,
         metrics_hook: MetricsHook | None = None,
         clock: Clock | None = None,
@@ -88,6 +91,9 @@ class PushConsumer:
     ) -> None:
         """Check and keep the settings.
 
+        ``subscriptions``: topics with their tags (``{"orders": "paid || refunded"}``), a list of topics, or one topic.
+        ``zone``: where this member is, for strategies by zone. ``route_zone``: read brokers of this zone alone; all
+        members of the group must have the same, for each shares out the queues that it sees.
         ``max_reconsume_times``: tries after the first before a message goes to the dead letters; None: 16, and for an
         ordered consumer no end. ``offset_file``: of a broadcasting consumer; default below ``~/.pointsman/offsets``.
         ``poll_name_server_interval_seconds`` and ``lookup_timeout_seconds``: of the client that is made from addresses.
@@ -122,6 +128,9 @@ class PushConsumer:
                 transport,
                 poll_name_server_interval_seconds=poll_name_server_interval_seconds,
                 lookup_timeout_seconds=lookup_timeout_seconds,
+                zone=route_zone,
+                zone_option="route_zone",
+                owner="PushConsumer",
                 metrics_hook=metrics_hook,
                 clock=clock,
                 rng=rng,
@@ -202,6 +211,11 @@ class PushConsumer:
     # Subscriptions
 
     @property
+    def client(self) -> NameServerClient:
+        """The client that it asks for routes."""
+        return self._standing.parts.client
+
+    @property
     def client_id(self) -> str:
         """Who this member is in its group."""
         return self._standing.client_id
@@ -218,10 +232,15 @@ class PushConsumer:
             self._core.subscriptions_changed()
 
     def describe(self) -> dict[str, Any]:
-        """The queues held with their positions, the members and the subscriptions, as JSON values."""
+        """The queues held with their positions, ordered queues whose first message fails (``blocked``), the members
+        and the subscriptions, as JSON values."""
         if self._core is None or self._pool is None:
             return {"group": self._setting.group, "clientId": self.client_id, "started": False}
-        return self._core.describe() | {"started": True, "listenersRunning": self._pool.running}
+        return self._core.describe() | {
+            "started": True,
+            "listenersRunning": self._pool.running,
+            "blocked": self._pool.describe_blocked(),
+        }
 
     def _offer(self, held: HeldQueue) -> None:
         if self._pool is not None:

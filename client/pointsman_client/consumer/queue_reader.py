@@ -59,7 +59,8 @@ class QueueReader:
         stored = await self._starts.stored(queue)
         if stored is not None:
             return stored, stored
-        return None, await self._at_broker(queue, lambda addr: self._starts.initial(addr, queue))
+        since = await self._starts.wanted_since(queue)
+        return None, await self._at_broker(queue, lambda addr: self._starts.initial(addr, queue, since))
 
     async def pull(self, queue: MessageQueue, offset: int) -> PulledMessages:
         """Pull once; waits at the broker while there is nothing."""
@@ -88,8 +89,8 @@ class QueueReader:
         broker = self._broker_of(queue.cluster, queue.broker_name)
         if broker is None or broker.master is None or broker.master.addr != error.addr:
             return None
-        stored = await self._starts.stored(queue)
-        if stored is not None and stored <= error.end:
+        stored = await self._starts.stored_within(queue, error.end)
+        if stored is not None:
             return stored
         return await self._at_broker(queue, lambda addr: self._starts.first(addr, queue))
 

@@ -40,6 +40,7 @@ class RebalanceTiming:
         self._trigger: RebalanceTrigger | None = RebalanceTrigger.START
         self._ended_at: float | None = None
         self._balanced = True
+        self._refreshed_at: float | None = None
 
     def wake(self, trigger: RebalanceTrigger) -> None:
         """Note that something happened. The first reason since the last run is the one that is told."""
@@ -52,6 +53,16 @@ class RebalanceTiming:
             return 0.0
         is_soon = self._trigger is not None or not self._balanced
         return max(0.0, self._ended_at + (self._min if is_soon else self._wait) - now)
+
+    def is_refresh_due(self, *, now: float) -> bool:
+        """Return whether a run queries the members first: once in ``wait_interval_seconds``, whatever it runs for.
+
+        True counts as done.
+        """
+        if self._refreshed_at is not None and now - self._refreshed_at < self._wait:
+            return False
+        self._refreshed_at = now
+        return True
 
     def begin(self) -> RebalanceTrigger:
         """Say what the run that begins is for."""

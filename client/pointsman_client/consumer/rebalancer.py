@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 
 from pointsman.wire.group_topics import is_retry_topic
 from pointsman_client.allocation.averagely import Averagely
@@ -43,6 +43,7 @@ class Rebalancer:
         strategy: AllocationStrategy,
         topics: Callable[[], Collection[str]],
         members: Callable[[], Members | None],
+        refresh_members: Callable[[], Awaitable[None]],
         timing: RebalanceTiming,
         clock: Clock,
         hook: MetricsHook,
@@ -55,6 +56,7 @@ class Rebalancer:
         self._strategy = strategy
         self._topics = topics
         self._members = members
+        self._refresh_members = refresh_members
         self._timing = timing
         self._clock = clock
         self._hook = hook
@@ -80,6 +82,9 @@ class Rebalancer:
 
     async def rebalance(self, trigger: RebalanceTrigger) -> bool:
         """Share every topic out; return whether this member now works on exactly its share."""
+        # Notices may be switched off or lost, so the members are queried at least as often as RocketMQ does.
+        if self._timing.is_refresh_due(now=self._clock.monotonic()):
+            await self._refresh_members()
         readable = await self._readable.of(list(self._topics()))
         self._failing &= readable.keys()
         members = self._members()

@@ -17,6 +17,9 @@ from pointsman_client.message_queue import MessageQueue
 MAX_RECONSUME_TIMES = RETRY_QUEUES
 """Tries after the first one, of a concurrent consumer (RocketMQ ``maxReconsumeTimes`` -1)."""
 
+MAX_ERROR_LENGTH = 1_000
+"""Characters of an error that a dead letter keeps."""
+
 SUSPEND_SECONDS = 1.0
 """How long an ordered queue rests after a failure (RocketMQ ``suspendCurrentQueueTimeMillis``)."""
 
@@ -42,8 +45,13 @@ class SendBack:
         return MessageQueue(self.topic, cluster, broker_name, self.queue_id)
 
 
-def send_back(group: str, failed: ReceivedMessage, *, max_reconsume_times: int, at: datetime) -> SendBack:
-    """Decide where a message goes that failed once more at ``at``; it keeps its topic, its id and its birth."""
+def send_back(
+    group: str, failed: ReceivedMessage, *, max_reconsume_times: int, at: datetime, error: str = ""
+) -> SendBack:
+    """Decide where a message goes that failed once more at ``at``, with ``error``.
+
+    It keeps its topic, its id, its birth and where it was first read; a dead letter keeps the error too.
+    """
     level = failed.reconsume_times
     if level >= max_reconsume_times:
         due_at, destination, topic, queue_id = None, Destination.DLQ, dlq_topic(group), 0
@@ -58,8 +66,16 @@ def send_back(group: str, failed: ReceivedMessage, *, max_reconsume_times: int, 
         born_at=failed.born_at or at,
         reconsume_times=level + 1,
         due_at=due_at,
+        origin=failed.origin or origin_of(failed),
+        error=error[:MAX_ERROR_LENGTH] if destination is Destination.DLQ else "",
     )
     return SendBack(destination, topic, queue_id, message)
+
+
+def origin_of(message: ReceivedMessage) -> str:
+    """Where a message stands, as ``cluster/broker/topic/queue@offset``: no name of RocketMQ's grammar has ``/``."""
+    queue = message.queue
+    return f"{queue.cluster}/{queue.broker_name}/{queue.topic}/{queue.queue_id}@{message.queue_offset}"
 
 
 def is_given_up_in_place(failed: ReceivedMessage, *, max_reconsume_times: int | None) -> bool:

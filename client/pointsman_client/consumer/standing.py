@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from pointsman.wire.group_topics import MAX_GROUP_LENGTH
@@ -14,7 +14,7 @@ from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsu
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.consumer.offset_file import offset_file_path
-from pointsman_client.consumer.subscription import Subscription, to_subscriptions
+from pointsman_client.consumer.subscription import Subscription, Subscriptions, to_subscriptions
 from pointsman_client.errors import InvalidNameError
 from pointsman_client.ownership import OwnedParts
 
@@ -30,7 +30,7 @@ class Standing:
         parts: OwnedParts,
         *,
         group: str,
-        subscriptions: Mapping[str, str],
+        subscriptions: Subscriptions,
         model: MessageModel,
         client_id: str,
         zone: str,

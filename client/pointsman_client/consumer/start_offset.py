@@ -1,12 +1,18 @@
-"""Where the consumption of a queue begins: a stored offset wins, else what the consumer asked for."""
+"""Where the consumption of a queue begins: a stored offset wins, else what the consumer asked for.
+
+By default that is when the group first consumed the topic, so a queue that was added later begins at its first message,
+and one that was away begins without what is older than the group.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Collection
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from pointsman.wire.group_topics import is_retry_topic
-from pointsman_client.consumer.coordination import OffsetStore
+from pointsman_client.clock import Clock
+from pointsman_client.consumer.coordination import BegunTopics, OffsetStore
 from pointsman_client.consumer.shared_question import SharedQuestion
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.transports.transport import Transport
@@ -16,11 +22,17 @@ class ConsumeFrom(StrEnum):
     """Where a group begins a queue that it has no committed offset for (RocketMQ ``ConsumeFromWhere``)."""
 
     LAST_OFFSET = "LAST_OFFSET"
-    """At its end: with what is sent from now on."""
+    """With what is sent from now on, where the group is new to the topic. Else, in a queue that was added or is back,
+    with the first message born since the group first consumed the topic; less a minute, for clocks that differ."""
     FIRST_OFFSET = "FIRST_OFFSET"
     """At the first message that is still there."""
     TIMESTAMP = "TIMESTAMP"
     """At the first message born at or after ``consume_timestamp``."""
+
+
+CLOCK_TOLERANCE = timedelta(seconds=60)
+"""How far a producer's clock may be behind that of the consumer that began a topic. A group that is new to a topic may
+read messages of as long before."""
 
 
 class StartOffsets:
@@ -34,8 +46,14 @@ class StartOffsets:
         consume_from: ConsumeFrom,
         consume_timestamp: datetime | None,
         timeout_seconds: float,
+        clock: Clock,
     ) -> None:
+        self._store = store
         self._load = SharedQuestion(store.load)
+        self._begin = SharedQuestion(self._begin_topics)
+        self._begun: dict[str, datetime] = {}
+        """The earliest moments known here: a store that lost its memory learns them again."""
+        self._clock = clock
         self._transport = transport
         self._consume_from = consume_from
         self._consume_timestamp = consume_timestamp
@@ -48,13 +66,37 @@ class StartOffsets:
             raise loaded.unknown[queue]
         return loaded.offsets.get(queue)
 
-    async def initial(self, addr: str, queue: MessageQueue) -> int:
-        """The offset for a queue without a committed one. A retry topic is read from its first message on."""
+    async def stored_within(self, queue: MessageQueue, end: int) -> int | None:
+        """The highest committed offset that is not beyond ``end``; None if there is none. Raises as :meth:`stored`."""
+        loaded = await self._load.about(queue)
+        if queue in loaded.unknown:
+            raise loaded.unknown[queue]
+        found = (each[queue] for each in (loaded.offsets, loaded.lower) if queue in each)
+        return max((offset for offset in found if offset <= end), default=None)
+
+    async def wanted_since(self, queue: MessageQueue) -> datetime | None:
+        """From which birth on messages are wanted of a queue without a committed offset; None: from the first on.
+
+        A retry topic is read from its first message on. Raises why it is not known: the queue must not begin then.
+        """
         if self._consume_from is ConsumeFrom.FIRST_OFFSET or is_retry_topic(queue.topic):
-            return await self.first(addr, queue)
+            return None
         if self._consume_from is ConsumeFrom.TIMESTAMP and self._consume_timestamp is not None:
-            return await self.at(addr, queue, self._consume_timestamp)
-        return await self._transport.max_offset(addr, queue, timeout_seconds=self._timeout_seconds)
+            return self._consume_timestamp
+        begun = await self._begin.about(queue.topic)
+        if queue.topic in begun.unknown:
+            raise begun.unknown[queue.topic]
+        return begun.moments[queue.topic] - CLOCK_TOLERANCE
+
+    async def initial(self, addr: str, queue: MessageQueue, since: datetime | None) -> int:
+        """The offset for a queue without a committed one, by what :meth:`wanted_since` returned."""
+        return await (self.first(addr, queue) if since is None else self.at(addr, queue, since))
+
+    async def _begin_topics(self, topics: Collection[str]) -> BegunTopics:
+        now = self._clock.utc()
+        begun = await self._store.begin({topic: min(now, self._begun.get(topic, now)) for topic in topics})
+        self._begun.update(begun.moments)
+        return begun
 
     async def first(self, addr: str, queue: MessageQueue) -> int:
         """The first offset that is still there."""

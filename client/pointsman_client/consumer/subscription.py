@@ -9,6 +9,9 @@ from pointsman.wire.tag_expression import ALL, canonical, expression_problem
 from pointsman_client.address import check_name
 from pointsman_client.errors import InvalidOptionError
 
+Subscriptions = str | Iterable[str] | Mapping[str, str]
+"""One topic, topics, or topics with the tags that are wanted of each: ``{"orders": "paid || refunded"}``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
@@ -40,13 +43,19 @@ class Subscription:
         return not self.tags or tag in self.tags
 
 
-def to_subscriptions(subscriptions: str | Iterable[str] | Mapping[str, str]) -> dict[str, Subscription]:
-    """Read the setting: a topic, topics, or topics with expressions. By topic, sorted. Raises as ``parse`` does."""
-    if isinstance(subscriptions, str):
-        wanted = {subscriptions: ALL}
-    elif isinstance(subscriptions, Mapping):
-        wanted = dict(subscriptions)
+def to_subscriptions(subscriptions: Subscriptions) -> dict[str, Subscription]:
+    """Read the setting. By topic, sorted. Raises as ``parse`` does."""
+    given: object = subscriptions
+    if isinstance(given, str):
+        wanted = {given: ALL}
+    elif isinstance(given, Mapping):
+        wanted = dict(given)
+    elif isinstance(given, Iterable):
+        topics = list(given)
+        for topic in topics:
+            check_name("topic", topic)  # What is not a topic need not be hashable.
+        wanted = dict.fromkeys(topics, ALL)
     else:
-        wanted = dict.fromkeys(subscriptions, ALL)
+        raise InvalidOptionError("subscriptions", given, "must be a topic, topics, or a mapping of topics to tags")
     parsed = [Subscription.parse(topic, expression) for topic, expression in wanted.items()]
     return {each.topic: each for each in sorted(parsed, key=lambda each: each.topic)}

@@ -13,6 +13,7 @@ from pointsman_client.ctl.document import to_node_document
 from pointsman_client.ctl.layout import failure_line
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.settings import Settings
+from pointsman_client.ctl.wording import printable
 from pointsman_client.errors import RequestRejectedError
 from pointsman_client.routes.route_document import Document
 from pointsman_client.rpc.name_server_link import NameServerLink
@@ -27,6 +28,8 @@ class Done:
     """False: it was so already."""
     facts: Document = field(default_factory=dict)
     """Further keys of the JSON output."""
+    warning: str = ""
+    """Why a restart of the server loses it."""
 
 
 def change_every(
@@ -57,8 +60,11 @@ def _excused(node: NodeAnswer[Done], absent: str) -> NodeAnswer[Done]:
 
 
 def _to_document(done: Done) -> Document:
-    return {"changed": done.changed, **done.facts}
+    return {"changed": done.changed, **done.facts, **({"warning": done.warning} if done.warning else {})}
 
 
 def _line(node: NodeAnswer[Done]) -> Text:
-    return failure_line(node) if node.answer is None else Text(f"{node.addr}: {node.answer.words}")
+    if node.answer is None:
+        return failure_line(node)
+    warning = f" (not saved: {printable(node.answer.warning)})" if node.answer.warning else ""
+    return Text(f"{node.addr}: {node.answer.words}{warning}")

@@ -30,6 +30,8 @@ class ClientDescription:
     age_seconds: float | None
     source_node: str | None
     """The name server that confirmed the route last."""
+    zone: str = ""
+    """The zone that the client's routes are limited to."""
 
 
 def read_description(text: str | bytes, *, source: str) -> ClientDescription:
@@ -47,6 +49,7 @@ def read_description(text: str | bytes, *, source: str) -> ClientDescription:
             route=None if route is None else _route(route, stale=_typed(document, "stale", bool)),
             age_seconds=document["ageSeconds"] if route is None else float(_typed(document, "ageSeconds", float, int)),
             source_node=document["sourceNode"] if route is None else _typed(document, "sourceNode", str),
+            zone=_typed({"zone": ""} | document, "zone", str),
         )
     except KeyError as error:
         raise InvalidDescriptionError(source, f"{error.args[0]} is missing") from error

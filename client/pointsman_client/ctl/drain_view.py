@@ -40,6 +40,33 @@ def drain_parts(news: wire.DrainResponse) -> Iterable[RenderableType]:
     for said in news.name_servers:
         words = printable(f"{said.addr}: {said.answer or ('done' if said.done else 'not done')}")
         yield Text(f"{'':10}{words}", style="dim" if said.done else ALARM)
+    for group in news.groups:
+        yield Text(f"{'':10}{_unread_words(group)}", style=WARNING if _is_alone(group) else "")
+
+
+def outcome_words(news: wire.DrainResponse) -> str:
+    """Name a step that is incomplete, with its state and the groups that have unread messages."""
+    unread = ", ".join(f"{printable(group.group)} {group.lag}" for group in news.groups)
+    words = f"{step_words(news.step)} {step_state_words(news.state)}"
+    return f"{words} (unread: {unread})" if unread else words
+
+
+def is_late(news: wire.DrainResponse) -> bool:
+    """Return whether a wait ended before what it waited for, or left messages unread."""
+    is_unread = news.step == wire.DRAIN_STEP_WAIT_FOR_CONSUMERS and news.state == wire.DRAIN_STEP_STATE_FAILED
+    return is_unread or news.state == wire.DRAIN_STEP_STATE_TIMED_OUT
+
+
+def _is_alone(group: wire.UnreadGroup) -> bool:
+    return group.HasField("member_count") and not group.member_count
+
+
+def _unread_words(group: wire.UnreadGroup) -> str:
+    retry = f", {group.retry_lag} of them in retry queues" if group.retry_lag else ""
+    members = f"members: {group.member_count}" if group.HasField("member_count") else "members not known yet"
+    if _is_alone(group):
+        members = "no member: not waited for"
+    return f"{printable(group.group)}: {group.lag} unread{retry}; {members}"
 
 
 def to_drain_document(agent: str, news: wire.DrainResponse) -> Document:
@@ -50,5 +77,14 @@ def to_drain_document(agent: str, news: wire.DrainResponse) -> Document:
         "state": step_state_words(news.state),
         "detail": news.detail,
         "nameServers": [{"addr": said.addr, "done": said.done, "answer": said.answer} for said in news.name_servers],
+        "groups": [
+            {
+                "group": each.group,
+                "lag": each.lag,
+                "retryLag": each.retry_lag,
+                "members": each.member_count if each.HasField("member_count") else None,
+            }
+            for each in news.groups
+        ],
         "elapsedSeconds": seconds_of(news.elapsed),
     }

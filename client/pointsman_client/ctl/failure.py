@@ -21,6 +21,8 @@ from pointsman_client.errors import (
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_TIMED_OUT = 3
+"""It was done, but a wait on the way ended before what it waited for."""
 EXIT_INTERRUPTED = 130
 """As a shell reports an end by SIGINT."""
 
@@ -31,6 +33,7 @@ _HINTS = {
     "BROKER_UNKNOWN": "see `pointsmanctl brokers`",
     "KV_NOT_FOUND": "see `pointsmanctl kv list`",
     "ORDER_TOPIC_NOT_FOUND": "see `pointsmanctl order-topic list`",
+    "SETTING_NOT_SAVED": "make room on that server's disk, or repair it, and run it again",
     "MAINTENANCE_NOT_FOUND": "see `pointsmanctl maintenance list`",
 }
 """By the code of the server's refusal, or of what this command makes of it."""

@@ -91,9 +91,9 @@ def locks_parts(answers: Sequence[tuple[Agent, AgentLocks]]) -> Iterable[Rendera
     yield table
 
 
-def offsets_parts(rows: Sequence[OffsetRow], totals: Sequence[GroupTotal]) -> Iterable[RenderableType]:
-    """Show one row a queue, and below them one a group."""
-    if not rows:
+def offsets_parts(rows: Sequence[OffsetRow], totals: Sequence[GroupTotal], *, folded: int) -> Iterable[RenderableType]:
+    """Show one row a queue, how many queues are not shown, and below them one row a group."""
+    if not totals:
         yield Text("no offset is committed")
         return
     numbers = ("QUEUE", "COMMITTED", "MAX", "LAG")
@@ -110,7 +110,10 @@ def offsets_parts(rows: Sequence[OffsetRow], totals: Sequence[GroupTotal]) -> It
             _number(row.lag),
             Text("BEYOND END", style=ALARM) if row.is_beyond_end else "",
         )
-    yield table
+    if rows:
+        yield table
+    if folded:
+        yield Text(f"{_count(folded, 'empty queue')} of retry topics not shown: --retry", style="dim")
     yield ""
     in_all = new_table("GROUP", "QUEUES", "LAG", "", right=("QUEUES", "LAG"))
     for total in totals:

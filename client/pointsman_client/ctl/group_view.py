@@ -16,6 +16,10 @@ Members: TypeAlias = "Mapping[Agent, Mapping[str, frozenset[str]]]"
 """Client ids by agent and group, where they were asked for and told."""
 
 
+RELIABLE = frozenset({wire.GROUP_STATE_READY, wire.GROUP_STATE_RECOVERED})
+"""States of an agent or group whose list of members is complete."""
+
+
 def state_words(state: GroupState) -> str:
     """Name a state; one that is newer than this program is a number."""
     known = state in wire.GroupState.values()
@@ -78,7 +82,7 @@ def _row(group: str, known: Sequence[tuple[Agent, GroupState, wire.GroupSummary]
     is_exact = len(known) == 1 or len(told) == len(known)
     most = max(summary.members for summary in summaries)
     count = len(frozenset().union(*told.values()))
-    ready = [told[agent] for agent, state, _ in known if agent in told and state == wire.GROUP_STATE_READY]
+    ready = [told[agent] for agent, state, _ in known if agent in told and state in RELIABLE]
     models = {model_words(summary.message_model) for summary in summaries}
     flags = {
         "CONFLICT": len(models) > 1 or any(summary.is_conflicting for summary in summaries),
@@ -184,7 +188,7 @@ def group_view(answers: Iterable[tuple[Agent, AgentGroup]]) -> GroupView:
     for agent, group in known:
         for member in group.members:
             members[member.client_id].append((agent, member))
-    ready = [agent for agent, group in known if group.membership.state == wire.GROUP_STATE_READY]
+    ready = [agent for agent, group in known if group.membership.state in RELIABLE]
     rows = []
     for client_id, at in sorted(members.items()):
         has = {agent for agent, _ in at}

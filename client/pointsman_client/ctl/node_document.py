@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman_client.ctl.digest_difference import DigestDifference
 from pointsman_client.ctl.document import to_guard_document, to_node_document
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.question import NodeDigests
+from pointsman_client.ctl.setting_difference import Setting, SettingDifference
 from pointsman_client.ctl.wording import node_state_words
 from pointsman_client.routes.route_document import Document
 from pointsman_client.rpc.wire_time import seconds_of
@@ -100,7 +101,10 @@ def to_watchers_document(topic: str, nodes: Iterable[NodeAnswer[admin.ListWatche
 
 
 def to_difference_document(
-    addrs: tuple[str, str], sides: tuple[NodeDigests, NodeDigests], difference: DigestDifference
+    addrs: tuple[str, str],
+    sides: tuple[NodeDigests, NodeDigests],
+    difference: DigestDifference,
+    settings: Sequence[SettingDifference],
 ) -> Document:
     """Render where two nodes differ."""
 
@@ -113,10 +117,25 @@ def to_difference_document(
         }
 
     return {
-        "equal": difference.is_empty,
+        "equal": difference.is_empty and not settings,
         "first": side(addrs[0], sides[0]),
         "second": side(addrs[1], sides[1]),
         "differing": list(difference.differing),
         "onlyFirst": list(difference.only_first),
         "onlySecond": list(difference.only_second),
+        "settings": [
+            {
+                "kind": each.key[0],
+                "name": list(each.key[1:]),
+                "first": _setting(each.at[addrs[0]]),
+                "second": _setting(each.at[addrs[1]]),
+            }
+            for each in settings
+        ],
     }
+
+
+def _setting(setting: Setting | None) -> Document | None:
+    if setting is None:
+        return None
+    return {"value": setting.value, "remainingSeconds": setting.remaining_seconds}

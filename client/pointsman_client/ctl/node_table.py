@@ -13,6 +13,7 @@ from pointsman_client.ctl.digest_difference import DigestDifference
 from pointsman_client.ctl.layout import ALARM, WARNING, failure_line, new_table, node_heading, state_cell
 from pointsman_client.ctl.node import NodeAnswer
 from pointsman_client.ctl.question import NodeDigests
+from pointsman_client.ctl.setting_difference import Setting, SettingDifference
 from pointsman_client.ctl.wording import duration_words, guard_words, node_state_words, printable
 from pointsman_client.rpc.wire_time import seconds_of
 
@@ -120,9 +121,12 @@ def watchers_parts(nodes: Sequence[NodeAnswer[admin.ListWatchersResponse]]) -> I
 
 
 def difference_parts(
-    addrs: tuple[str, str], sides: tuple[NodeDigests, NodeDigests], difference: DigestDifference
+    addrs: tuple[str, str],
+    sides: tuple[NodeDigests, NodeDigests],
+    difference: DigestDifference,
+    settings: Sequence[SettingDifference],
 ) -> Iterable[RenderableType]:
-    """Show the topics on which two nodes differ, and say what excuses it."""
+    """Show the topics and settings on which two nodes differ, and what excuses it."""
     first, second = addrs
     found = [(topic, "differs") for topic in difference.differing]
     found += [(topic, f"only at {first}") for topic in difference.only_first]
@@ -136,6 +140,22 @@ def difference_parts(
     counts = f"{ours} topic{'s' if ours != 1 else ''} at {first}, {theirs} at {second}"
     words = f"{len(found)} differ{'s' if len(found) == 1 else ''}" if found else "equal"
     yield Text(f"{counts}: {words}", style=WARNING if found else "green")
+    if settings:
+        table = new_table("SETTING", *(f"AT {addr}" for addr in addrs))
+        for each in settings:
+            table.add_row(printable(each.label), *(_setting_words(each.at[addr]) for addr in addrs))
+        yield table
+    settled = sides[0].settings.keys() | sides[1].settings.keys()
+    words = f"{len(settings)} of {len(settled)} differ" if settings else f"{len(settled)} equal"
+    if settled:
+        yield Text(f"settings of operators: {words}", style=WARNING if settings else "green")
     for addr, side in zip(addrs, sides, strict=True):
         if side.state == broker_pb2.NODE_STATE_WARMING:
             yield Text(f"{addr} is WARMING: it may not have heard of every broker yet", style=WARNING)
+
+
+def _setting_words(setting: Setting | None) -> str:
+    if setting is None:
+        return "not set"
+    rest = "" if setting.remaining_seconds is None else f" for {duration_words(setting.remaining_seconds)}"
+    return f"{printable(setting.value) or 'set'}{rest}"

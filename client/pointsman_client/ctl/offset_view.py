@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pointsman.v1 import offset_service_pb2 as wire
+from pointsman.wire.group_topics import is_retry_topic
 from pointsman_client.ctl.agent_question import AgentOffsets
 from pointsman_client.ctl.agents import Agent
 
@@ -49,6 +50,15 @@ def offset_rows(answers: Iterable[tuple[Agent, AgentOffsets]]) -> list[OffsetRow
     """Return the offsets by (group, topic, agent, queue)."""
     rows = [OffsetRow(agent, progress) for agent, answer in answers for progress in answer.progress]
     return sorted(rows, key=lambda row: (*_place(row.progress), row.agent.name, row.progress.committed.queue_id))
+
+
+def without_empty_retries(rows: Sequence[OffsetRow]) -> list[OffsetRow]:
+    """Leave out queues of retry topics that are read to their end: 16 a broker and group, nearly always empty."""
+    return [
+        row
+        for row in rows
+        if not (is_retry_topic(row.progress.committed.topic) and row.lag == 0 and not row.is_beyond_end)
+    ]
 
 
 def group_totals(rows: Sequence[OffsetRow]) -> list[GroupTotal]:

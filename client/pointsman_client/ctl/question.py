@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import grpc
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2, route_service_pb2
+from pointsman_client.ctl.setting_difference import NodeSettings, Setting
 from pointsman_client.ctl.timeline import Position, Timeline, timeline_of
-from pointsman_client.errors import ClusterNotFoundError, NameServerFailedError, RequestRejectedError
+from pointsman_client.errors import ClusterNotFoundError, NameServerFailedError, PointsmanError, RequestRejectedError
 from pointsman_client.route import ClusterData
 from pointsman_client.routes.codec import to_cluster_data
 from pointsman_client.rpc.name_server_link import NameServerLink
@@ -49,11 +50,22 @@ class BrokerHistory:
 
 @dataclass(frozen=True, slots=True)
 class NodeDigests:
-    """The digests of all routes of a node."""
+    """The digests of all routes of a node, and what operators set on it."""
 
     node: str
     state: NodeState
     digests: dict[str, bytes]
+    settings: NodeSettings = field(default_factory=dict)
+    """What operators set there."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHealth:
+    """A node, and what operators set on it."""
+
+    info: admin.GetNodeInfoResponse
+    settings: NodeSettings | None
+    """None: it could not be had, or is not compared."""
 
 
 def time_left(seconds: float) -> Callable[[], float]:
@@ -91,6 +103,38 @@ async def clusters_of(link: NameServerLink, seconds: float) -> tuple[list[Cluste
 async def node_info_of(link: NameServerLink, seconds: float) -> admin.GetNodeInfoResponse:
     """Ask a node about itself."""
     return await link.call(link.admin.GetNodeInfo, admin.GetNodeInfoRequest(), timeout_seconds=seconds)
+
+
+async def health_of(link: NameServerLink, seconds: float, *, with_settings: bool) -> NodeHealth:
+    """Ask a node about itself, and what operators set on it; None of them where that cannot be had."""
+
+    async def settings() -> NodeSettings | None:
+        try:
+            return await settings_of(link, seconds) if with_settings else None
+        except PointsmanError:
+            return None
+
+    return NodeHealth(*await asyncio.gather(node_info_of(link, seconds), settings()))
+
+
+async def settings_of(link: NameServerLink, seconds: float) -> NodeSettings:
+    """Ask for all that operators set; ``seconds`` is for all pages together. None are of a server that is too old."""
+    left = time_left(seconds)
+    found: dict[tuple[str, ...], Setting] = {}
+    request = admin.ListSettingsRequest()
+    while True:
+        try:
+            page = await link.call(link.admin.ListSettings, request, timeout_seconds=left())
+        except NameServerFailedError as failure:
+            if failure.status is grpc.StatusCode.UNIMPLEMENTED:
+                return {}
+            raise
+        for setting in page.settings:
+            remaining = seconds_of(setting.remaining) if setting.HasField("remaining") else None
+            found[setting.kind, *setting.name] = Setting(setting.value, remaining)
+        if not page.next_page_token:
+            return found
+        request.page_token = page.next_page_token
 
 
 async def brokers_of(
@@ -183,13 +227,14 @@ async def _events_of(
 
 
 async def digests_of(link: NameServerLink, seconds: float) -> NodeDigests:
-    """Ask for the digests of all routes; ``seconds`` is for all pages together."""
+    """Ask for the digests of all routes and what operators set; ``seconds`` is for all pages together."""
     left = time_left(seconds)
+    settings = await settings_of(link, seconds)
     digests: dict[str, bytes] = {}
     request = admin.ListRouteDigestsRequest(page_size=DIGESTS_PER_PAGE)
     while True:
         page = await link.call(link.admin.ListRouteDigests, request, timeout_seconds=left())
         digests.update((entry.topic, entry.digest) for entry in page.digests)
         if not page.next_page_token:
-            return NodeDigests(page.node, page.state, digests)
+            return NodeDigests(page.node, page.state, digests, settings)
         request.page_token = page.next_page_token

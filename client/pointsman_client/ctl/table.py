@@ -32,7 +32,16 @@ MOST_GONE = 5
 
 
 def route_parts(route: TopicRoute) -> Iterable[RenderableType]:
-    """Show where a topic is."""
+    """Show where a topic is, or why none of its brokers is up."""
+    if route.absent_brokers:
+        table = new_table("CLUSTER", "BROKER", "ID", "ADDR", "STATE", "REASON", "SINCE", right=("ID",))
+        for broker in route.absent_brokers:
+            state = "OUT" if broker.is_registered else "GONE"
+            since = f"{broker.since:%Y-%m-%dT%H:%M:%SZ}" if broker.since else "-"
+            who = (broker.cluster, broker.broker_name, str(broker.broker_id), broker.addr)
+            table.add_row(*map(printable, who), state, printable(broker.reason) or "-", since)
+        yield table
+        return
     if not (route.queue_datas or route.broker_datas):
         yield Text("brokers have it, but none in the cluster and zone that was asked for", style=WARNING)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from google.protobuf.json_format import MessageToDict
 from rich.console import RenderableType
@@ -33,14 +34,17 @@ from pointsman_client.rpc.wire_time import seconds_of, utc_of
 _FACT_WIDTH = len("heartbeat")
 
 
-def why_parts(nodes: Sequence[NodeAnswer[BrokerHistory]], *, limit: int) -> Iterable[RenderableType]:
-    """Show what each node knows of a broker name; of its events the last ``limit``."""
+def why_parts(nodes: Sequence[NodeAnswer[BrokerHistory]], *, limit: int, now: datetime) -> Iterable[RenderableType]:
+    """Show what each node knows of a broker name; of its events the last ``limit``.
+
+    ``now``: by this machine's clock, UTC, for the length of what still lasts.
+    """
     for position, node in enumerate(nodes):
         yield from node_heading(position, node.addr, node.answer.node if node.answer else "")
         if node.answer is None:
             yield failure_line(node)
             continue
-        yield from _replicas(node.answer)
+        yield from _replicas(node.answer, now)
         yield ""
         events = node.answer.timeline.events[-limit:]
         if events:
@@ -49,9 +53,9 @@ def why_parts(nodes: Sequence[NodeAnswer[BrokerHistory]], *, limit: int) -> Iter
             yield Text("no event of it is remembered here")
 
 
-def _replicas(history: BrokerHistory) -> Iterable[RenderableType]:
+def _replicas(history: BrokerHistory, now: datetime) -> Iterable[RenderableType]:
     for status in history.brokers:
-        yield from _replica(status, history)
+        yield from _replica(status, history, now)
     here = {_position(status) for status in history.brokers}
     gone = {
         position: event
@@ -63,12 +67,12 @@ def _replicas(history: BrokerHistory) -> Iterable[RenderableType]:
         yield _heading(position, event.identity.addr, "GONE", f"since {since} (UTC)")
         planned = ", planned" if event.planned else ""
         yield _fact("reason", f"{printable(event.event)} {printable(event.reason)}{planned}")
-        yield from _outage(history.timeline.outage_of(position))
+        yield from _outage(history.timeline.outage_of(position), now)
     if not history.brokers and not gone:
         yield Text("no replica of it is registered here")
 
 
-def _replica(status: broker_pb2.BrokerStatus, history: BrokerHistory) -> Iterable[RenderableType]:
+def _replica(status: broker_pb2.BrokerStatus, history: BrokerHistory, now: datetime) -> Iterable[RenderableType]:
     position, state = _position(status), str(to_broker_state(status.state))
     since = f"for {duration_words(seconds_of(status.state_for))}" if status.HasField("state_for") else "since unknown"
     yield _heading(position, status.identity.addr, state, since)
@@ -85,7 +89,7 @@ def _replica(status: broker_pb2.BrokerStatus, history: BrokerHistory) -> Iterabl
         "stream", "open" if status.stream_open else "broken" if status.reason == "STREAM_BROKEN" else "not open"
     )
     yield _fact("probe", _probe_words(status.health))
-    yield from _outage(history.timeline.outage_of(position))
+    yield from _outage(history.timeline.outage_of(position), now)
     guard = history.guards.get(status.identity.cluster)
     if status.state == broker_pb2.BROKER_STATE_PROTECTED and guard is not None:
         active = f"active for {duration_words(seconds_of(guard.active_for))}" if guard.active else "no longer active"
@@ -95,15 +99,16 @@ def _replica(status: broker_pb2.BrokerStatus, history: BrokerHistory) -> Iterabl
         yield _fact("window", "a maintenance window is open for it")
 
 
-def _outage(outage: Outage | None) -> Iterable[RenderableType]:
+def _outage(outage: Outage | None, now: datetime) -> Iterable[RenderableType]:
     if outage is None:
         return
     if outage.ended_at is not None:
         yield _fact("outage", f"{outage_words(outage)}; back at {time_words(outage.ended_at)} (UTC)")
         return
-    before = "" if outage.is_begin_known else "before "
+    before, least = ("", "") if outage.is_begin_known else ("before ", "at least ")
     planned = "planned" if outage.is_planned else "unplanned"
-    yield _fact("outage", f"since {before}{time_words(outage.began_at)} (UTC), {planned}")
+    lasts = duration_words(max(0.0, (now - outage.began_at).total_seconds()))
+    yield _fact("outage", f"for {least}{lasts}, since {before}{time_words(outage.began_at)} (UTC), {planned}")
 
 
 def _probe_words(health: broker_pb2.BrokerHealth) -> str:

@@ -60,6 +60,8 @@ _OTHER_REASONS: Mapping[tuple[str, str], str] = {
     ("PROBE_FAILED", "PROBE"): "weak evidence, the fault may lie with the probe or the network",
     ("PROBE_FAILED", "REFUSED"): "strong evidence, the broker refuses to serve",
     ("RECOVERED", "PROBE"): "its probe passes again",
+    ("PERM_CHANGED", "PROBE"): "its probe failed and passes again",
+    ("PERM_CHANGED", "SHUTDOWN"): "the broker was stopped",
     ("GUARD_ON", "SHARE"): "too many brokers are lost at the same time",
     ("GUARD_OFF", "SHARE"): "enough brokers are up again",
 }

@@ -3,8 +3,8 @@
 Were they the writable ones, a broker that is away for a minute would move keys to other queues and back, and the order
 of a key's messages would be lost twice. So:
 
-- With an order-topic configuration the queues are its own, in its order, whatever brokers there are. It is the one way
-  to have the same queues in every process, whenever each was started.
+- With an order-topic configuration the queues are its own, in its order, whatever brokers there are, without those that
+  a broker was seen not to have. It is the one way to have the same queues in every process, whenever each was started.
 - Otherwise they are the write queues of every replica group in the route, whether or not it has a master or write
   permission now, and also of groups seen before that are in no route at present, with the numbers they had. They change
   when a group comes for the first time, or its number of write queues changes, also to 0.
@@ -14,7 +14,7 @@ of a key's messages would be lost twice. So:
 
 from __future__ import annotations
 
-from pointsman_client.message_queue import MessageQueue, to_publish_queues
+from pointsman_client.message_queue import MessageQueue, to_order_queues, write_queue_counts
 from pointsman_client.route import BrokerKey, TopicRoute
 
 
@@ -34,11 +34,10 @@ class ConfiguredQueues:
         """
         if route is self._route:
             return self._queues
+        self._numbers.update(write_queue_counts(route))
         if route.order_topic_conf:
-            queues = to_publish_queues(route)
+            queues = to_order_queues(route, self._numbers)
         else:
-            for data in route.queue_datas:
-                self._numbers[data.broker_key] = data.write_queue_nums
             queues = tuple(
                 MessageQueue(self._topic, cluster, broker_name, queue_id)
                 for (cluster, broker_name), number in sorted(self._numbers.items())

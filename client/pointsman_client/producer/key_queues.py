@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pointsman_client.errors import NoWritableQueueError
+from pointsman_client.errors import NoBrokerUpError, NoWritableQueueError
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.producer.configured_queues import ConfiguredQueues
 from pointsman_client.producer.sharding import QueueOfKey, ShardingMap
@@ -29,7 +29,8 @@ class KeyQueues:
     def queue_of(self, route: TopicRoute, key: str, *, second: str | None = None) -> MessageQueue:
         """The key's queue by the topic's route, which may or may not be writable now.
 
-        Raises :class:`NoWritableQueueError` for a topic that has no write queues at all, and
+        Raises :class:`NoBrokerUpError` for a topic whose brokers are all down and were not seen before,
+        :class:`NoWritableQueueError` for one that has no write queues at all, and
         :class:`OrderTopicConfError`.
         """
         topic = self._topics.get(route.topic)
@@ -37,6 +38,8 @@ class KeyQueues:
             topic = self._topics[route.topic] = _TopicMap(ConfiguredQueues(route.topic))
         queues = topic.configured.see(route)
         if not queues:
+            if route.absent_brokers:
+                raise NoBrokerUpError(route.topic, route.absent_brokers)
             raise NoWritableQueueError(route.topic, why_without_queue(route) or "its brokers have no write queues")
         if topic.map is None or queues is not topic.queues:
             topic.queues, topic.map = queues, self._sharding.over(queues)

@@ -65,7 +65,7 @@ def read_line(line: bytes) -> Parked | int:
             int(row["parked"]),
             MessageQueue(row["topic"], row["cluster"], row["broker_name"], row["queue_id"]),
             OutgoingMessage(
-                Message(
+                Message.unchecked(
                     row["topic"],
                     base64.b64decode(row["body"], validate=True),
                     row["tags"],

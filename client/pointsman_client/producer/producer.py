@@ -83,6 +83,7 @@ class Producer:
         close_timeout_seconds: float = 5.0,
         poll_name_server_interval_seconds: float = 30.0,
         lookup_timeout_seconds: float = 3.0,
+        zone: str = "",
         metrics_hook: MetricsHook | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -92,6 +93,7 @@ class Producer:
         ``name_servers``: addresses, or a started client, which stays the caller's and keeps its own
         ``poll_name_server_interval_seconds`` (RocketMQ ``pollNameServerInterval``) and ``lookup_timeout_seconds``
         (``mqClientApiTimeout``). ``transport``: a transport, which stays the caller's, or what makes one.
+        ``zone``: send to brokers of this zone alone; of the client that it makes, as :class:`NameServerClient` has it.
         ``fault_rules``: how long a slow broker is left out (``latencyMax``, ``notAvailableDuration``). ``sharding``:
         the map of :meth:`send_by_key`, by default a hash ring. ``on_unavailable``: what becomes of a message for a
         certain queue while that cannot be written, unless the call says otherwise; an outbox named here is opened and
@@ -130,6 +132,8 @@ class Producer:
             transport,
             poll_name_server_interval_seconds=poll_name_server_interval_seconds,
             lookup_timeout_seconds=lookup_timeout_seconds,
+            zone=zone,
+            owner="Producer",
             metrics_hook=metrics_hook,
             clock=clock,
             rng=rng,
@@ -210,7 +214,8 @@ class Producer:
 
         ``timeout_seconds`` is for all tries together. Raises :class:`InvalidNameError`, :class:`InvalidMessageError`,
         :class:`MessageTooLargeError`, :class:`TopicNotFoundError`, :class:`NameServersUnavailableError`,
-        :class:`NoWritableQueueError`, and :class:`SendFailedError` with each try and its cause.
+        :class:`NoWritableQueueError`, :class:`NoBrokerUpError` (at the deadline), and :class:`SendFailedError` with
+        each try and its cause.
         """
         (result,) = await self._send([message], SendMode.SYNC, timeout_seconds)
         return result

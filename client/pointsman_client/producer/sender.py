@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from pointsman_client.errors import (
     BrokerUnreachableError,
     ClientStateError,
     FailedTry,
+    NameServersUnavailableError,
+    NoBrokerUpError,
     NoWritableQueueError,
     PointsmanError,
     QueueUnavailableError,
@@ -33,6 +36,9 @@ from pointsman_client.transports.transport import SendReceipt
 
 MOST_TOPICS = 1_000
 """Topics whose turn is remembered; another one begins anywhere, as a new topic does."""
+
+DOWN_POLL_SECONDS = 0.5
+"""Between two looks at a topic whose brokers are all down, while a send waits."""
 
 ResultT = TypeVar("ResultT")
 
@@ -77,7 +83,8 @@ class Sender:
     async def send(self, messages: Sequence[OutgoingMessage], *, mode: SendMode, deadline: float) -> Sent:
         """Send to one of the topic's writable queues, all or none.
 
-        Raises :class:`SendFailedError`, :class:`NoWritableQueueError`, and what looking the route up raises.
+        Raises :class:`SendFailedError`, :class:`NoWritableQueueError`, :class:`NoBrokerUpError`, and what looking the
+        route up raises.
         """
         topic = messages[0].message.topic
         failed: list[FailedTry] = []
@@ -168,8 +175,30 @@ class Sender:
                 pass
             queues = await self._client.publish_queues(topic)
         if not queues:
-            raise NoWritableQueueError(topic, why_without_queue(await self._client.topic_route(topic)))
+            queues = await self._until_a_broker_is_up(topic, deadline)
         return self._info_of(topic, queues)
+
+    async def _until_a_broker_is_up(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
+        """Wait for a writable queue while the brokers of a known topic are all down.
+
+        Raises :class:`NoBrokerUpError` at the deadline, :class:`NoWritableQueueError` for any other reason.
+        """
+        while True:
+            route = await self._client.topic_route(topic)
+            if not route.absent_brokers:
+                raise NoWritableQueueError(topic, why_without_queue(route, zone=self._client.zone))
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                raise NoBrokerUpError(topic, route.absent_brokers)
+            await self._clock.sleep(min(left, DOWN_POLL_SECONDS))
+            # The watch brings the change; without one the name servers are asked.
+            queues = await self._client.publish_queues(topic)
+            if not queues and deadline > self._clock.monotonic():
+                with contextlib.suppress(SendFailedError, NameServersUnavailableError):
+                    await self.within(deadline, self._client.refresh(topic), topic)
+                queues = await self._client.publish_queues(topic)
+            if queues:
+                return queues
 
     def _info_of(self, topic: str, queues: tuple[MessageQueue, ...]) -> PublishInfo:
         info = self._infos.get(topic)

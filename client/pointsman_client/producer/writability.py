@@ -21,11 +21,11 @@ def why_not_writable(route: TopicRoute, queue: MessageQueue) -> str | None:
     return None
 
 
-def why_without_queue(route: TopicRoute) -> str:
-    """Say why a route has no queue to write."""
+def why_without_queue(route: TopicRoute, *, zone: str = "") -> str:
+    """Say why a route, limited to ``zone`` unless that is empty, has no queue to write."""
     if route.order_topic_conf:
-        return f"its order configuration {route.order_topic_conf!r} names none"
+        return f"its order configuration {route.order_topic_conf!r} names none that its brokers have"
     if not route.queue_datas:
-        return "the route has no queues"
+        return f"no broker of zone {zone} has it" if zone else "the route has no queues"
     queues = [MessageQueue(route.topic, data.cluster, data.broker_name, 0) for data in route.queue_datas]
     return "; ".join(why for queue in queues if (why := why_not_writable(route, queue)) is not None)

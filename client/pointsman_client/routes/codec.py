@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC
+
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman_client.route import (
+    AbsentBroker,
     BrokerData,
     BrokerReplica,
     BrokerState,
@@ -30,6 +33,7 @@ def to_topic_route(route: route_service_pb2.TopicRoute) -> TopicRoute:
         queue_datas=tuple(_to_queue_data(queue_data) for queue_data in route.queue_datas),
         broker_datas=tuple(_to_broker_data(broker_data) for broker_data in route.broker_datas),
         order_topic_conf=route.order_topic_conf,
+        absent_brokers=tuple(_to_absent_broker(broker) for broker in route.absent_brokers),
     )
 
 
@@ -51,6 +55,19 @@ def to_cluster_data(cluster: route_service_pb2.ClusterData) -> ClusterData:
 def to_broker_state(state: broker_pb2.BrokerState.ValueType) -> BrokerState:
     """Read a state; one that is newer than this client reads as UNKNOWN."""
     return _STATES.get(state, BrokerState.UNKNOWN)
+
+
+def _to_absent_broker(broker: route_service_pb2.AbsentBroker) -> AbsentBroker:
+    who = broker.identity
+    return AbsentBroker(
+        cluster=who.cluster,
+        broker_name=who.broker_name,
+        broker_id=who.broker_id,
+        addr=who.addr,
+        is_registered=broker.is_registered,
+        reason=broker.reason,
+        since=broker.since.ToDatetime(tzinfo=UTC) if broker.HasField("since") else None,
+    )
 
 
 def _to_queue_data(queue_data: route_service_pb2.QueueData) -> QueueData:

@@ -9,7 +9,18 @@ from pointsman_client.routes.route_document import Document, to_revision_documen
 from pointsman_client.routes.route_table import CachedRoute
 
 OWN_KEYS = frozenset(
-    {"topic", "route", "revision", "ageSeconds", "sourceNode", "stale", "watched", "nameServers", "nameServerInUse"}
+    {
+        "topic",
+        "zone",
+        "route",
+        "revision",
+        "ageSeconds",
+        "sourceNode",
+        "stale",
+        "watched",
+        "nameServers",
+        "nameServerInUse",
+    }
 )
 
 

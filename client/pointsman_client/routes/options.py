@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pointsman_client.errors import InvalidOptionError
-from pointsman_client.option_check import check_number, check_seconds
+from pointsman_client.option_check import check_number, check_seconds, check_zone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,8 @@ class ClientOptions:
     """Whether the first server is chosen at random, so that clients spread; else the list's order counts."""
     watch_routes: bool
     """Whether a name server is asked to tell changes as they happen; the poll goes on either way."""
+    zone: str
+    """Only replica groups of this zone, and those without a master, are in routes; empty: all (``rocketmq.zone``)."""
 
     def __post_init__(self) -> None:
         check_seconds("poll_name_server_interval_seconds", self.poll_name_server_interval_seconds)
@@ -37,3 +39,4 @@ class ClientOptions:
             raise InvalidOptionError("poll_jitter", self.poll_jitter, "must be from 0 to 1")
         check_number("max_topics", self.max_topics)
         check_number("poll_concurrency", self.poll_concurrency)
+        check_zone("zone", self.zone)

@@ -63,6 +63,16 @@ async def ask_topics(link: NameServerLink, seconds: float, *, cluster: str, cloc
         request.page_token = page.next_page_token
 
 
+async def ask_alive(link: NameServerLink, seconds: float) -> None:
+    """Ask for next to nothing; returns when the server answers."""
+    await link.call(
+        link.routes.ListTopics,
+        route_service_pb2.ListTopicsRequest(page_size=1),
+        timeout_seconds=seconds,
+        not_found=lambda: ClusterNotFoundError(""),
+    )
+
+
 async def ask_clusters(link: NameServerLink, seconds: float, *, cluster: str) -> tuple[ClusterData, ...]:
     """Ask for the clusters, or for one, with their replica groups. Raises ClusterNotFoundError."""
     response = await link.call(

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from pointsman_client.route import BrokerData, Revision, TopicRoute
+from pointsman_client.route import AbsentBroker, BrokerData, Revision, TopicRoute
 
 Document = dict[str, object]
 
@@ -37,6 +37,19 @@ def to_route_document(route: TopicRoute) -> Document:
             if replica.filter_servers
         },
         "revision": to_revision_document(route.revision),
+        **({"absentBrokers": [_absent(broker) for broker in route.absent_brokers]} if route.absent_brokers else {}),
+    }
+
+
+def _absent(broker: AbsentBroker) -> Document:
+    return {
+        "cluster": broker.cluster,
+        "brokerName": broker.broker_name,
+        "brokerId": broker.broker_id,
+        "brokerAddr": broker.addr,
+        "registered": broker.is_registered,
+        "reason": broker.reason,
+        "since": None if broker.since is None else f"{broker.since:%Y-%m-%dT%H:%M:%S}Z",
     }
 
 

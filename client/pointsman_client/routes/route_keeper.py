@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from pointsman_client.callbacks import Callbacks
 from pointsman_client.clock import Clock
-from pointsman_client.errors import TopicNotFoundError
+from pointsman_client.errors import OrderTopicConfError, TopicNotFoundError
+from pointsman_client.message_queue import order_topic_surplus
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.route import Revision, RouteChange, TopicRoute
 from pointsman_client.routes.agreement import as_stale, judge, loss
@@ -20,6 +23,11 @@ from pointsman_client.routes.route_watch import RouteWatch
 from pointsman_client.routes.single_flight import SingleFlight
 from pointsman_client.routes.wanted_topics import WantedTopics
 from pointsman_client.rpc.name_server_link import NameServerLinks
+
+logger = logging.getLogger(__name__)
+
+SIMILAR_AMONG = 100
+"""Of so many topics, the last ones used, one is suggested in place of a topic that is not known."""
 
 AddrsGoneCallback = Callable[[tuple[str, ...]], None]
 
@@ -46,6 +54,7 @@ class RouteKeeper:
         plan: RecheckPlan,
         max_topics: int,
         lookup_timeout_seconds: float,
+        zone: str,
         on_work: Callable[[], None],
     ) -> None:
         """``on_work()`` is called when the plan of rechecks has changed, or what :meth:`topics` returns."""
@@ -57,6 +66,7 @@ class RouteKeeper:
         self._listeners = listeners
         self._plan = plan
         self._lookup_timeout_seconds = lookup_timeout_seconds
+        self._zone = zone
         self._on_work = on_work
         self.table = RouteTable(max_topics)
         # Some more than are kept: what was just forgotten may come back with an older answer.
@@ -103,7 +113,7 @@ class RouteKeeper:
         async def attempt(addr: str, seconds: float) -> _Answer:
             link, known = self._links.to(addr), self._route(topic)
             try:
-                return _Answer(addr, await ask_route(link, topic, seconds, known=known))
+                return _Answer(addr, await ask_route(link, topic, seconds, zone=self._zone, known=known))
             except TopicNotFoundError:
                 return _Answer(addr, None)
 
@@ -120,7 +130,8 @@ class RouteKeeper:
             self._take(topic, current)
         cached = self.table.find(topic)
         if cached is None:
-            raise TopicNotFoundError(topic)
+            similar = get_close_matches(topic, self.table.topics()[-SIMILAR_AMONG:], n=1)
+            raise TopicNotFoundError(topic, addrs=[answer.addr for answer in answers], similar="".join(similar))
         return cached
 
     def _is_current(self, topic: str, answer: _Answer, accepted_before: int) -> bool:
@@ -189,8 +200,28 @@ class RouteKeeper:
 
     def _announce(self, change: RouteChange | None) -> None:
         if change is not None:
+            _warn_of_surplus(change)
             self._listeners.announce(change)
 
     def _route(self, topic: str) -> TopicRoute | None:
         cached = self.table.find(topic)
         return None if cached is None else cached.route
+
+
+def _warn_of_surplus(change: RouteChange) -> None:
+    """Log once that an order configuration has queues that a broker does not have."""
+    surplus = _surplus(change.new)
+    if surplus and surplus != _surplus(change.old):
+        logger.warning(
+            "the order configuration of topic %s exceeds its queues (%s): nothing is sent to those beyond; correct it "
+            "with `pointsmanctl order-topic set`",
+            change.topic,
+            surplus,
+        )
+
+
+def _surplus(route: TopicRoute | None) -> str:
+    try:
+        return "" if route is None else order_topic_surplus(route)
+    except OrderTopicConfError:  # a send raises it
+        return ""

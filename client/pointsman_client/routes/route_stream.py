@@ -54,6 +54,7 @@ class RouteStream:
         hear: Hear,
         on_failure: Callable[[str], None],
         first_word_seconds: float,
+        zone: str,
     ) -> None:
         """``first_word_seconds`` bounds the wait for a server's first state; later, silence means that all is well."""
         self._choice = choice
@@ -64,6 +65,7 @@ class RouteStream:
         self._hear = hear
         self._on_failure = on_failure
         self._first_word_seconds = first_word_seconds
+        self._zone = zone
         self._backoff = FullJitterBackoff(rng.uniform, cap=LONGEST_WAIT_SECONDS)
         self._wakeup = Wakeup(clock)
         self._most_topics: int | None = None
@@ -135,7 +137,8 @@ class RouteStream:
 
     async def _read(self, addr: str, topics: Sequence[str]) -> None:
         link = self._links.to(addr)
-        request = route_service_pb2.WatchTopicRoutesRequest(topics=[self._known_route(topic) for topic in topics])
+        known = [self._known_route(topic) for topic in topics]
+        request = route_service_pb2.WatchTopicRoutesRequest(topics=known, zone=self._zone)
         with grpc_errors_of(addr):
             call = link.routes.WatchTopicRoutes(request)
             try:
@@ -168,6 +171,10 @@ class RouteStream:
                 self._hear(addr, route.topic, route.revision, route)
             case "gone":
                 self._hear(addr, response.gone.topic, to_revision(response.gone.revision), None)
+            case "absent":
+                revision = to_revision(response.absent.revision)
+                for topic in response.absent.topics:
+                    self._hear(addr, topic, revision, None)
             case "synced":
                 return True
             case _:

@@ -27,8 +27,8 @@ class CachedRoute:
 
     @cached_property
     def publish_queues(self) -> tuple[MessageQueue, ...]:
-        """See :func:`to_publish_queues`."""
-        return to_publish_queues(self.route)
+        """See :func:`to_publish_queues`. Empty while no broker is up, also for an order topic."""
+        return () if self.route.absent_brokers else to_publish_queues(self.route)
 
     @cached_property
     def subscribe_queues(self) -> tuple[MessageQueue, ...]:

@@ -55,6 +55,7 @@ class RouteUpkeep:
             hear=keeper.hear,
             on_failure=on_failure,
             first_word_seconds=options.lookup_timeout_seconds,
+            zone=options.zone,
         )
         self._tasks: list[asyncio.Task[None]] = []
 

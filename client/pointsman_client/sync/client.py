@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from pointsman_client import client as async_client
 from pointsman_client.clock import Clock
@@ -41,6 +41,7 @@ class NameServerClient(Facade):
         poll_concurrency: int = 8,
         shuffle_name_servers: bool = True,
         watch_routes: bool = True,
+        zone: str = "",
         clock: Clock | None = None,
         rng: random.Random | None = None,
         metrics_hook: MetricsHook | None = None,
@@ -57,6 +58,7 @@ class NameServerClient(Facade):
             poll_concurrency=poll_concurrency,
             shuffle_name_servers=shuffle_name_servers,
             watch_routes=watch_routes,
+            zone=zone,
             clock=clock,
             rng=rng,
             metrics_hook=metrics_hook,
@@ -115,6 +117,12 @@ class NameServerClient(Facade):
 
         return RouteChanges(topic, next_change=lambda: self._wait(next_change), close=lambda: self._look(changes.close))
 
+    def wait_until_ready(self, topics: Collection[str] = (), *, timeout_seconds: float = 30.0) -> None:
+        """Wait until each topic has a route, or without topics until a name server answers."""
+        self._call(
+            lambda: self.inner.wait_until_ready(topics, timeout_seconds=timeout_seconds), seconds=timeout_seconds
+        )
+
     def fetch_route(self, topic: str, *, cluster: str = "", zone: str = "") -> TopicRoute:
         """Ask for a route past the cache, if wanted only its brokers of one cluster or zone."""
         return self._call(lambda: self.inner.fetch_route(topic, cluster=cluster, zone=zone))
@@ -142,6 +150,11 @@ class NameServerClient(Facade):
         return self.inner.name_servers
 
     @property
+    def zone(self) -> str:
+        """The zone that its routes are limited to; empty: all zones."""
+        return self.inner.zone
+
+    @property
     def name_server_in_use(self) -> str:
         """The server that the next call asks first, and that is watched."""
         return self.inner.name_server_in_use
@@ -166,6 +179,7 @@ def client_for(
     call_timeout_seconds: float,
     poll_name_server_interval_seconds: float,
     lookup_timeout_seconds: float,
+    zone: str,
 ) -> NameServerClient:
     """Return the client that a producer or consumer is built on: the one that was passed in, or a new one."""
     if isinstance(name_servers, NameServerClient):
@@ -177,6 +191,7 @@ def client_for(
         name_servers,
         poll_name_server_interval_seconds=poll_name_server_interval_seconds,
         lookup_timeout_seconds=lookup_timeout_seconds,
+        zone=zone,
         metrics_hook=metrics_hook,
         clock=clock,
         rng=rng,

@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 import threading
+import warnings
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, wait
 from contextlib import ExitStack
@@ -94,6 +95,12 @@ class Facade:
                 steps.callback(self._thread.release)
                 self._submit(self._loop, self._wrapped.close, self._call_timeout_seconds)
                 self._callbacks.close(timeout_seconds=CALLBACKS_END_SECONDS)
+
+    def __del__(self) -> None:
+        # One whose constructor raised has no fields.
+        if not getattr(self, "_closed", True) and self._loop is not None and self._pid == os.getpid():
+            text = f"unclosed {type(self).__name__}: use it in a `with` block, or call close()"
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def __enter__(self) -> Self:
         return self.start()

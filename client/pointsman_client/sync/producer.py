@@ -66,6 +66,7 @@ class Producer(Facade):
         close_timeout_seconds: float = 5.0,
         poll_name_server_interval_seconds: float = 30.0,
         lookup_timeout_seconds: float = 3.0,
+        zone: str = "",
         metrics_hook: MetricsHook | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -84,6 +85,7 @@ class Producer(Facade):
             call_timeout_seconds=call_timeout_seconds,
             poll_name_server_interval_seconds=poll_name_server_interval_seconds,
             lookup_timeout_seconds=lookup_timeout_seconds,
+            zone=zone,
         )
         self._producer = async_producer.Producer(
             self._client.inner,
@@ -106,6 +108,7 @@ class Producer(Facade):
             sharding=sharding,
             on_unavailable=on_unavailable,
             close_timeout_seconds=close_timeout_seconds,
+            zone=zone,
             metrics_hook=metrics_hook,
             clock=clock,
             rng=rng,

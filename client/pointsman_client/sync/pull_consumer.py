@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +14,7 @@ from pointsman_client.consumer import pull_consumer as async_consumer
 from pointsman_client.consumer.agents.agent_coordination import MakeCoordination, agent_coordination
 from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.consumer.subscription import Subscriptions
 from pointsman_client.errors import ClientClosedError
 from pointsman_client.message import ReceivedMessage
 from pointsman_client.message_queue import MessageQueue
@@ -43,7 +44,7 @@ class PullConsumer(Facade):
         *,
         group: str,
         transport: TransportOrMaker,
-        subscriptions: Mapping[str, str] | None = None,
+        subscriptions: Subscriptions | None = None,
         message_model: MessageModel = MessageModel.CLUSTERING,
         consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         consume_timestamp: datetime | None = None,
@@ -65,6 +66,7 @@ class PullConsumer(Facade):
         offset_file: Path | None = None,
         poll_name_server_interval_seconds: float = 30.0,
         lookup_timeout_seconds: float = 3.0,
+        route_zone: str = "",
         make_coordination: MakeCoordination = agent_coordination,
         metrics_hook: MetricsHook | None = None,
         clock: Clock | None = None,
@@ -76,7 +78,7 @@ class PullConsumer(Facade):
 
         Give a callable that makes the transport, as ``transport=RedisStreamsTransport``: it is then closed as well.
         """
-        client = client_for(
+        self._client = client_for(
             name_servers,
             metrics_hook=metrics_hook,
             clock=clock,
@@ -84,9 +86,10 @@ class PullConsumer(Facade):
             call_timeout_seconds=call_timeout_seconds,
             poll_name_server_interval_seconds=poll_name_server_interval_seconds,
             lookup_timeout_seconds=lookup_timeout_seconds,
+            zone=route_zone,
         )
         self._consumer = async_consumer.PullConsumer(
-            client.inner,
+            self._client.inner,
             group=group,
             transport=transport,
             subscriptions=subscriptions,
@@ -109,6 +112,7 @@ class PullConsumer(Facade):
             client_id=client_id,
             zone=zone,
             offset_file=offset_file,
+            route_zone=route_zone,
             make_coordination=make_coordination,
             metrics_hook=metrics_hook,
             clock=clock,
@@ -117,8 +121,13 @@ class PullConsumer(Facade):
         super().__init__(
             self._consumer,
             call_timeout_seconds=call_timeout_seconds,
-            below=None if client is name_servers else client,
+            below=None if self._client is name_servers else self._client,
         )
+
+    @property
+    def client(self) -> NameServerClient:
+        """The client that it asks for routes."""
+        return self._client
 
     @property
     def client_id(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from pointsman_client.consumer.agents.agent_coordination import MakeCoordination
 from pointsman_client.consumer.consume_result import ConsumeResult
 from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.consumer.subscription import Subscriptions
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.message import ReceivedMessage
 from pointsman_client.metrics_hook import MetricsHook
@@ -44,7 +45,7 @@ class PushConsumer(Facade):
         name_servers: str | Sequence[str] | NameServerClient,
         *,
         group: str,
-        subscriptions: Mapping[str, str],
+        subscriptions: Subscriptions,
         listener: Listener,
         transport: TransportOrMaker,
         ordered: bool = False,
@@ -71,6 +72,7 @@ class PushConsumer(Facade):
         offset_file: Path | None = None,
         poll_name_server_interval_seconds: float = 30.0,
         lookup_timeout_seconds: float = 3.0,
+        route_zone: str = "",
         make_coordination: MakeCoordination = agent_coordination,
         metrics_hook: MetricsHook | None = None,
         clock: Clock | None = None,
@@ -85,7 +87,7 @@ class PushConsumer(Facade):
         if inspect.iscoroutinefunction(listener):
             problem = "must be a plain function: an async one is for pointsman_client.PushConsumer"
             raise InvalidOptionError("listener", listener, problem)
-        client = client_for(
+        self._client = client_for(
             name_servers,
             metrics_hook=metrics_hook,
             clock=clock,
@@ -93,9 +95,10 @@ class PushConsumer(Facade):
             call_timeout_seconds=call_timeout_seconds,
             poll_name_server_interval_seconds=poll_name_server_interval_seconds,
             lookup_timeout_seconds=lookup_timeout_seconds,
+            zone=route_zone,
         )
         self._consumer = async_consumer.PushConsumer(
-            client.inner,
+            self._client.inner,
             group=group,
             subscriptions=subscriptions,
             listener=listener,
@@ -122,6 +125,7 @@ class PushConsumer(Facade):
             client_id=client_id,
             zone=zone,
             offset_file=offset_file,
+            route_zone=route_zone,
             make_coordination=make_coordination,
             metrics_hook=metrics_hook,
             clock=clock,
@@ -130,8 +134,13 @@ class PushConsumer(Facade):
         super().__init__(
             self._consumer,
             call_timeout_seconds=call_timeout_seconds,
-            below=None if client is name_servers else client,
+            below=None if self._client is name_servers else self._client,
         )
+
+    @property
+    def client(self) -> NameServerClient:
+        """The client that it asks for routes."""
+        return self._client
 
     @property
     def client_id(self) -> str:

@@ -163,6 +163,7 @@ class TestFleet:
         )
         if master is not None:
             self.transport.replicate(master.addr, broker.addr)
+        self.transport.set_queues(broker.addr, broker.topics)
         self._start_agent(broker, warm_up_seconds=0.0)
         self._brokers[name] = broker
         return broker

@@ -12,6 +12,8 @@ An entry is a list of fields with values, both bytes. Text is UTF-8; what is emp
 ``reconsume``  how often a listener failed on it, in decimals
 ``due_at``     not to be given to a listener before: milliseconds as in ``born_at``
 ``topic``      the topic that it was sent to, where the queue is another topic's (a retry or dead-letter topic)
+``origin``     in those topics: where it was first read, as ``cluster/broker/topic/queue@offset``
+``error``      in a dead-letter topic: the last error of its listener
 ============== ===========================================================================================
 
 Whatever somebody else wrote is a message too: a field that is not in this list is a property, a value that cannot be
@@ -24,12 +26,14 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from pointsman.wire.group_topics import is_group_topic
 from pointsman.wire.offsets import stream_key
 from pointsman_client.message import NO_PROPERTIES, Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.message_queue import MessageQueue
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_OF_FAILURES = frozenset({b"origin", b"error"})
 _MAX_DIGITS = 15
 """Of a number that is believed: milliseconds until the year 9999 have as many."""
 
@@ -51,6 +55,10 @@ def to_fields(outgoing: OutgoingMessage, topic: str) -> list[bytes]:
         fields += (b"due_at", b"%d" % ((outgoing.due_at - _EPOCH) // _MILLISECOND))
     if message.topic != topic:
         fields += (b"topic", message.topic.encode())
+    if outgoing.origin:
+        fields += (b"origin", outgoing.origin.encode())
+    if outgoing.error:
+        fields += (b"error", outgoing.error.encode("utf-8", "replace"))
     return fields
 
 
@@ -62,6 +70,7 @@ def to_received(fields: Sequence[bytes], queue: MessageQueue, offset: int) -> Re
     due_at: datetime | None = None
     properties = b""
     foreign: dict[str, str] = {}
+    failure: dict[bytes, str] = {}
     # The commonest fields first; a table of them was slower by a fifth.
     values = iter(fields)
     for field, value in zip(values, values, strict=True):
@@ -83,16 +92,22 @@ def to_received(fields: Sequence[bytes], queue: MessageQueue, offset: int) -> Re
             due_at = _time(value)
         elif field == b"topic":
             topic = _text(value)
+        elif field in _OF_FAILURES and is_group_topic(queue.topic):
+            failure[field] = _text(value)
         else:
             foreign[_text(field)] = _text(value)
     return ReceivedMessage(
-        Message(topic, body, tags, keys, _properties(properties) | foreign if properties or foreign else NO_PROPERTIES),
+        Message.unchecked(
+            topic, body, tags, keys, _properties(properties) | foreign if properties or foreign else NO_PROPERTIES
+        ),
         queue,
         offset,
         message_id or f"{stream_key(queue.topic, queue.queue_id)}@{offset}",
         born_at,
         reconsume_times,
         due_at,
+        failure.get(b"origin", ""),
+        failure.get(b"error", ""),
     )
 
 

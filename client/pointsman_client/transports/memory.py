@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pointsman.wire.offsets import stream_key
@@ -54,6 +54,9 @@ class MemoryTransport:
         broker = await self._reach(addr, timeout_seconds)
         if broker.master is not None:
             raise BrokerRefusedError(addr, ResponseCode.NO_PERMISSION, "it is a replica: send to the master")
+        if queue.queue_id >= broker.topics.get(queue.topic, queue.queue_id + 1):
+            problem = f"queue {queue.queue_id} is beyond the {broker.topics[queue.topic]} queues of topic {queue.topic}"
+            raise BrokerRefusedError(addr, ResponseCode.SYSTEM_ERROR, problem)
         entries = [to_fields(message, queue.topic) for message in messages]
         offsets = broker.append(queue, entries, self._max_length)
         replicas = [other for other in self._brokers.values() if other.master == addr and not other.is_away]
@@ -115,6 +118,13 @@ class MemoryTransport:
             broker.wake()
 
     # What tests do to brokers.
+
+    def set_queues(self, addr: str, topics: Mapping[str, int]) -> None:
+        """Give the broker its topics, with their numbers of queues: it refuses messages for queues beyond them.
+
+        A topic without a number has any queue, as with Redis, where the first message makes the queue.
+        """
+        self._broker(addr).topics = dict(topics)
 
     def take_down(self, addr: str) -> None:
         """The broker's process dies: nobody can speak to it, its messages stay on its disk."""
@@ -213,6 +223,7 @@ class _Log:
 class _Broker:
     def __init__(self) -> None:
         self.logs: dict[tuple[str, int], _Log] = {}
+        self.topics: dict[str, int] = {}
         self.is_down = False
         self.is_hanging = False
         self.master: str | None = None

@@ -54,7 +54,8 @@ class Transport(Protocol):
 
     Every method raises :class:`BrokerUnreachableError` when the broker could not be spoken to,
     :class:`BrokerTimeoutError` when it did not answer in time (a message may then be in the queue or not), and
-    :class:`BrokerRefusedError` when it answered no, with the code that RocketMQ has for the reason.
+    :class:`BrokerRefusedError` when it answered no, with the code that RocketMQ has for the reason. What it reads it
+    makes with :meth:`Message.unchecked`: other programs write to queues too.
     """
 
     async def send(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
+import sys
 import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -71,6 +72,8 @@ class RegisterBody:
         self.bad_topics = 0
         self.first_bad = ""
         """The name of the first topic that could not be read."""
+        self.memory = 0
+        """Bytes that are held while it is read, besides the body."""
         self._configs: dict[tuple[int, ...], TopicConfig] = {}
 
     def slices(self, body: bytes, *, version: int) -> Iterator[dict[str, TopicConfig]]:
@@ -88,7 +91,11 @@ class RegisterBody:
             if start:
                 yield {}
             parts.append(decoder.decode(body[start : start + STEP_BYTES], start + STEP_BYTES >= len(body)))
-        walk = _Walk("".join(parts))
+            self.memory += sys.getsizeof(parts[-1])
+        text = "".join(parts)
+        self.memory = sys.getsizeof(text)
+        del parts
+        walk = _Walk(text)
         if not walk.opens():
             raise UnreadableBody("the body is not a JSON object")
         yield from self._members(walk, may_wrap=True)
@@ -171,6 +178,7 @@ class RegisterBody:
             except zlib.error as error:
                 raise UnreadableBody(f"the compressed body cannot be inflated: {error}") from error
             rest = inflater.unconsumed_tail
+            self.memory = len(inflated)
             if len(inflated) > MAX_INFLATED_BYTES:
                 raise UnreadableBody(f"the compressed body gives more than {MAX_INFLATED_BYTES} bytes")
             yield {}

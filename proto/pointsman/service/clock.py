@@ -16,12 +16,17 @@ class Clock(Protocol):
         ...
 
     def utc_now(self) -> datetime:
-        """Wall clock, timezone-aware UTC: for what people and the history read, never for a decision."""
+        """Wall clock, timezone-aware UTC: for people and the history. It decides nothing shorter than days."""
         ...
 
     async def sleep(self, seconds: float) -> None:
         """Wait; a non-positive time still yields once."""
         ...
+
+
+def utc_millis(clock: Clock) -> int:
+    """Return milliseconds since the epoch by the wall clock: for moments that outlive the process."""
+    return round(clock.utc_now().timestamp() * 1000)
 
 
 class SystemClock:

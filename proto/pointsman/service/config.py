@@ -78,6 +78,16 @@ def load(
     return config
 
 
+def changed_settings(old: T, new: T) -> Iterator[tuple[str, object]]:
+    """Name each setting that differs between two configurations of one type, as ``section.key``, with its new value."""
+    for section in dataclasses.fields(old):  # type: ignore[arg-type]  # any dataclass instance
+        was, now = getattr(old, section.name), getattr(new, section.name)
+        for setting in dataclasses.fields(now):
+            value = getattr(now, setting.name)
+            if value != getattr(was, setting.name):
+                yield f"{section.name}.{setting.name}", value
+
+
 def to_toml(config: object) -> str:
     """Print a configuration as TOML that :func:`load` reads back to an equal one."""
     lines: list[str] = []

@@ -90,6 +90,12 @@ class _LineHandler(logging.Handler):
 def configure(level: str) -> None:
     """Send every logger of this process to standard error as JSON, from ``level`` on."""
     logging.basicConfig(level=level, handlers=[_LineHandler()], force=True)
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """Log from ``level`` on from now on."""
+    logging.getLogger().setLevel(level)
     # At DEBUG grpc.aio writes a line for each call on a channel, which would bury our own.
     logging.getLogger("grpc._cython").setLevel(max(logging.getLevelNamesMapping()[level], logging.INFO))
 

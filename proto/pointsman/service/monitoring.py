@@ -32,7 +32,7 @@ REQUEST_TIMEOUT_SECONDS = 5.0
 WHOLE_REQUEST_SECONDS = 10.0
 """After which a connection is hung up on, however steadily it trickles."""
 MAX_CONNECTIONS = 64
-"""Each has a thread; one more is hung up on at once."""
+"""Each has a thread. For one more the oldest that has sent no whole request is closed, else the new one."""
 STOP_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 1.0
 """How often the server looks whether a connection takes too long; while there is none it sleeps."""
@@ -56,6 +56,8 @@ class _Server(ThreadingMixIn, WSGIServer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  # the base's arguments
         self._clock = SystemClock()
         self._open: dict[socket.socket, float] = {}
+        self._asked: set[socket.socket] = set()
+        """Those of them whose request is being answered."""
         self._stopping, self._stop = socket.socketpair()
         super().__init__(*args, **kwargs)
 
@@ -82,7 +84,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._stop.close()
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  # the base's signature
-        if len(self._open) >= MAX_CONNECTIONS:
+        if len(self._open) >= MAX_CONNECTIONS and not self._hang_up_on_the_oldest_silent():
             super().shutdown_request(request)
             return
         self._open[request] = self._clock.monotonic()
@@ -90,14 +92,26 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401  # as above
         self._open.pop(request, None)
+        self._asked.discard(request)
         super().shutdown_request(request)
+
+    def note_asked(self, request: socket.socket) -> None:
+        """Note that a connection has sent its whole request."""
+        self._asked.add(request)
+
+    def _hang_up_on_the_oldest_silent(self) -> bool:
+        for request in list(self._open):
+            if request not in self._asked:
+                self._open.pop(request, None)
+                _hang_up(request)
+                return True
+        return False
 
     def _hang_up_on_the_slow(self) -> None:
         now = self._clock.monotonic()
         for request, since in list(self._open.items()):
             if now - since > WHOLE_REQUEST_SECONDS:
-                with contextlib.suppress(OSError):  # it ended meanwhile
-                    request.shutdown(socket.SHUT_RDWR)
+                _hang_up(request)
 
     def server_bind(self) -> None:
         TCPServer.server_bind(self)  # HTTPServer's asks DNS for the name of this machine, and waits for it
@@ -108,12 +122,24 @@ class _Server(ThreadingMixIn, WSGIServer):
         log.debug("a monitoring connection ended early: %s", sys.exc_info()[1])
 
 
+def _hang_up(request: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it ended meanwhile
+        request.shutdown(socket.SHUT_RDWR)
+
+
 class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
 class _Handler(WSGIRequestHandler):
     timeout = REQUEST_TIMEOUT_SECONDS
+    server: _Server
+
+    def parse_request(self) -> bool:
+        is_whole = super().parse_request()
+        if is_whole:
+            self.server.note_asked(self.request)
+        return is_whole
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class names it so
         """Scrapes are no news."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 from collections.abc import Awaitable, Callable
 
@@ -18,6 +19,9 @@ EXIT_BAD_CONFIGURATION = 2
 EXIT_FORCED = 130
 """A second SIGTERM or SIGINT ended the process before it had drained."""
 
+FEW_FILES = 4_096
+"""Every connection is a file: below this limit a few thousand clients keep others, the history and the snapshot out."""
+
 log = logging.getLogger(__name__)
 
 
@@ -27,13 +31,30 @@ def run(
     """Run ``main(stop)`` to its end and return its exit code.
 
     The first SIGTERM or SIGINT sets ``stop``; a second one ends the process at once with EXIT_FORCED. SIGHUP calls
-    ``on_hangup`` inside the event loop; without that it sets ``stop`` as well, and never ends the process at once.
+    ``on_hangup`` inside the event loop; it never stops the process, whether sent by a reload, by logrotate or by a
+    terminal that closes.
     """
     try:
         with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
             return runner.run(_with_signals(main, on_hangup))
     finally:
+        # The loop is closed, and its handler with it: the default would be to die of it.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         logs.flush()
+
+
+def warn_of_few_files() -> None:
+    """Log a warning when this process may open fewer than FEW_FILES files."""
+    try:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    except OSError:  # a sandbox forbids the question
+        return
+    if limit != resource.RLIM_INFINITY and limit < FEW_FILES:
+        log.warning(
+            "few open files are allowed, and each connection is one: raise the limit to %d or more (LimitNOFILE=)",
+            FEW_FILES,
+            extra={"facts": {"limit": limit}},
+        )
 
 
 async def _with_signals(main: Callable[[asyncio.Event], Awaitable[int]], on_hangup: Callable[[], None] | None) -> int:
@@ -47,17 +68,14 @@ async def _with_signals(main: Callable[[asyncio.Event], Awaitable[int]], on_hang
         log.info("signal: draining", extra={"facts": {"signal": name}})
         stop.set()
 
-    def stop_politely() -> None:
-        # A terminal that closes may say it twice.
-        if not stop.is_set():
-            on_signal(signal.SIGHUP.name)
+    def ignore() -> None:
+        log.info("SIGHUP is ignored: there is nothing to reload")
 
+    warn_of_few_files()
     running = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         running.add_signal_handler(number, on_signal, number.name)
-    # Under nohup it stays ignored.
-    if on_hangup is not None or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        running.add_signal_handler(signal.SIGHUP, on_hangup or stop_politely)
+    running.add_signal_handler(signal.SIGHUP, on_hangup or ignore)
     return await main(stop)
 
 

@@ -538,6 +538,104 @@ class RouteDigest(_message.Message):
 Global___RouteDigest: _TypeAlias = RouteDigest  # noqa: Y015
 
 @_typing.final
+class ListSettingsRequest(_message.Message):
+    """Which page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Settings a page, 1 to 5,000; 0: 1,000. A page may hold fewer, so that it fits into one message."""
+    page_token: _builtins.str
+    """Where the last page ended; empty: the first page."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSettingsRequest: _TypeAlias = ListSettingsRequest  # noqa: Y015
+
+@_typing.final
+class ListSettingsResponse(_message.Message):
+    """A page of settings."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page; empty on the last."""
+    node: _builtins.str
+    """The server that answers: its node name."""
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___OperatorSetting]:
+        """Sorted by kind and name."""
+
+    def __init__(
+        self,
+        *,
+        settings: _abc.Iterable[Global___OperatorSetting] | None = ...,
+        next_page_token: _builtins.str = ...,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "node", b"node", "settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSettingsResponse: _TypeAlias = ListSettingsResponse  # noqa: Y015
+
+@_typing.final
+class OperatorSetting(_message.Message):
+    """One thing that an operator set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    REMAINING_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """KV, WIPED_PERMISSION, HIDDEN_TOPIC, GUARD or MAINTENANCE."""
+    value: _builtins.str
+    """The value, or the guard's mode, or the note of a window. Empty for what is wiped or hidden."""
+    @_builtins.property
+    def name(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What it is set for: namespace and key; cluster and broker name; cluster, broker name and topic; cluster; cluster
+        and broker name (empty: the whole cluster).
+        """
+
+    @_builtins.property
+    def remaining(self) -> _duration_pb2.Duration:
+        """Time until it ends by itself; absent: it does not."""
+
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        name: _abc.Iterable[_builtins.str] | None = ...,
+        value: _builtins.str = ...,
+        remaining: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["remaining", b"remaining"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "name", b"name", "remaining", b"remaining", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OperatorSetting: _TypeAlias = OperatorSetting  # noqa: Y015
+
+@_typing.final
 class GetNodeInfoRequest(_message.Message):
     """Nothing to say."""
 
@@ -590,6 +688,7 @@ class GetNodeInfoResponse(_message.Message):
     GUARDS_FIELD_NUMBER: _builtins.int
     CONFIGURATION_FIELD_NUMBER: _builtins.int
     COMPLAINTS_FIELD_NUMBER: _builtins.int
+    GUARDS_LEFT_OUT_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Its name in the history."""
     version: _builtins.str
@@ -602,6 +701,8 @@ class GetNodeInfoResponse(_message.Message):
     """Brokers of the snapshot that were not heard yet, while it is WARMING."""
     configuration: _builtins.str
     """The effective configuration, TOML, without secrets."""
+    guards_left_out: _builtins.int
+    """Guards that did not fit into one message: of clusters whose guard is off and AUTO."""
     @_builtins.property
     def uptime(self) -> _duration_pb2.Duration:
         """Time since its start."""
@@ -612,7 +713,7 @@ class GetNodeInfoResponse(_message.Message):
 
     @_builtins.property
     def guards(self) -> _containers.RepeatedCompositeFieldContainer[Global___GuardStatus]:
-        """The guard, by cluster."""
+        """The guard, by cluster: of clusters with brokers, and of those whose guard is on or not AUTO."""
 
     @_builtins.property
     def complaints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -631,10 +732,11 @@ class GetNodeInfoResponse(_message.Message):
         guards: _abc.Iterable[Global___GuardStatus] | None = ...,
         configuration: _builtins.str = ...,
         complaints: _abc.Iterable[_builtins.str] | None = ...,
+        guards_left_out: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["uptime", b"uptime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot", b"boot", "complaints", b"complaints", "configuration", b"configuration", "guards", b"guards", "node", b"node", "provisional_brokers", b"provisional_brokers", "sizes", b"sizes", "state", b"state", "uptime", b"uptime", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot", b"boot", "complaints", b"complaints", "configuration", b"configuration", "guards", b"guards", "guards_left_out", b"guards_left_out", "node", b"node", "provisional_brokers", b"provisional_brokers", "sizes", b"sizes", "state", b"state", "uptime", b"uptime", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -740,19 +842,27 @@ class SetWritePermResponse(_message.Message):
 
     TOPIC_COUNT_FIELD_NUMBER: _builtins.int
     CHANGED_FIELD_NUMBER: _builtins.int
+    DURABLE_FIELD_NUMBER: _builtins.int
+    WARNING_FIELD_NUMBER: _builtins.int
     topic_count: _builtins.int
     """Topics of the group."""
     changed: _builtins.bool
     """False: it was so already."""
+    durable: _builtins.bool
+    """Whether a restart of this server keeps it."""
+    warning: _builtins.str
+    """What the disk refused; empty also where `snapshot.enabled` is false, and nothing is kept by configuration."""
     def __init__(
         self,
         *,
         topic_count: _builtins.int = ...,
         changed: _builtins.bool = ...,
+        durable: _builtins.bool = ...,
+        warning: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "topic_count", b"topic_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "durable", b"durable", "topic_count", b"topic_count", "warning", b"warning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -799,6 +909,12 @@ class DeleteTopicResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HIDDEN_ON_FIELD_NUMBER: _builtins.int
+    DURABLE_FIELD_NUMBER: _builtins.int
+    WARNING_FIELD_NUMBER: _builtins.int
+    durable: _builtins.bool
+    """Whether a restart of this server keeps it."""
+    warning: _builtins.str
+    """What the disk refused; empty also where `snapshot.enabled` is false, and nothing is kept by configuration."""
     @_builtins.property
     def hidden_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Broker names on which it is hidden now, as cluster/name."""
@@ -807,10 +923,12 @@ class DeleteTopicResponse(_message.Message):
         self,
         *,
         hidden_on: _abc.Iterable[_builtins.str] | None = ...,
+        durable: _builtins.bool = ...,
+        warning: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hidden_on", b"hidden_on"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durable", b"durable", "hidden_on", b"hidden_on", "warning", b"warning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -857,16 +975,24 @@ class PutKvResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CHANGED_FIELD_NUMBER: _builtins.int
+    DURABLE_FIELD_NUMBER: _builtins.int
+    WARNING_FIELD_NUMBER: _builtins.int
     changed: _builtins.bool
     """False: it was so already."""
+    durable: _builtins.bool
+    """Whether a restart of this server keeps it."""
+    warning: _builtins.str
+    """What the disk refused; empty also where `snapshot.enabled` is false, and nothing is kept by configuration."""
     def __init__(
         self,
         *,
         changed: _builtins.bool = ...,
+        durable: _builtins.bool = ...,
+        warning: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "durable", b"durable", "warning", b"warning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -908,12 +1034,21 @@ class DeleteKvResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    DURABLE_FIELD_NUMBER: _builtins.int
+    WARNING_FIELD_NUMBER: _builtins.int
+    durable: _builtins.bool
+    """Whether a restart of this server keeps it."""
+    warning: _builtins.str
+    """What the disk refused; empty also where `snapshot.enabled` is false, and nothing is kept by configuration."""
     def __init__(
         self,
+        *,
+        durable: _builtins.bool = ...,
+        warning: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durable", b"durable", "warning", b"warning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1042,6 +1177,12 @@ class SetGuardResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     GUARD_FIELD_NUMBER: _builtins.int
+    DURABLE_FIELD_NUMBER: _builtins.int
+    WARNING_FIELD_NUMBER: _builtins.int
+    durable: _builtins.bool
+    """Whether a restart of this server keeps it."""
+    warning: _builtins.str
+    """What the disk refused; empty also where `snapshot.enabled` is false, and nothing is kept by configuration."""
     @_builtins.property
     def guard(self) -> Global___GuardStatus:
         """The guard now."""
@@ -1050,10 +1191,12 @@ class SetGuardResponse(_message.Message):
         self,
         *,
         guard: Global___GuardStatus | None = ...,
+        durable: _builtins.bool = ...,
+        warning: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["guard", b"guard"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["guard", b"guard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durable", b"durable", "guard", b"guard", "warning", b"warning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1106,16 +1249,24 @@ class SetMaintenanceResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CHANGED_FIELD_NUMBER: _builtins.int
+    DURABLE_FIELD_NUMBER: _builtins.int
+    WARNING_FIELD_NUMBER: _builtins.int
     changed: _builtins.bool
     """False: there was no window to end."""
+    durable: _builtins.bool
+    """Whether a restart of this server keeps it."""
+    warning: _builtins.str
+    """What the disk refused; empty also where `snapshot.enabled` is false, and nothing is kept by configuration."""
     def __init__(
         self,
         *,
         changed: _builtins.bool = ...,
+        durable: _builtins.bool = ...,
+        warning: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "durable", b"durable", "warning", b"warning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

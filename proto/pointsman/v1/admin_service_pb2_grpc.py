@@ -60,6 +60,11 @@ class AdminServiceStub:
                 request_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListRouteDigestsRequest.SerializeToString,
                 response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListRouteDigestsResponse.FromString,
                 _registered_method=True)
+        self.ListSettings = channel.unary_unary(
+                '/pointsman.v1.AdminService/ListSettings',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListSettingsRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListSettingsResponse.FromString,
+                _registered_method=True)
         self.GetNodeInfo = channel.unary_unary(
                 '/pointsman.v1.AdminService/GetNodeInfo',
                 request_serializer=pointsman_dot_v1_dot_admin__service__pb2.GetNodeInfoRequest.SerializeToString,
@@ -151,7 +156,14 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListRouteDigests(self, request, context):
-        """Digests of all routes, in pages, to compare nodes with.
+        """Digests of all routes, in pages, to compare nodes with; of a topic whose brokers are all down that of the empty route.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSettings(self, request, context):
+        """What operators set here and a restart keeps, in pages, to compare nodes with.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,8 +177,13 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetWritePerm(self, request, context):
-        """Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
-        topics and a restart of this server, and ends with the broker's next incarnation. NOT_FOUND: no such broker name.
+        """The six changes below are on the disk when they are acknowledged. FAILED_PRECONDITION, code SETTING_NOT_SAVED: the
+        disk refused it, and nothing was changed. SetGuard and SetMaintenance are made all the same, not `durable`.
+
+        Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
+        topics and a restart of this server. It ends with the broker's next incarnation, with a drain or a removal from the
+        configuration, and where no incarnation is known when the broker's probe failed and passes again. NOT_FOUND: no
+        such broker name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -181,8 +198,9 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutKv(self, request, context):
-        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. RESOURCE_EXHAUSTED
-        above 10,000 keys or 3 MiB: the whole is one answer.
+        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. INVALID_ARGUMENT for an
+        order topic with more queues than a registered broker has of it. RESOURCE_EXHAUSTED above 10,000 keys or 3 MiB: the
+        whole is one answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -203,7 +221,8 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetGuard(self, request, context):
-        """Sets how the guard of a cluster works. NOT_FOUND: no such cluster.
+        """Sets how the guard of a cluster works. NOT_FOUND: no such cluster. RESOURCE_EXHAUSTED above 1,000 clusters whose
+        guard is not AUTO.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -265,6 +284,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListRouteDigests,
                     request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListRouteDigestsRequest.FromString,
                     response_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListRouteDigestsResponse.SerializeToString,
+            ),
+            'ListSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSettings,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListSettingsRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListSettingsResponse.SerializeToString,
             ),
             'GetNodeInfo': grpc.unary_unary_rpc_method_handler(
                     servicer.GetNodeInfo,
@@ -458,6 +482,33 @@ class AdminService:
             '/pointsman.v1.AdminService/ListRouteDigests',
             pointsman_dot_v1_dot_admin__service__pb2.ListRouteDigestsRequest.SerializeToString,
             pointsman_dot_v1_dot_admin__service__pb2.ListRouteDigestsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/ListSettings',
+            pointsman_dot_v1_dot_admin__service__pb2.ListSettingsRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.ListSettingsResponse.FromString,
             options,
             channel_credentials,
             insecure,

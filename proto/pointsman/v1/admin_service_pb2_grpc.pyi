@@ -44,27 +44,37 @@ class AdminServiceStub:
     ListWatchers: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListWatchersRequest, _admin_service_pb2.ListWatchersResponse]
     """Who watches a topic here."""
     ListRouteDigests: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListRouteDigestsRequest, _admin_service_pb2.ListRouteDigestsResponse]
-    """Digests of all routes, in pages, to compare nodes with."""
+    """Digests of all routes, in pages, to compare nodes with; of a topic whose brokers are all down that of the empty route."""
+    ListSettings: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListSettingsRequest, _admin_service_pb2.ListSettingsResponse]
+    """What operators set here and a restart keeps, in pages, to compare nodes with."""
     GetNodeInfo: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetNodeInfoRequest, _admin_service_pb2.GetNodeInfoResponse]
     """The node itself: version, state, sizes, configuration."""
     SetWritePerm: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetWritePermRequest, _admin_service_pb2.SetWritePermResponse]
-    """Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
-    topics and a restart of this server, and ends with the broker's next incarnation. NOT_FOUND: no such broker name.
+    """The six changes below are on the disk when they are acknowledged. FAILED_PRECONDITION, code SETTING_NOT_SAVED: the
+    disk refused it, and nothing was changed. SetGuard and SetMaintenance are made all the same, not `durable`.
+
+    Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
+    topics and a restart of this server. It ends with the broker's next incarnation, with a drain or a removal from the
+    configuration, and where no incarnation is known when the broker's probe failed and passes again. NOT_FOUND: no
+    such broker name.
     """
     DeleteTopic: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteTopicRequest, _admin_service_pb2.DeleteTopicResponse]
     """Deletes a topic here. FAILED_PRECONDITION, naming the brokers, while brokers hold it, unless forced: then it is
     hidden (a tombstone) until each of them brings another version of its topics.
     """
     PutKv: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.PutKvRequest, _admin_service_pb2.PutKvResponse]
-    """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. RESOURCE_EXHAUSTED
-    above 10,000 keys or 3 MiB: the whole is one answer.
+    """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. INVALID_ARGUMENT for an
+    order topic with more queues than a registered broker has of it. RESOURCE_EXHAUSTED above 10,000 keys or 3 MiB: the
+    whole is one answer.
     """
     DeleteKv: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteKvRequest, _admin_service_pb2.DeleteKvResponse]
     """Removes one key. NOT_FOUND when there is none."""
     ListKv: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListKvRequest, _admin_service_pb2.ListKvResponse]
     """The KV configuration, sorted."""
     SetGuard: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetGuardRequest, _admin_service_pb2.SetGuardResponse]
-    """Sets how the guard of a cluster works. NOT_FOUND: no such cluster."""
+    """Sets how the guard of a cluster works. NOT_FOUND: no such cluster. RESOURCE_EXHAUSTED above 1,000 clusters whose
+    guard is not AUTO.
+    """
     SetMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetMaintenanceRequest, _admin_service_pb2.SetMaintenanceResponse]
     """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them.
     RESOURCE_EXHAUSTED above 500 windows.
@@ -92,27 +102,37 @@ class AdminServiceAsyncStub(AdminServiceStub):
     ListWatchers: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListWatchersRequest, _admin_service_pb2.ListWatchersResponse]  # type: ignore[assignment]
     """Who watches a topic here."""
     ListRouteDigests: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListRouteDigestsRequest, _admin_service_pb2.ListRouteDigestsResponse]  # type: ignore[assignment]
-    """Digests of all routes, in pages, to compare nodes with."""
+    """Digests of all routes, in pages, to compare nodes with; of a topic whose brokers are all down that of the empty route."""
+    ListSettings: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListSettingsRequest, _admin_service_pb2.ListSettingsResponse]  # type: ignore[assignment]
+    """What operators set here and a restart keeps, in pages, to compare nodes with."""
     GetNodeInfo: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetNodeInfoRequest, _admin_service_pb2.GetNodeInfoResponse]  # type: ignore[assignment]
     """The node itself: version, state, sizes, configuration."""
     SetWritePerm: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetWritePermRequest, _admin_service_pb2.SetWritePermResponse]  # type: ignore[assignment]
-    """Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
-    topics and a restart of this server, and ends with the broker's next incarnation. NOT_FOUND: no such broker name.
+    """The six changes below are on the disk when they are acknowledged. FAILED_PRECONDITION, code SETTING_NOT_SAVED: the
+    disk refused it, and nothing was changed. SetGuard and SetMaintenance are made all the same, not `durable`.
+
+    Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
+    topics and a restart of this server. It ends with the broker's next incarnation, with a drain or a removal from the
+    configuration, and where no incarnation is known when the broker's probe failed and passes again. NOT_FOUND: no
+    such broker name.
     """
     DeleteTopic: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteTopicRequest, _admin_service_pb2.DeleteTopicResponse]  # type: ignore[assignment]
     """Deletes a topic here. FAILED_PRECONDITION, naming the brokers, while brokers hold it, unless forced: then it is
     hidden (a tombstone) until each of them brings another version of its topics.
     """
     PutKv: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.PutKvRequest, _admin_service_pb2.PutKvResponse]  # type: ignore[assignment]
-    """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. RESOURCE_EXHAUSTED
-    above 10,000 keys or 3 MiB: the whole is one answer.
+    """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. INVALID_ARGUMENT for an
+    order topic with more queues than a registered broker has of it. RESOURCE_EXHAUSTED above 10,000 keys or 3 MiB: the
+    whole is one answer.
     """
     DeleteKv: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteKvRequest, _admin_service_pb2.DeleteKvResponse]  # type: ignore[assignment]
     """Removes one key. NOT_FOUND when there is none."""
     ListKv: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListKvRequest, _admin_service_pb2.ListKvResponse]  # type: ignore[assignment]
     """The KV configuration, sorted."""
     SetGuard: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetGuardRequest, _admin_service_pb2.SetGuardResponse]  # type: ignore[assignment]
-    """Sets how the guard of a cluster works. NOT_FOUND: no such cluster."""
+    """Sets how the guard of a cluster works. NOT_FOUND: no such cluster. RESOURCE_EXHAUSTED above 1,000 clusters whose
+    guard is not AUTO.
+    """
     SetMaintenance: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetMaintenanceRequest, _admin_service_pb2.SetMaintenanceResponse]  # type: ignore[assignment]
     """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them.
     RESOURCE_EXHAUSTED above 500 windows.
@@ -167,7 +187,15 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.ListRouteDigestsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.ListRouteDigestsResponse, _abc.Awaitable[_admin_service_pb2.ListRouteDigestsResponse]]:
-        """Digests of all routes, in pages, to compare nodes with."""
+        """Digests of all routes, in pages, to compare nodes with; of a topic whose brokers are all down that of the empty route."""
+
+    @_abc_1.abstractmethod
+    def ListSettings(
+        self,
+        request: _admin_service_pb2.ListSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ListSettingsResponse, _abc.Awaitable[_admin_service_pb2.ListSettingsResponse]]:
+        """What operators set here and a restart keeps, in pages, to compare nodes with."""
 
     @_abc_1.abstractmethod
     def GetNodeInfo(
@@ -183,8 +211,13 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.SetWritePermRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.SetWritePermResponse, _abc.Awaitable[_admin_service_pb2.SetWritePermResponse]]:
-        """Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
-        topics and a restart of this server, and ends with the broker's next incarnation. NOT_FOUND: no such broker name.
+        """The six changes below are on the disk when they are acknowledged. FAILED_PRECONDITION, code SETTING_NOT_SAVED: the
+        disk refused it, and nothing was changed. SetGuard and SetMaintenance are made all the same, not `durable`.
+
+        Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
+        topics and a restart of this server. It ends with the broker's next incarnation, with a drain or a removal from the
+        configuration, and where no incarnation is known when the broker's probe failed and passes again. NOT_FOUND: no
+        such broker name.
         """
 
     @_abc_1.abstractmethod
@@ -203,8 +236,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.PutKvRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.PutKvResponse, _abc.Awaitable[_admin_service_pb2.PutKvResponse]]:
-        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. RESOURCE_EXHAUSTED
-        above 10,000 keys or 3 MiB: the whole is one answer.
+        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. INVALID_ARGUMENT for an
+        order topic with more queues than a registered broker has of it. RESOURCE_EXHAUSTED above 10,000 keys or 3 MiB: the
+        whole is one answer.
         """
 
     @_abc_1.abstractmethod
@@ -229,7 +263,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.SetGuardRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.SetGuardResponse, _abc.Awaitable[_admin_service_pb2.SetGuardResponse]]:
-        """Sets how the guard of a cluster works. NOT_FOUND: no such cluster."""
+        """Sets how the guard of a cluster works. NOT_FOUND: no such cluster. RESOURCE_EXHAUSTED above 1,000 clusters whose
+        guard is not AUTO.
+        """
 
     @_abc_1.abstractmethod
     def SetMaintenance(

@@ -26,29 +26,31 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from pointsman.v1 import broker_pb2 as pointsman_dot_v1_dot_broker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pointsman/v1/agent_service.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x19pointsman/v1/broker.proto\"z\n\x0c\x44rainRequest\x12(\n\x05quiet\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x11producers_timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\n\n\x02\x62y\x18\x03 \x01(\t\"\xd5\x01\n\rDrainResponse\x12%\n\x04step\x18\x01 \x01(\x0e\x32\x17.pointsman.v1.DrainStep\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.pointsman.v1.DrainStepState\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x34\n\x0cname_servers\x18\x04 \x03(\x0b\x32\x1e.pointsman.v1.NameServerAnswer\x12*\n\x07\x65lapsed\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\">\n\x10NameServerAnswer\x12\x0c\n\x04\x61\x64\x64r\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x08\x12\x0e\n\x06\x61nswer\x18\x03 \x01(\t\"\x15\n\x13GetAgentInfoRequest\"\xf0\x02\n\x14GetAgentInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12.\n\x08identity\x18\x02 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12*\n\x06health\x18\x05 \x01(\x0b\x32\x1a.pointsman.v1.BrokerHealth\x12\x10\n\x08warnings\x18\x06 \x03(\t\x12/\n\x0c\x64\x61ta_version\x18\x07 \x01(\x0b\x32\x19.pointsman.v1.DataVersion\x12\x13\n\x0btopic_count\x18\x08 \x01(\r\x12\x36\n\x0cname_servers\x18\t \x03(\x0b\x32 .pointsman.v1.NameServerStanding\x12)\n\x06uptime\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x64rain\x18\x0b \x01(\t\"I\n\x12NameServerStanding\x12\x0c\n\x04\x61\x64\x64r\x18\x01 \x01(\t\x12\x10\n\x08standing\x18\x02 \x01(\t\x12\x13\n\x0bholder_addr\x18\x03 \x01(\t*\xb6\x01\n\tDrainStep\x12\x1a\n\x16\x44RAIN_STEP_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x44RAIN_STEP_WIPE_WRITE_PERM\x10\x01\x12!\n\x1d\x44RAIN_STEP_WAIT_FOR_PRODUCERS\x10\x02\x12\x1a\n\x16\x44RAIN_STEP_STOP_GROUPS\x10\x03\x12\x19\n\x15\x44RAIN_STEP_UNREGISTER\x10\x04\x12\x13\n\x0f\x44RAIN_STEP_UNDO\x10\x05*\xc6\x01\n\x0e\x44rainStepState\x12 \n\x1c\x44RAIN_STEP_STATE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x44RAIN_STEP_STATE_RUNNING\x10\x01\x12\x19\n\x15\x44RAIN_STEP_STATE_DONE\x10\x02\x12\x1c\n\x18\x44RAIN_STEP_STATE_SKIPPED\x10\x03\x12\x1e\n\x1a\x44RAIN_STEP_STATE_TIMED_OUT\x10\x04\x12\x1b\n\x17\x44RAIN_STEP_STATE_FAILED\x10\x05\x32\xa9\x01\n\x0c\x41gentService\x12\x42\n\x05\x44rain\x12\x1a.pointsman.v1.DrainRequest\x1a\x1b.pointsman.v1.DrainResponse0\x01\x12U\n\x0cGetAgentInfo\x12!.pointsman.v1.GetAgentInfoRequest\x1a\".pointsman.v1.GetAgentInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pointsman/v1/agent_service.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x19pointsman/v1/broker.proto\"\xb0\x01\n\x0c\x44rainRequest\x12(\n\x05quiet\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x11producers_timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\n\n\x02\x62y\x18\x03 \x01(\t\x12\x34\n\x11\x63onsumers_timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x80\x02\n\rDrainResponse\x12%\n\x04step\x18\x01 \x01(\x0e\x32\x17.pointsman.v1.DrainStep\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.pointsman.v1.DrainStepState\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x34\n\x0cname_servers\x18\x04 \x03(\x0b\x32\x1e.pointsman.v1.NameServerAnswer\x12*\n\x07\x65lapsed\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06groups\x18\x06 \x03(\x0b\x32\x19.pointsman.v1.UnreadGroup\"h\n\x0bUnreadGroup\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0b\n\x03lag\x18\x02 \x01(\x04\x12\x11\n\tretry_lag\x18\x03 \x01(\x04\x12\x19\n\x0cmember_count\x18\x04 \x01(\rH\x00\x88\x01\x01\x42\x0f\n\r_member_count\">\n\x10NameServerAnswer\x12\x0c\n\x04\x61\x64\x64r\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x08\x12\x0e\n\x06\x61nswer\x18\x03 \x01(\t\"\x15\n\x13GetAgentInfoRequest\"\xf0\x02\n\x14GetAgentInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12.\n\x08identity\x18\x02 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12*\n\x06health\x18\x05 \x01(\x0b\x32\x1a.pointsman.v1.BrokerHealth\x12\x10\n\x08warnings\x18\x06 \x03(\t\x12/\n\x0c\x64\x61ta_version\x18\x07 \x01(\x0b\x32\x19.pointsman.v1.DataVersion\x12\x13\n\x0btopic_count\x18\x08 \x01(\r\x12\x36\n\x0cname_servers\x18\t \x03(\x0b\x32 .pointsman.v1.NameServerStanding\x12)\n\x06uptime\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x64rain\x18\x0b \x01(\t\"I\n\x12NameServerStanding\x12\x0c\n\x04\x61\x64\x64r\x18\x01 \x01(\t\x12\x10\n\x08standing\x18\x02 \x01(\t\x12\x13\n\x0bholder_addr\x18\x03 \x01(\t*\xd9\x01\n\tDrainStep\x12\x1a\n\x16\x44RAIN_STEP_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x44RAIN_STEP_WIPE_WRITE_PERM\x10\x01\x12!\n\x1d\x44RAIN_STEP_WAIT_FOR_PRODUCERS\x10\x02\x12\x1a\n\x16\x44RAIN_STEP_STOP_GROUPS\x10\x03\x12\x19\n\x15\x44RAIN_STEP_UNREGISTER\x10\x04\x12\x13\n\x0f\x44RAIN_STEP_UNDO\x10\x05\x12!\n\x1d\x44RAIN_STEP_WAIT_FOR_CONSUMERS\x10\x06*\xc6\x01\n\x0e\x44rainStepState\x12 \n\x1c\x44RAIN_STEP_STATE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x44RAIN_STEP_STATE_RUNNING\x10\x01\x12\x19\n\x15\x44RAIN_STEP_STATE_DONE\x10\x02\x12\x1c\n\x18\x44RAIN_STEP_STATE_SKIPPED\x10\x03\x12\x1e\n\x1a\x44RAIN_STEP_STATE_TIMED_OUT\x10\x04\x12\x1b\n\x17\x44RAIN_STEP_STATE_FAILED\x10\x05\x32\xa9\x01\n\x0c\x41gentService\x12\x42\n\x05\x44rain\x12\x1a.pointsman.v1.DrainRequest\x1a\x1b.pointsman.v1.DrainResponse0\x01\x12U\n\x0cGetAgentInfo\x12!.pointsman.v1.GetAgentInfoRequest\x1a\".pointsman.v1.GetAgentInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pointsman.v1.agent_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DRAINSTEP']._serialized_start=983
-  _globals['_DRAINSTEP']._serialized_end=1165
-  _globals['_DRAINSTEPSTATE']._serialized_start=1168
-  _globals['_DRAINSTEPSTATE']._serialized_end=1366
-  _globals['_DRAINREQUEST']._serialized_start=109
-  _globals['_DRAINREQUEST']._serialized_end=231
-  _globals['_DRAINRESPONSE']._serialized_start=234
-  _globals['_DRAINRESPONSE']._serialized_end=447
-  _globals['_NAMESERVERANSWER']._serialized_start=449
-  _globals['_NAMESERVERANSWER']._serialized_end=511
-  _globals['_GETAGENTINFOREQUEST']._serialized_start=513
-  _globals['_GETAGENTINFOREQUEST']._serialized_end=534
-  _globals['_GETAGENTINFORESPONSE']._serialized_start=537
-  _globals['_GETAGENTINFORESPONSE']._serialized_end=905
-  _globals['_NAMESERVERSTANDING']._serialized_start=907
-  _globals['_NAMESERVERSTANDING']._serialized_end=980
-  _globals['_AGENTSERVICE']._serialized_start=1369
-  _globals['_AGENTSERVICE']._serialized_end=1538
+  _globals['_DRAINSTEP']._serialized_start=1187
+  _globals['_DRAINSTEP']._serialized_end=1404
+  _globals['_DRAINSTEPSTATE']._serialized_start=1407
+  _globals['_DRAINSTEPSTATE']._serialized_end=1605
+  _globals['_DRAINREQUEST']._serialized_start=110
+  _globals['_DRAINREQUEST']._serialized_end=286
+  _globals['_DRAINRESPONSE']._serialized_start=289
+  _globals['_DRAINRESPONSE']._serialized_end=545
+  _globals['_UNREADGROUP']._serialized_start=547
+  _globals['_UNREADGROUP']._serialized_end=651
+  _globals['_NAMESERVERANSWER']._serialized_start=653
+  _globals['_NAMESERVERANSWER']._serialized_end=715
+  _globals['_GETAGENTINFOREQUEST']._serialized_start=717
+  _globals['_GETAGENTINFOREQUEST']._serialized_end=738
+  _globals['_GETAGENTINFORESPONSE']._serialized_start=741
+  _globals['_GETAGENTINFORESPONSE']._serialized_end=1109
+  _globals['_NAMESERVERSTANDING']._serialized_start=1111
+  _globals['_NAMESERVERSTANDING']._serialized_end=1184
+  _globals['_AGENTSERVICE']._serialized_start=1608
+  _globals['_AGENTSERVICE']._serialized_end=1777
 # @@protoc_insertion_point(module_scope)

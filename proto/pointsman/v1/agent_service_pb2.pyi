@@ -39,6 +39,10 @@ class _DrainStepEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DrainStep.V
     """Every name server is told that the broker leaves, with the reason DRAIN."""
     DRAIN_STEP_UNDO: _DrainStep.ValueType  # 5
     """What was done before an abort is undone: groups are served again, the write permission is back."""
+    DRAIN_STEP_WAIT_FOR_CONSUMERS: _DrainStep.ValueType  # 6
+    """Runs after WAIT_FOR_PRODUCERS, until no consumer group with a member has unread messages on this broker, its retry
+    queues included. FAILED: groups without a member have unread messages; they are not waited for.
+    """
 
 class DrainStep(_DrainStep, metaclass=_DrainStepEnumTypeWrapper):
     """The steps, in their order."""
@@ -55,6 +59,10 @@ DRAIN_STEP_UNREGISTER: DrainStep.ValueType  # 4
 """Every name server is told that the broker leaves, with the reason DRAIN."""
 DRAIN_STEP_UNDO: DrainStep.ValueType  # 5
 """What was done before an abort is undone: groups are served again, the write permission is back."""
+DRAIN_STEP_WAIT_FOR_CONSUMERS: DrainStep.ValueType  # 6
+"""Runs after WAIT_FOR_PRODUCERS, until no consumer group with a member has unread messages on this broker, its retry
+queues included. FAILED: groups without a member have unread messages; they are not waited for.
+"""
 Global___DrainStep: _TypeAlias = DrainStep  # noqa: Y015
 
 class _DrainStepState:
@@ -102,6 +110,7 @@ class DrainRequest(_message.Message):
     QUIET_FIELD_NUMBER: _builtins.int
     PRODUCERS_TIMEOUT_FIELD_NUMBER: _builtins.int
     BY_FIELD_NUMBER: _builtins.int
+    CONSUMERS_TIMEOUT_FIELD_NUMBER: _builtins.int
     by: _builtins.str
     """Who asks, for the log: at most 128 characters."""
     @_builtins.property
@@ -112,16 +121,23 @@ class DrainRequest(_message.Message):
     def producers_timeout(self) -> _duration_pb2.Duration:
         """How long to wait for that, at most 1 h; then the drain goes on without it. Absent: 60 s."""
 
+    @_builtins.property
+    def consumers_timeout(self) -> _duration_pb2.Duration:
+        """How long to wait until consumer groups have read everything, at most 24 h; then the drain continues. 0: no wait, what
+        is unread is reported. Absent: 10 min.
+        """
+
     def __init__(
         self,
         *,
         quiet: _duration_pb2.Duration | None = ...,
         producers_timeout: _duration_pb2.Duration | None = ...,
         by: _builtins.str = ...,
+        consumers_timeout: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["producers_timeout", b"producers_timeout", "quiet", b"quiet"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consumers_timeout", b"consumers_timeout", "producers_timeout", b"producers_timeout", "quiet", b"quiet"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "producers_timeout", b"producers_timeout", "quiet", b"quiet"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "consumers_timeout", b"consumers_timeout", "producers_timeout", b"producers_timeout", "quiet", b"quiet"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -138,6 +154,7 @@ class DrainResponse(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     NAME_SERVERS_FIELD_NUMBER: _builtins.int
     ELAPSED_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
     step: Global___DrainStep.ValueType
     """Which step."""
     state: Global___DrainStepState.ValueType
@@ -152,6 +169,12 @@ class DrainResponse(_message.Message):
     def elapsed(self) -> _duration_pb2.Duration:
         """Time since the drain began."""
 
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnreadGroup]:
+        """Of WAIT_FOR_CONSUMERS: consumer groups with unread messages: at most 20 that are waited for, then at most 20 without
+        a member, each with the most first. The detail has the totals of all.
+        """
+
     def __init__(
         self,
         *,
@@ -160,14 +183,51 @@ class DrainResponse(_message.Message):
         detail: _builtins.str = ...,
         name_servers: _abc.Iterable[Global___NameServerAnswer] | None = ...,
         elapsed: _duration_pb2.Duration | None = ...,
+        groups: _abc.Iterable[Global___UnreadGroup] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["elapsed", b"elapsed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "elapsed", b"elapsed", "name_servers", b"name_servers", "state", b"state", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "elapsed", b"elapsed", "groups", b"groups", "name_servers", b"name_servers", "state", b"state", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DrainResponse: _TypeAlias = DrainResponse  # noqa: Y015
+
+@_typing.final
+class UnreadGroup(_message.Message):
+    """A consumer group that is behind on the drained broker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    RETRY_LAG_FIELD_NUMBER: _builtins.int
+    MEMBER_COUNT_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """The group."""
+    lag: _builtins.int
+    """Messages behind its committed offsets in all queues of this broker, its retry queues included."""
+    retry_lag: _builtins.int
+    """Those of them in its retry queues."""
+    member_count: _builtins.int
+    """Its members. 0: none, so it is not waited for. Absent: unknown, the agent has just started."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        lag: _builtins.int = ...,
+        retry_lag: _builtins.int = ...,
+        member_count: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_member_count", b"_member_count", "member_count", b"member_count"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_member_count", b"_member_count", "group", b"group", "lag", b"lag", "member_count", b"member_count", "retry_lag", b"retry_lag"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__member_count: _TypeAlias = _typing.Literal["member_count"]  # noqa: Y015
+    _WhichOneofArgType__member_count: _TypeAlias = _typing.Literal["_member_count", b"_member_count"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__member_count) -> _WhichOneofReturnType__member_count | None: ...
+
+Global___UnreadGroup: _TypeAlias = UnreadGroup  # noqa: Y015
 
 @_typing.final
 class NameServerAnswer(_message.Message):

@@ -291,6 +291,7 @@ class GroupView(_message.Message):
     MIN_BROKER_ADDR_FIELD_NUMBER: _builtins.int
     MASTER_ADDR_FIELD_NUMBER: _builtins.int
     HA_ADDR_FIELD_NUMBER: _builtins.int
+    MASTER_AGENT_ADDR_FIELD_NUMBER: _builtins.int
     min_broker_id: _builtins.int
     """Lowest routed broker id."""
     min_broker_addr: _builtins.str
@@ -299,6 +300,10 @@ class GroupView(_message.Message):
     """Address of the master, for a slave; empty for the master itself and when there is none."""
     ha_addr: _builtins.str
     """The master's HA address, for a slave; empty for the master itself and when there is none."""
+    master_agent_addr: _builtins.str
+    """Where the master's agent serves consumer groups, for a slave; empty for the master itself, when there is none, and
+    when the master has no agent.
+    """
     def __init__(
         self,
         *,
@@ -306,10 +311,11 @@ class GroupView(_message.Message):
         min_broker_addr: _builtins.str = ...,
         master_addr: _builtins.str = ...,
         ha_addr: _builtins.str = ...,
+        master_agent_addr: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ha_addr", b"ha_addr", "master_addr", b"master_addr", "min_broker_addr", b"min_broker_addr", "min_broker_id", b"min_broker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ha_addr", b"ha_addr", "master_addr", b"master_addr", "master_agent_addr", b"master_agent_addr", "min_broker_addr", b"min_broker_addr", "min_broker_id", b"min_broker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,21 +26,21 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)pointsman/v1/consumer_group_service.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"1\n\x0cSubscription\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nexpression\x18\x02 \x01(\t\"\xb9\x01\n\x11GroupSubscription\x12\r\n\x05group\x18\x01 \x01(\t\x12/\n\x0c\x63onsume_type\x18\x02 \x01(\x0e\x32\x19.pointsman.v1.ConsumeType\x12\x31\n\rmessage_model\x18\x03 \x01(\x0e\x32\x1a.pointsman.v1.MessageModel\x12\x31\n\rsubscriptions\x18\x04 \x03(\x0b\x32\x1a.pointsman.v1.Subscription\"[\n\x15KeepMembershipRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12/\n\x06groups\x18\x02 \x03(\x0b\x32\x1f.pointsman.v1.GroupSubscription\"\x8f\x01\n\x16KeepMembershipResponse\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.pointsman.v1.MembershipStatus\x12)\n\x06\x65xpiry\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12\x63onflicting_groups\x18\x03 \x03(\t\"7\n\x12LeaveGroupsRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\"#\n\x13LeaveGroupsResponse\x12\x0c\n\x04left\x18\x01 \x03(\t\"5\n\x11WatchGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\"G\n\x12WatchGroupResponse\x12\x31\n\nmembership\x18\x01 \x01(\x0b\x32\x1d.pointsman.v1.GroupMembership\"3\n\x12MembershipRevision\x12\x0c\n\x04\x62oot\x18\x01 \x01(\x06\x12\x0f\n\x07\x63ounter\x18\x02 \x01(\x04\"\x91\x02\n\x0fGroupMembership\x12\r\n\x05group\x18\x01 \x01(\t\x12\x32\n\x08revision\x18\x02 \x01(\x0b\x32 .pointsman.v1.MembershipRevision\x12\'\n\x05state\x18\x03 \x01(\x0e\x32\x18.pointsman.v1.GroupState\x12\x12\n\nclient_ids\x18\x04 \x03(\t\x12\x19\n\x11pinned_client_ids\x18\x05 \x03(\t\x12\x30\n\x0cpinned_until\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rmessage_model\x18\x07 \x01(\x0e\x32\x1a.pointsman.v1.MessageModel\"\x9e\x02\n\x0bGroupMember\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x0c\n\x04peer\x18\x02 \x01(\t\x12/\n\x0c\x63onsume_type\x18\x03 \x01(\x0e\x32\x19.pointsman.v1.ConsumeType\x12\x31\n\rsubscriptions\x18\x04 \x03(\x0b\x32\x1a.pointsman.v1.Subscription\x12-\n\tjoined_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\nsilent_for\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0cis_connected\x18\x07 \x01(\x08\x12\x16\n\x0eis_conflicting\x18\x08 \x01(\x08\" \n\x0fGetGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\xc3\x01\n\x10GetGroupResponse\x12\x31\n\nmembership\x18\x01 \x01(\x0b\x32\x1d.pointsman.v1.GroupMembership\x12*\n\x07members\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.GroupMember\x12\x10\n\x08notifies\x18\x03 \x01(\x08\x12,\n\thold_down\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08watchers\x18\x05 \x01(\r\":\n\x11ListGroupsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"\x9c\x01\n\x0cGroupSummary\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0f\n\x07members\x18\x02 \x01(\r\x12\x31\n\rmessage_model\x18\x03 \x01(\x0e\x32\x1a.pointsman.v1.MessageModel\x12\x0e\n\x06topics\x18\x04 \x03(\t\x12\x16\n\x0eis_conflicting\x18\x05 \x01(\x08\x12\x11\n\tis_pinned\x18\x06 \x01(\x08\"\x82\x01\n\x12ListGroupsResponse\x12*\n\x06groups\x18\x01 \x03(\x0b\x32\x1a.pointsman.v1.GroupSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\'\n\x05state\x18\x03 \x01(\x0e\x32\x18.pointsman.v1.GroupState\"e\n\x0fPinGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02to\x18\x02 \x03(\t\x12+\n\x08\x64uration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\n\n\x02\x62y\x18\x04 \x01(\t\"X\n\x10PinGroupResponse\x12\x19\n\x11pinned_client_ids\x18\x01 \x03(\t\x12)\n\x05until\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*Y\n\x0b\x43onsumeType\x12\x1c\n\x18\x43ONSUME_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43ONSUME_TYPE_PULL\x10\x01\x12\x15\n\x11\x43ONSUME_TYPE_PUSH\x10\x02*k\n\x0cMessageModel\x12\x1d\n\x19MESSAGE_MODEL_UNSPECIFIED\x10\x00\x12\x1c\n\x18MESSAGE_MODEL_CLUSTERING\x10\x01\x12\x1e\n\x1aMESSAGE_MODEL_BROADCASTING\x10\x02*q\n\x10MembershipStatus\x12!\n\x1dMEMBERSHIP_STATUS_UNSPECIFIED\x10\x00\x12\x18\n\x14MEMBERSHIP_STATUS_OK\x10\x01\x12 \n\x1cMEMBERSHIP_STATUS_TAKEN_OVER\x10\x02*s\n\nGroupState\x12\x1b\n\x17GROUP_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13GROUP_STATE_WARMING\x10\x01\x12\x15\n\x11GROUP_STATE_READY\x10\x02\x12\x18\n\x14GROUP_STATE_DRAINING\x10\x03\x32\x85\x04\n\x14\x43onsumerGroupService\x12_\n\x0eKeepMembership\x12#.pointsman.v1.KeepMembershipRequest\x1a$.pointsman.v1.KeepMembershipResponse(\x01\x30\x01\x12R\n\x0bLeaveGroups\x12 .pointsman.v1.LeaveGroupsRequest\x1a!.pointsman.v1.LeaveGroupsResponse\x12Q\n\nWatchGroup\x12\x1f.pointsman.v1.WatchGroupRequest\x1a .pointsman.v1.WatchGroupResponse0\x01\x12I\n\x08GetGroup\x12\x1d.pointsman.v1.GetGroupRequest\x1a\x1e.pointsman.v1.GetGroupResponse\x12O\n\nListGroups\x12\x1f.pointsman.v1.ListGroupsRequest\x1a .pointsman.v1.ListGroupsResponse\x12I\n\x08PinGroup\x12\x1d.pointsman.v1.PinGroupRequest\x1a\x1e.pointsman.v1.PinGroupResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)pointsman/v1/consumer_group_service.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"1\n\x0cSubscription\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nexpression\x18\x02 \x01(\t\"\xb9\x01\n\x11GroupSubscription\x12\r\n\x05group\x18\x01 \x01(\t\x12/\n\x0c\x63onsume_type\x18\x02 \x01(\x0e\x32\x19.pointsman.v1.ConsumeType\x12\x31\n\rmessage_model\x18\x03 \x01(\x0e\x32\x1a.pointsman.v1.MessageModel\x12\x31\n\rsubscriptions\x18\x04 \x03(\x0b\x32\x1a.pointsman.v1.Subscription\"[\n\x15KeepMembershipRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12/\n\x06groups\x18\x02 \x03(\x0b\x32\x1f.pointsman.v1.GroupSubscription\"\xaa\x01\n\x16KeepMembershipResponse\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.pointsman.v1.MembershipStatus\x12)\n\x06\x65xpiry\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12\x63onflicting_groups\x18\x03 \x03(\t\x12\x19\n\x11taken_over_groups\x18\x04 \x03(\t\"7\n\x12LeaveGroupsRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\"#\n\x13LeaveGroupsResponse\x12\x0c\n\x04left\x18\x01 \x03(\t\"5\n\x11WatchGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\"G\n\x12WatchGroupResponse\x12\x31\n\nmembership\x18\x01 \x01(\x0b\x32\x1d.pointsman.v1.GroupMembership\"V\n\x14GetMembershipRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12/\n\x05known\x18\x02 \x01(\x0b\x32 .pointsman.v1.MembershipRevision\"J\n\x15GetMembershipResponse\x12\x31\n\nmembership\x18\x01 \x01(\x0b\x32\x1d.pointsman.v1.GroupMembership\"3\n\x12MembershipRevision\x12\x0c\n\x04\x62oot\x18\x01 \x01(\x06\x12\x0f\n\x07\x63ounter\x18\x02 \x01(\x04\"\x91\x02\n\x0fGroupMembership\x12\r\n\x05group\x18\x01 \x01(\t\x12\x32\n\x08revision\x18\x02 \x01(\x0b\x32 .pointsman.v1.MembershipRevision\x12\'\n\x05state\x18\x03 \x01(\x0e\x32\x18.pointsman.v1.GroupState\x12\x12\n\nclient_ids\x18\x04 \x03(\t\x12\x19\n\x11pinned_client_ids\x18\x05 \x03(\t\x12\x30\n\x0cpinned_until\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rmessage_model\x18\x07 \x01(\x0e\x32\x1a.pointsman.v1.MessageModel\"\x9e\x02\n\x0bGroupMember\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x0c\n\x04peer\x18\x02 \x01(\t\x12/\n\x0c\x63onsume_type\x18\x03 \x01(\x0e\x32\x19.pointsman.v1.ConsumeType\x12\x31\n\rsubscriptions\x18\x04 \x03(\x0b\x32\x1a.pointsman.v1.Subscription\x12-\n\tjoined_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\nsilent_for\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0cis_connected\x18\x07 \x01(\x08\x12\x16\n\x0eis_conflicting\x18\x08 \x01(\x08\" \n\x0fGetGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\xc3\x01\n\x10GetGroupResponse\x12\x31\n\nmembership\x18\x01 \x01(\x0b\x32\x1d.pointsman.v1.GroupMembership\x12*\n\x07members\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.GroupMember\x12\x10\n\x08notifies\x18\x03 \x01(\x08\x12,\n\thold_down\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08watchers\x18\x05 \x01(\r\":\n\x11ListGroupsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"\x9c\x01\n\x0cGroupSummary\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0f\n\x07members\x18\x02 \x01(\r\x12\x31\n\rmessage_model\x18\x03 \x01(\x0e\x32\x1a.pointsman.v1.MessageModel\x12\x0e\n\x06topics\x18\x04 \x03(\t\x12\x16\n\x0eis_conflicting\x18\x05 \x01(\x08\x12\x11\n\tis_pinned\x18\x06 \x01(\x08\"\x82\x01\n\x12ListGroupsResponse\x12*\n\x06groups\x18\x01 \x03(\x0b\x32\x1a.pointsman.v1.GroupSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\'\n\x05state\x18\x03 \x01(\x0e\x32\x18.pointsman.v1.GroupState\"e\n\x0fPinGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02to\x18\x02 \x03(\t\x12+\n\x08\x64uration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\n\n\x02\x62y\x18\x04 \x01(\t\"X\n\x10PinGroupResponse\x12\x19\n\x11pinned_client_ids\x18\x01 \x03(\t\x12)\n\x05until\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*Y\n\x0b\x43onsumeType\x12\x1c\n\x18\x43ONSUME_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43ONSUME_TYPE_PULL\x10\x01\x12\x15\n\x11\x43ONSUME_TYPE_PUSH\x10\x02*k\n\x0cMessageModel\x12\x1d\n\x19MESSAGE_MODEL_UNSPECIFIED\x10\x00\x12\x1c\n\x18MESSAGE_MODEL_CLUSTERING\x10\x01\x12\x1e\n\x1aMESSAGE_MODEL_BROADCASTING\x10\x02*q\n\x10MembershipStatus\x12!\n\x1dMEMBERSHIP_STATUS_UNSPECIFIED\x10\x00\x12\x18\n\x14MEMBERSHIP_STATUS_OK\x10\x01\x12 \n\x1cMEMBERSHIP_STATUS_TAKEN_OVER\x10\x02*\x8e\x01\n\nGroupState\x12\x1b\n\x17GROUP_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13GROUP_STATE_WARMING\x10\x01\x12\x15\n\x11GROUP_STATE_READY\x10\x02\x12\x18\n\x14GROUP_STATE_DRAINING\x10\x03\x12\x19\n\x15GROUP_STATE_RECOVERED\x10\x04\x32\xdf\x04\n\x14\x43onsumerGroupService\x12_\n\x0eKeepMembership\x12#.pointsman.v1.KeepMembershipRequest\x1a$.pointsman.v1.KeepMembershipResponse(\x01\x30\x01\x12R\n\x0bLeaveGroups\x12 .pointsman.v1.LeaveGroupsRequest\x1a!.pointsman.v1.LeaveGroupsResponse\x12Q\n\nWatchGroup\x12\x1f.pointsman.v1.WatchGroupRequest\x1a .pointsman.v1.WatchGroupResponse0\x01\x12X\n\rGetMembership\x12\".pointsman.v1.GetMembershipRequest\x1a#.pointsman.v1.GetMembershipResponse\x12I\n\x08GetGroup\x12\x1d.pointsman.v1.GetGroupRequest\x1a\x1e.pointsman.v1.GetGroupResponse\x12O\n\nListGroups\x12\x1f.pointsman.v1.ListGroupsRequest\x1a .pointsman.v1.ListGroupsResponse\x12I\n\x08PinGroup\x12\x1d.pointsman.v1.PinGroupRequest\x1a\x1e.pointsman.v1.PinGroupResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pointsman.v1.consumer_group_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CONSUMETYPE']._serialized_start=2219
-  _globals['_CONSUMETYPE']._serialized_end=2308
-  _globals['_MESSAGEMODEL']._serialized_start=2310
-  _globals['_MESSAGEMODEL']._serialized_end=2417
-  _globals['_MEMBERSHIPSTATUS']._serialized_start=2419
-  _globals['_MEMBERSHIPSTATUS']._serialized_end=2532
-  _globals['_GROUPSTATE']._serialized_start=2534
-  _globals['_GROUPSTATE']._serialized_end=2649
+  _globals['_CONSUMETYPE']._serialized_start=2410
+  _globals['_CONSUMETYPE']._serialized_end=2499
+  _globals['_MESSAGEMODEL']._serialized_start=2501
+  _globals['_MESSAGEMODEL']._serialized_end=2608
+  _globals['_MEMBERSHIPSTATUS']._serialized_start=2610
+  _globals['_MEMBERSHIPSTATUS']._serialized_end=2723
+  _globals['_GROUPSTATE']._serialized_start=2726
+  _globals['_GROUPSTATE']._serialized_end=2868
   _globals['_SUBSCRIPTION']._serialized_start=124
   _globals['_SUBSCRIPTION']._serialized_end=173
   _globals['_GROUPSUBSCRIPTION']._serialized_start=176
@@ -48,35 +48,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_KEEPMEMBERSHIPREQUEST']._serialized_start=363
   _globals['_KEEPMEMBERSHIPREQUEST']._serialized_end=454
   _globals['_KEEPMEMBERSHIPRESPONSE']._serialized_start=457
-  _globals['_KEEPMEMBERSHIPRESPONSE']._serialized_end=600
-  _globals['_LEAVEGROUPSREQUEST']._serialized_start=602
-  _globals['_LEAVEGROUPSREQUEST']._serialized_end=657
-  _globals['_LEAVEGROUPSRESPONSE']._serialized_start=659
-  _globals['_LEAVEGROUPSRESPONSE']._serialized_end=694
-  _globals['_WATCHGROUPREQUEST']._serialized_start=696
-  _globals['_WATCHGROUPREQUEST']._serialized_end=749
-  _globals['_WATCHGROUPRESPONSE']._serialized_start=751
-  _globals['_WATCHGROUPRESPONSE']._serialized_end=822
-  _globals['_MEMBERSHIPREVISION']._serialized_start=824
-  _globals['_MEMBERSHIPREVISION']._serialized_end=875
-  _globals['_GROUPMEMBERSHIP']._serialized_start=878
-  _globals['_GROUPMEMBERSHIP']._serialized_end=1151
-  _globals['_GROUPMEMBER']._serialized_start=1154
-  _globals['_GROUPMEMBER']._serialized_end=1440
-  _globals['_GETGROUPREQUEST']._serialized_start=1442
-  _globals['_GETGROUPREQUEST']._serialized_end=1474
-  _globals['_GETGROUPRESPONSE']._serialized_start=1477
-  _globals['_GETGROUPRESPONSE']._serialized_end=1672
-  _globals['_LISTGROUPSREQUEST']._serialized_start=1674
-  _globals['_LISTGROUPSREQUEST']._serialized_end=1732
-  _globals['_GROUPSUMMARY']._serialized_start=1735
-  _globals['_GROUPSUMMARY']._serialized_end=1891
-  _globals['_LISTGROUPSRESPONSE']._serialized_start=1894
-  _globals['_LISTGROUPSRESPONSE']._serialized_end=2024
-  _globals['_PINGROUPREQUEST']._serialized_start=2026
-  _globals['_PINGROUPREQUEST']._serialized_end=2127
-  _globals['_PINGROUPRESPONSE']._serialized_start=2129
-  _globals['_PINGROUPRESPONSE']._serialized_end=2217
-  _globals['_CONSUMERGROUPSERVICE']._serialized_start=2652
-  _globals['_CONSUMERGROUPSERVICE']._serialized_end=3169
+  _globals['_KEEPMEMBERSHIPRESPONSE']._serialized_end=627
+  _globals['_LEAVEGROUPSREQUEST']._serialized_start=629
+  _globals['_LEAVEGROUPSREQUEST']._serialized_end=684
+  _globals['_LEAVEGROUPSRESPONSE']._serialized_start=686
+  _globals['_LEAVEGROUPSRESPONSE']._serialized_end=721
+  _globals['_WATCHGROUPREQUEST']._serialized_start=723
+  _globals['_WATCHGROUPREQUEST']._serialized_end=776
+  _globals['_WATCHGROUPRESPONSE']._serialized_start=778
+  _globals['_WATCHGROUPRESPONSE']._serialized_end=849
+  _globals['_GETMEMBERSHIPREQUEST']._serialized_start=851
+  _globals['_GETMEMBERSHIPREQUEST']._serialized_end=937
+  _globals['_GETMEMBERSHIPRESPONSE']._serialized_start=939
+  _globals['_GETMEMBERSHIPRESPONSE']._serialized_end=1013
+  _globals['_MEMBERSHIPREVISION']._serialized_start=1015
+  _globals['_MEMBERSHIPREVISION']._serialized_end=1066
+  _globals['_GROUPMEMBERSHIP']._serialized_start=1069
+  _globals['_GROUPMEMBERSHIP']._serialized_end=1342
+  _globals['_GROUPMEMBER']._serialized_start=1345
+  _globals['_GROUPMEMBER']._serialized_end=1631
+  _globals['_GETGROUPREQUEST']._serialized_start=1633
+  _globals['_GETGROUPREQUEST']._serialized_end=1665
+  _globals['_GETGROUPRESPONSE']._serialized_start=1668
+  _globals['_GETGROUPRESPONSE']._serialized_end=1863
+  _globals['_LISTGROUPSREQUEST']._serialized_start=1865
+  _globals['_LISTGROUPSREQUEST']._serialized_end=1923
+  _globals['_GROUPSUMMARY']._serialized_start=1926
+  _globals['_GROUPSUMMARY']._serialized_end=2082
+  _globals['_LISTGROUPSRESPONSE']._serialized_start=2085
+  _globals['_LISTGROUPSRESPONSE']._serialized_end=2215
+  _globals['_PINGROUPREQUEST']._serialized_start=2217
+  _globals['_PINGROUPREQUEST']._serialized_end=2318
+  _globals['_PINGROUPRESPONSE']._serialized_start=2320
+  _globals['_PINGROUPRESPONSE']._serialized_end=2408
+  _globals['_CONSUMERGROUPSERVICE']._serialized_start=2871
+  _globals['_CONSUMERGROUPSERVICE']._serialized_end=3478
 # @@protoc_insertion_point(module_scope)

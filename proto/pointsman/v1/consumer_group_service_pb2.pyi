@@ -56,7 +56,7 @@ class _MessageModelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MessageM
     MESSAGE_MODEL_CLUSTERING: _MessageModel.ValueType  # 1
     """Each message goes to one member."""
     MESSAGE_MODEL_BROADCASTING: _MessageModel.ValueType  # 2
-    """Each message goes to every member; nobody is told of changes."""
+    """Each message goes to every member; members are not notified of changes."""
 
 class MessageModel(_MessageModel, metaclass=_MessageModelEnumTypeWrapper):
     """How the members of a group share messages."""
@@ -66,7 +66,7 @@ MESSAGE_MODEL_UNSPECIFIED: MessageModel.ValueType  # 0
 MESSAGE_MODEL_CLUSTERING: MessageModel.ValueType  # 1
 """Each message goes to one member."""
 MESSAGE_MODEL_BROADCASTING: MessageModel.ValueType  # 2
-"""Each message goes to every member; nobody is told of changes."""
+"""Each message goes to every member; members are not notified of changes."""
 Global___MessageModel: _TypeAlias = MessageModel  # noqa: Y015
 
 class _MembershipStatus:
@@ -80,7 +80,7 @@ class _MembershipStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Memb
     MEMBERSHIP_STATUS_OK: _MembershipStatus.ValueType  # 1
     """It is held."""
     MEMBERSHIP_STATUS_TAKEN_OVER: _MembershipStatus.ValueType  # 2
-    """A later stream holds this client id: this one says nothing any more."""
+    """Later streams hold this client in all groups that the heartbeat named: this stream has no effect any longer."""
 
 class MembershipStatus(_MembershipStatus, metaclass=_MembershipStatusEnumTypeWrapper):
     """What becomes of a beat."""
@@ -90,7 +90,7 @@ MEMBERSHIP_STATUS_UNSPECIFIED: MembershipStatus.ValueType  # 0
 MEMBERSHIP_STATUS_OK: MembershipStatus.ValueType  # 1
 """It is held."""
 MEMBERSHIP_STATUS_TAKEN_OVER: MembershipStatus.ValueType  # 2
-"""A later stream holds this client id: this one says nothing any more."""
+"""Later streams hold this client in all groups that the heartbeat named: this stream has no effect any longer."""
 Global___MembershipStatus: _TypeAlias = MembershipStatus  # noqa: Y015
 
 class _GroupState:
@@ -102,11 +102,15 @@ class _GroupStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupState
     GROUP_STATE_UNSPECIFIED: _GroupState.ValueType  # 0
     """Not set."""
     GROUP_STATE_WARMING: _GroupState.ValueType  # 1
-    """The agent was started so recently that members may not have been heard: do not rebalance on this."""
+    """The agent was started so recently that members may be missing: do not rebalance on this."""
     GROUP_STATE_READY: _GroupState.ValueType  # 2
     """Everybody who is alive has been heard."""
     GROUP_STATE_DRAINING: _GroupState.ValueType  # 3
     """The agent stops: ask another one."""
+    GROUP_STATE_RECOVERED: _GroupState.ValueType  # 4
+    """Of a group: the agent was started recently, but every member from before its start is back or has left, or there
+    was none. Rebalance on this unless another agent is READY: one that was running all the time knows more.
+    """
 
 class GroupState(_GroupState, metaclass=_GroupStateEnumTypeWrapper):
     """Whether a list of members can be relied on."""
@@ -114,11 +118,15 @@ class GroupState(_GroupState, metaclass=_GroupStateEnumTypeWrapper):
 GROUP_STATE_UNSPECIFIED: GroupState.ValueType  # 0
 """Not set."""
 GROUP_STATE_WARMING: GroupState.ValueType  # 1
-"""The agent was started so recently that members may not have been heard: do not rebalance on this."""
+"""The agent was started so recently that members may be missing: do not rebalance on this."""
 GROUP_STATE_READY: GroupState.ValueType  # 2
 """Everybody who is alive has been heard."""
 GROUP_STATE_DRAINING: GroupState.ValueType  # 3
 """The agent stops: ask another one."""
+GROUP_STATE_RECOVERED: GroupState.ValueType  # 4
+"""Of a group: the agent was started recently, but every member from before its start is back or has left, or there
+was none. Rebalance on this unless another agent is READY: one that was running all the time knows more.
+"""
 Global___GroupState: _TypeAlias = GroupState  # noqa: Y015
 
 @_typing.final
@@ -195,7 +203,9 @@ class KeepMembershipRequest(_message.Message):
     """`address@instance`: one per process and configuration, at most 255 characters."""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupSubscription]:
-        """Every group that it is in, at most 64; a group that is absent is left."""
+        """Every group that this stream holds for the client, at most 64; a group that is absent is left. All groups together
+        may have as many subscriptions as the agent allows one client (4,096 unless set).
+        """
 
     def __init__(
         self,
@@ -220,6 +230,7 @@ class KeepMembershipResponse(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     EXPIRY_FIELD_NUMBER: _builtins.int
     CONFLICTING_GROUPS_FIELD_NUMBER: _builtins.int
+    TAKEN_OVER_GROUPS_FIELD_NUMBER: _builtins.int
     status: Global___MembershipStatus.ValueType
     """What became of it."""
     @_builtins.property
@@ -230,16 +241,21 @@ class KeepMembershipResponse(_message.Message):
     def conflicting_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups whose other members subscribe to something else, or share otherwise: nobody gets all messages."""
 
+    @_builtins.property
+    def taken_over_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Groups of the heartbeat in which a later stream holds this client, where this stream still holds others."""
+
     def __init__(
         self,
         *,
         status: Global___MembershipStatus.ValueType = ...,
         expiry: _duration_pb2.Duration | None = ...,
         conflicting_groups: _abc.Iterable[_builtins.str] | None = ...,
+        taken_over_groups: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expiry", b"expiry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicting_groups", b"conflicting_groups", "expiry", b"expiry", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicting_groups", b"conflicting_groups", "expiry", b"expiry", "status", b"status", "taken_over_groups", b"taken_over_groups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -346,6 +362,58 @@ class WatchGroupResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchGroupResponse: _TypeAlias = WatchGroupResponse  # noqa: Y015
+
+@_typing.final
+class GetMembershipRequest(_message.Message):
+    """Which group's members are asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Its name."""
+    @_builtins.property
+    def known(self) -> Global___MembershipRevision:
+        """The revision that the caller has; absent: none."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        known: Global___MembershipRevision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["known", b"known"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "known", b"known"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMembershipRequest: _TypeAlias = GetMembershipRequest  # noqa: Y015
+
+@_typing.final
+class GetMembershipResponse(_message.Message):
+    """The members of a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBERSHIP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def membership(self) -> Global___GroupMembership:
+        """The group as it is now; absent: its revision is the known one."""
+
+    def __init__(
+        self,
+        *,
+        membership: Global___GroupMembership | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["membership", b"membership"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["membership", b"membership"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMembershipResponse: _TypeAlias = GetMembershipResponse  # noqa: Y015
 
 @_typing.final
 class MembershipRevision(_message.Message):

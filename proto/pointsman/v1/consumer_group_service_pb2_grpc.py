@@ -50,6 +50,11 @@ class ConsumerGroupServiceStub:
                 request_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.WatchGroupRequest.SerializeToString,
                 response_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.WatchGroupResponse.FromString,
                 _registered_method=True)
+        self.GetMembership = channel.unary_unary(
+                '/pointsman.v1.ConsumerGroupService/GetMembership',
+                request_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.GetMembershipRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.GetMembershipResponse.FromString,
+                _registered_method=True)
         self.GetGroup = channel.unary_unary(
                 '/pointsman.v1.ConsumerGroupService/GetGroup',
                 request_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.GetGroupRequest.SerializeToString,
@@ -72,9 +77,10 @@ class ConsumerGroupServiceServicer:
     """
 
     def KeepMembership(self, request_iterator, context):
-        """Beats of one client on one long stream, an answer to each. A client is a member of each group that its last beat
-        named. A later stream of the same client takes its membership over; the end of the stream that holds it removes
-        the client after a short grace, and so does an expiry of silence.
+        """Heartbeats of one client on one long stream, a response to each. The client is a member of each group that the
+        last heartbeat named. A client may have several streams: the later of two takes over the groups that both name.
+        The end of a stream removes the client from the groups that the stream holds after a short grace, and so does an
+        expiry of silence. RESOURCE_EXHAUSTED: a bound of the agent is reached, and this connection holds most.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -90,6 +96,14 @@ class ConsumerGroupServiceServicer:
     def WatchGroup(self, request, context):
         """The whole membership first, and again whenever it changes (NOTIFY_CONSUMER_IDS_CHANGED); the latest one wins for a
         slow reader. A group that nobody is in yet may be watched.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetMembership(self, request, context):
+        """The membership as a watcher is sent it, unless it is the one that the caller knows (GET_CONSUMER_LIST_BY_GROUP). Members
+        call it with each periodic rebalance: a group may have notices switched off, and a notice may be lost.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -133,6 +147,11 @@ def add_ConsumerGroupServiceServicer_to_server(servicer, server):
                     servicer.WatchGroup,
                     request_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.WatchGroupRequest.FromString,
                     response_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.WatchGroupResponse.SerializeToString,
+            ),
+            'GetMembership': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMembership,
+                    request_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.GetMembershipRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.GetMembershipResponse.SerializeToString,
             ),
             'GetGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.GetGroup,
@@ -232,6 +251,33 @@ class ConsumerGroupService:
             '/pointsman.v1.ConsumerGroupService/WatchGroup',
             pointsman_dot_v1_dot_consumer__group__service__pb2.WatchGroupRequest.SerializeToString,
             pointsman_dot_v1_dot_consumer__group__service__pb2.WatchGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMembership(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.ConsumerGroupService/GetMembership',
+            pointsman_dot_v1_dot_consumer__group__service__pb2.GetMembershipRequest.SerializeToString,
+            pointsman_dot_v1_dot_consumer__group__service__pb2.GetMembershipResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -34,15 +34,20 @@ class ConsumerGroupServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ConsumerGroupServiceAsyncStub: ...
     KeepMembership: _grpc.StreamStreamMultiCallable[_consumer_group_service_pb2.KeepMembershipRequest, _consumer_group_service_pb2.KeepMembershipResponse]
-    """Beats of one client on one long stream, an answer to each. A client is a member of each group that its last beat
-    named. A later stream of the same client takes its membership over; the end of the stream that holds it removes
-    the client after a short grace, and so does an expiry of silence.
+    """Heartbeats of one client on one long stream, a response to each. The client is a member of each group that the
+    last heartbeat named. A client may have several streams: the later of two takes over the groups that both name.
+    The end of a stream removes the client from the groups that the stream holds after a short grace, and so does an
+    expiry of silence. RESOURCE_EXHAUSTED: a bound of the agent is reached, and this connection holds most.
     """
     LeaveGroups: _grpc.UnaryUnaryMultiCallable[_consumer_group_service_pb2.LeaveGroupsRequest, _consumer_group_service_pb2.LeaveGroupsResponse]
     """Leaves politely: the other members are told at once."""
     WatchGroup: _grpc.UnaryStreamMultiCallable[_consumer_group_service_pb2.WatchGroupRequest, _consumer_group_service_pb2.WatchGroupResponse]
     """The whole membership first, and again whenever it changes (NOTIFY_CONSUMER_IDS_CHANGED); the latest one wins for a
     slow reader. A group that nobody is in yet may be watched.
+    """
+    GetMembership: _grpc.UnaryUnaryMultiCallable[_consumer_group_service_pb2.GetMembershipRequest, _consumer_group_service_pb2.GetMembershipResponse]
+    """The membership as a watcher is sent it, unless it is the one that the caller knows (GET_CONSUMER_LIST_BY_GROUP). Members
+    call it with each periodic rebalance: a group may have notices switched off, and a notice may be lost.
     """
     GetGroup: _grpc.UnaryUnaryMultiCallable[_consumer_group_service_pb2.GetGroupRequest, _consumer_group_service_pb2.GetGroupResponse]
     """One group with its members. NOT_FOUND: nobody is in it."""
@@ -57,15 +62,20 @@ class ConsumerGroupServiceAsyncStub(ConsumerGroupServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     KeepMembership: _aio.StreamStreamMultiCallable[_consumer_group_service_pb2.KeepMembershipRequest, _consumer_group_service_pb2.KeepMembershipResponse]  # type: ignore[assignment]
-    """Beats of one client on one long stream, an answer to each. A client is a member of each group that its last beat
-    named. A later stream of the same client takes its membership over; the end of the stream that holds it removes
-    the client after a short grace, and so does an expiry of silence.
+    """Heartbeats of one client on one long stream, a response to each. The client is a member of each group that the
+    last heartbeat named. A client may have several streams: the later of two takes over the groups that both name.
+    The end of a stream removes the client from the groups that the stream holds after a short grace, and so does an
+    expiry of silence. RESOURCE_EXHAUSTED: a bound of the agent is reached, and this connection holds most.
     """
     LeaveGroups: _aio.UnaryUnaryMultiCallable[_consumer_group_service_pb2.LeaveGroupsRequest, _consumer_group_service_pb2.LeaveGroupsResponse]  # type: ignore[assignment]
     """Leaves politely: the other members are told at once."""
     WatchGroup: _aio.UnaryStreamMultiCallable[_consumer_group_service_pb2.WatchGroupRequest, _consumer_group_service_pb2.WatchGroupResponse]  # type: ignore[assignment]
     """The whole membership first, and again whenever it changes (NOTIFY_CONSUMER_IDS_CHANGED); the latest one wins for a
     slow reader. A group that nobody is in yet may be watched.
+    """
+    GetMembership: _aio.UnaryUnaryMultiCallable[_consumer_group_service_pb2.GetMembershipRequest, _consumer_group_service_pb2.GetMembershipResponse]  # type: ignore[assignment]
+    """The membership as a watcher is sent it, unless it is the one that the caller knows (GET_CONSUMER_LIST_BY_GROUP). Members
+    call it with each periodic rebalance: a group may have notices switched off, and a notice may be lost.
     """
     GetGroup: _aio.UnaryUnaryMultiCallable[_consumer_group_service_pb2.GetGroupRequest, _consumer_group_service_pb2.GetGroupResponse]  # type: ignore[assignment]
     """One group with its members. NOT_FOUND: nobody is in it."""
@@ -83,9 +93,10 @@ class ConsumerGroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_consumer_group_service_pb2.KeepMembershipRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_consumer_group_service_pb2.KeepMembershipResponse], _abc.AsyncIterator[_consumer_group_service_pb2.KeepMembershipResponse]]:
-        """Beats of one client on one long stream, an answer to each. A client is a member of each group that its last beat
-        named. A later stream of the same client takes its membership over; the end of the stream that holds it removes
-        the client after a short grace, and so does an expiry of silence.
+        """Heartbeats of one client on one long stream, a response to each. The client is a member of each group that the
+        last heartbeat named. A client may have several streams: the later of two takes over the groups that both name.
+        The end of a stream removes the client from the groups that the stream holds after a short grace, and so does an
+        expiry of silence. RESOURCE_EXHAUSTED: a bound of the agent is reached, and this connection holds most.
         """
 
     @_abc_1.abstractmethod
@@ -104,6 +115,16 @@ class ConsumerGroupServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_consumer_group_service_pb2.WatchGroupResponse], _abc.AsyncIterator[_consumer_group_service_pb2.WatchGroupResponse]]:
         """The whole membership first, and again whenever it changes (NOTIFY_CONSUMER_IDS_CHANGED); the latest one wins for a
         slow reader. A group that nobody is in yet may be watched.
+        """
+
+    @_abc_1.abstractmethod
+    def GetMembership(
+        self,
+        request: _consumer_group_service_pb2.GetMembershipRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_consumer_group_service_pb2.GetMembershipResponse, _abc.Awaitable[_consumer_group_service_pb2.GetMembershipResponse]]:
+        """The membership as a watcher is sent it, unless it is the one that the caller knows (GET_CONSUMER_LIST_BY_GROUP). Members
+        call it with each periodic rebalance: a group may have notices switched off, and a notice may be lost.
         """
 
     @_abc_1.abstractmethod

@@ -23,31 +23,38 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pointsman/v1/offset_service.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\">\n\x0bQueueOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\r\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"`\n\x14\x43ommitOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12*\n\x07offsets\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\x12\r\n\x05reset\x18\x03 \x01(\x08\"@\n\x15\x43ommitOffsetsResponse\x12\'\n\x04kept\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\"M\n\x11GetOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12)\n\x06queues\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\"@\n\x12GetOffsetsResponse\x12*\n\x07offsets\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\"J\n\x12ListOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"t\n\rQueueProgress\x12\r\n\x05group\x18\x01 \x01(\t\x12,\n\tcommitted\x18\x02 \x01(\x0b\x32\x19.pointsman.v1.QueueOffset\x12\x17\n\nmax_offset\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_max_offset\"\x90\x01\n\x13ListOffsetsResponse\x12-\n\x08progress\x18\x01 \x03(\x0b\x32\x1b.pointsman.v1.QueueProgress\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x31\n\x0e\x64urable_within\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration2\x8e\x02\n\rOffsetService\x12X\n\rCommitOffsets\x12\".pointsman.v1.CommitOffsetsRequest\x1a#.pointsman.v1.CommitOffsetsResponse\x12O\n\nGetOffsets\x12\x1f.pointsman.v1.GetOffsetsRequest\x1a .pointsman.v1.GetOffsetsResponse\x12R\n\x0bListOffsets\x12 .pointsman.v1.ListOffsetsRequest\x1a!.pointsman.v1.ListOffsetsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pointsman/v1/offset_service.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\">\n\x0bQueueOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\r\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"`\n\x14\x43ommitOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12*\n\x07offsets\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\x12\r\n\x05reset\x18\x03 \x01(\x08\"@\n\x15\x43ommitOffsetsResponse\x12\'\n\x04kept\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\"c\n\x11GetOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12)\n\x06queues\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\x12\x14\n\x0cpending_only\x18\x03 \x01(\x08\"@\n\x12GetOffsetsResponse\x12*\n\x07offsets\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.QueueOffset\"R\n\nTopicBegin\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x35\n\x11\x66irst_consumed_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"M\n\x12\x42\x65ginTopicsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12(\n\x06topics\x18\x02 \x03(\x0b\x32\x18.pointsman.v1.TopicBegin\"?\n\x13\x42\x65ginTopicsResponse\x12(\n\x06topics\x18\x01 \x03(\x0b\x32\x18.pointsman.v1.TopicBegin\"J\n\x12ListOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"t\n\rQueueProgress\x12\r\n\x05group\x18\x01 \x01(\t\x12,\n\tcommitted\x18\x02 \x01(\x0b\x32\x19.pointsman.v1.QueueOffset\x12\x17\n\nmax_offset\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_max_offset\"\x90\x01\n\x13ListOffsetsResponse\x12-\n\x08progress\x18\x01 \x03(\x0b\x32\x1b.pointsman.v1.QueueProgress\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x31\n\x0e\x64urable_within\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration2\xe2\x02\n\rOffsetService\x12X\n\rCommitOffsets\x12\".pointsman.v1.CommitOffsetsRequest\x1a#.pointsman.v1.CommitOffsetsResponse\x12O\n\nGetOffsets\x12\x1f.pointsman.v1.GetOffsetsRequest\x1a .pointsman.v1.GetOffsetsResponse\x12R\n\x0b\x42\x65ginTopics\x12 .pointsman.v1.BeginTopicsRequest\x1a!.pointsman.v1.BeginTopicsResponse\x12R\n\x0bListOffsets\x12 .pointsman.v1.ListOffsetsRequest\x1a!.pointsman.v1.ListOffsetsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pointsman.v1.offset_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_QUEUEOFFSET']._serialized_start=83
-  _globals['_QUEUEOFFSET']._serialized_end=145
-  _globals['_COMMITOFFSETSREQUEST']._serialized_start=147
-  _globals['_COMMITOFFSETSREQUEST']._serialized_end=243
-  _globals['_COMMITOFFSETSRESPONSE']._serialized_start=245
-  _globals['_COMMITOFFSETSRESPONSE']._serialized_end=309
-  _globals['_GETOFFSETSREQUEST']._serialized_start=311
-  _globals['_GETOFFSETSREQUEST']._serialized_end=388
-  _globals['_GETOFFSETSRESPONSE']._serialized_start=390
-  _globals['_GETOFFSETSRESPONSE']._serialized_end=454
-  _globals['_LISTOFFSETSREQUEST']._serialized_start=456
-  _globals['_LISTOFFSETSREQUEST']._serialized_end=530
-  _globals['_QUEUEPROGRESS']._serialized_start=532
-  _globals['_QUEUEPROGRESS']._serialized_end=648
-  _globals['_LISTOFFSETSRESPONSE']._serialized_start=651
-  _globals['_LISTOFFSETSRESPONSE']._serialized_end=795
-  _globals['_OFFSETSERVICE']._serialized_start=798
-  _globals['_OFFSETSERVICE']._serialized_end=1068
+  _globals['_QUEUEOFFSET']._serialized_start=116
+  _globals['_QUEUEOFFSET']._serialized_end=178
+  _globals['_COMMITOFFSETSREQUEST']._serialized_start=180
+  _globals['_COMMITOFFSETSREQUEST']._serialized_end=276
+  _globals['_COMMITOFFSETSRESPONSE']._serialized_start=278
+  _globals['_COMMITOFFSETSRESPONSE']._serialized_end=342
+  _globals['_GETOFFSETSREQUEST']._serialized_start=344
+  _globals['_GETOFFSETSREQUEST']._serialized_end=443
+  _globals['_GETOFFSETSRESPONSE']._serialized_start=445
+  _globals['_GETOFFSETSRESPONSE']._serialized_end=509
+  _globals['_TOPICBEGIN']._serialized_start=511
+  _globals['_TOPICBEGIN']._serialized_end=593
+  _globals['_BEGINTOPICSREQUEST']._serialized_start=595
+  _globals['_BEGINTOPICSREQUEST']._serialized_end=672
+  _globals['_BEGINTOPICSRESPONSE']._serialized_start=674
+  _globals['_BEGINTOPICSRESPONSE']._serialized_end=737
+  _globals['_LISTOFFSETSREQUEST']._serialized_start=739
+  _globals['_LISTOFFSETSREQUEST']._serialized_end=813
+  _globals['_QUEUEPROGRESS']._serialized_start=815
+  _globals['_QUEUEPROGRESS']._serialized_end=931
+  _globals['_LISTOFFSETSRESPONSE']._serialized_start=934
+  _globals['_LISTOFFSETSRESPONSE']._serialized_end=1078
+  _globals['_OFFSETSERVICE']._serialized_start=1081
+  _globals['_OFFSETSERVICE']._serialized_end=1435
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
@@ -115,8 +116,11 @@ class GetOffsetsRequest(_message.Message):
 
     GROUP_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
+    PENDING_ONLY_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """The group."""
+    pending_only: _builtins.bool
+    """Only offsets that this agent took while its broker was a slave and that the master's agent has not acknowledged."""
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueOffset]:
         """The queues, at most 1,000; `offset` is not read."""
@@ -126,10 +130,11 @@ class GetOffsetsRequest(_message.Message):
         *,
         group: _builtins.str = ...,
         queues: _abc.Iterable[Global___QueueOffset] | None = ...,
+        pending_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "queues", b"queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "pending_only", b"pending_only", "queues", b"queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -158,6 +163,88 @@ class GetOffsetsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetOffsetsResponse: _TypeAlias = GetOffsetsResponse  # noqa: Y015
+
+@_typing.final
+class TopicBegin(_message.Message):
+    """When a group first consumed a topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    FIRST_CONSUMED_AT_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    @_builtins.property
+    def first_consumed_at(self) -> _timestamp_pb2.Timestamp:
+        """By the clock of the consumer, to the millisecond. In a request: the moment to record; not set: only look it up."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        first_consumed_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["first_consumed_at", b"first_consumed_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_consumed_at", b"first_consumed_at", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicBegin: _TypeAlias = TopicBegin  # noqa: Y015
+
+@_typing.final
+class BeginTopicsRequest(_message.Message):
+    """Which topics a group begins."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """The group."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicBegin]:
+        """At most 1,000, each once. INVALID_ARGUMENT for a moment of a topic that the broker does not have; then nothing is
+        recorded.
+        """
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topics: _abc.Iterable[Global___TopicBegin] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginTopicsRequest: _TypeAlias = BeginTopicsRequest  # noqa: Y015
+
+@_typing.final
+class BeginTopicsResponse(_message.Message):
+    """When the group first consumed the topics."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicBegin]:
+        """Those with a recorded moment."""
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[Global___TopicBegin] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginTopicsResponse: _TypeAlias = BeginTopicsResponse  # noqa: Y015
 
 @_typing.final
 class ListOffsetsRequest(_message.Message):

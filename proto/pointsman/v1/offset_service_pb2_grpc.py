@@ -45,6 +45,11 @@ class OffsetServiceStub:
                 request_serializer=pointsman_dot_v1_dot_offset__service__pb2.GetOffsetsRequest.SerializeToString,
                 response_deserializer=pointsman_dot_v1_dot_offset__service__pb2.GetOffsetsResponse.FromString,
                 _registered_method=True)
+        self.BeginTopics = channel.unary_unary(
+                '/pointsman.v1.OffsetService/BeginTopics',
+                request_serializer=pointsman_dot_v1_dot_offset__service__pb2.BeginTopicsRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_offset__service__pb2.BeginTopicsResponse.FromString,
+                _registered_method=True)
         self.ListOffsets = channel.unary_unary(
                 '/pointsman.v1.OffsetService/ListOffsets',
                 request_serializer=pointsman_dot_v1_dot_offset__service__pb2.ListOffsetsRequest.SerializeToString,
@@ -70,6 +75,13 @@ class OffsetServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BeginTopics(self, request, context):
+        """Records when a group first consumed topics; returns what is recorded. The earliest moment wins.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListOffsets(self, request, context):
         """The offsets of a group on this broker, sorted, with the ends of the queues where they are known.
         """
@@ -89,6 +101,11 @@ def add_OffsetServiceServicer_to_server(servicer, server):
                     servicer.GetOffsets,
                     request_deserializer=pointsman_dot_v1_dot_offset__service__pb2.GetOffsetsRequest.FromString,
                     response_serializer=pointsman_dot_v1_dot_offset__service__pb2.GetOffsetsResponse.SerializeToString,
+            ),
+            'BeginTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginTopics,
+                    request_deserializer=pointsman_dot_v1_dot_offset__service__pb2.BeginTopicsRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_offset__service__pb2.BeginTopicsResponse.SerializeToString,
             ),
             'ListOffsets': grpc.unary_unary_rpc_method_handler(
                     servicer.ListOffsets,
@@ -151,6 +168,33 @@ class OffsetService:
             '/pointsman.v1.OffsetService/GetOffsets',
             pointsman_dot_v1_dot_offset__service__pb2.GetOffsetsRequest.SerializeToString,
             pointsman_dot_v1_dot_offset__service__pb2.GetOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BeginTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.OffsetService/BeginTopics',
+            pointsman_dot_v1_dot_offset__service__pb2.BeginTopicsRequest.SerializeToString,
+            pointsman_dot_v1_dot_offset__service__pb2.BeginTopicsResponse.FromString,
             options,
             channel_credentials,
             insecure,

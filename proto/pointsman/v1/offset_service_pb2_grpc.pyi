@@ -37,6 +37,8 @@ class OffsetServiceStub:
     """Commits offsets. One below what is committed is not taken, unless it is a reset."""
     GetOffsets: _grpc.UnaryUnaryMultiCallable[_offset_service_pb2.GetOffsetsRequest, _offset_service_pb2.GetOffsetsResponse]
     """Committed offsets; a queue without one is absent from the answer."""
+    BeginTopics: _grpc.UnaryUnaryMultiCallable[_offset_service_pb2.BeginTopicsRequest, _offset_service_pb2.BeginTopicsResponse]
+    """Records when a group first consumed topics; returns what is recorded. The earliest moment wins."""
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_offset_service_pb2.ListOffsetsRequest, _offset_service_pb2.ListOffsetsResponse]
     """The offsets of a group on this broker, sorted, with the ends of the queues where they are known."""
 
@@ -49,6 +51,8 @@ class OffsetServiceAsyncStub(OffsetServiceStub):
     """Commits offsets. One below what is committed is not taken, unless it is a reset."""
     GetOffsets: _aio.UnaryUnaryMultiCallable[_offset_service_pb2.GetOffsetsRequest, _offset_service_pb2.GetOffsetsResponse]  # type: ignore[assignment]
     """Committed offsets; a queue without one is absent from the answer."""
+    BeginTopics: _aio.UnaryUnaryMultiCallable[_offset_service_pb2.BeginTopicsRequest, _offset_service_pb2.BeginTopicsResponse]  # type: ignore[assignment]
+    """Records when a group first consumed topics; returns what is recorded. The earliest moment wins."""
     ListOffsets: _aio.UnaryUnaryMultiCallable[_offset_service_pb2.ListOffsetsRequest, _offset_service_pb2.ListOffsetsResponse]  # type: ignore[assignment]
     """The offsets of a group on this broker, sorted, with the ends of the queues where they are known."""
 
@@ -70,6 +74,14 @@ class OffsetServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_offset_service_pb2.GetOffsetsResponse, _abc.Awaitable[_offset_service_pb2.GetOffsetsResponse]]:
         """Committed offsets; a queue without one is absent from the answer."""
+
+    @_abc_1.abstractmethod
+    def BeginTopics(
+        self,
+        request: _offset_service_pb2.BeginTopicsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_offset_service_pb2.BeginTopicsResponse, _abc.Awaitable[_offset_service_pb2.BeginTopicsResponse]]:
+        """Records when a group first consumed topics; returns what is recorded. The earliest moment wins."""
 
     @_abc_1.abstractmethod
     def ListOffsets(

@@ -22,50 +22,55 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from pointsman.v1 import broker_pb2 as pointsman_dot_v1_dot_broker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pointsman/v1/route_service.proto\x12\x0cpointsman.v1\x1a\x19pointsman/v1/broker.proto\"Z\n\x14GetTopicRouteRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04zone\x18\x03 \x01(\t\x12\x14\n\x0cknown_digest\x18\x04 \x01(\x0c\"k\n\x15GetTopicRouteResponse\x12\'\n\x05route\x18\x01 \x01(\x0b\x32\x18.pointsman.v1.TopicRoute\x12)\n\tunchanged\x18\x02 \x01(\x0b\x32\x16.pointsman.v1.Revision\"E\n\nKnownRoute\x12\r\n\x05topic\x18\x01 \x01(\t\x12(\n\x08revision\x18\x02 \x01(\x0b\x32\x16.pointsman.v1.Revision\"`\n\x15GetTopicRoutesRequest\x12(\n\x06topics\x18\x01 \x03(\x0b\x32\x18.pointsman.v1.KnownRoute\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04zone\x18\x03 \x01(\t\"z\n\x16GetTopicRoutesResponse\x12(\n\x06routes\x18\x01 \x03(\x0b\x32\x18.pointsman.v1.TopicRoute\x12\x11\n\tunchanged\x18\x02 \x03(\t\x12\x11\n\tnot_found\x18\x03 \x03(\t\x12\x10\n\x08left_out\x18\x04 \x03(\t\"b\n\x17WatchTopicRoutesRequest\x12(\n\x06topics\x18\x01 \x03(\x0b\x32\x18.pointsman.v1.KnownRoute\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04zone\x18\x03 \x01(\t\"\xa3\x01\n\x18WatchTopicRoutesResponse\x12)\n\x05route\x18\x01 \x01(\x0b\x32\x18.pointsman.v1.TopicRouteH\x00\x12\'\n\x04gone\x18\x02 \x01(\x0b\x32\x17.pointsman.v1.TopicGoneH\x00\x12+\n\x06synced\x18\x03 \x01(\x0b\x32\x19.pointsman.v1.WatchSyncedH\x00\x42\x06\n\x04news\"D\n\tTopicGone\x12\r\n\x05topic\x18\x01 \x01(\t\x12(\n\x08revision\x18\x02 \x01(\x0b\x32\x16.pointsman.v1.Revision\".\n\x0bWatchSynced\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x11\n\tunchanged\x18\x02 \x01(\r\"9\n\x08Revision\x12\x0c\n\x04\x62oot\x18\x01 \x01(\x06\x12\x0f\n\x07\x63ounter\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\"\xbd\x01\n\nTopicRoute\x12\r\n\x05topic\x18\x01 \x01(\t\x12(\n\x08revision\x18\x02 \x01(\x0b\x32\x16.pointsman.v1.Revision\x12,\n\x0bqueue_datas\x18\x03 \x03(\x0b\x32\x17.pointsman.v1.QueueData\x12.\n\x0c\x62roker_datas\x18\x04 \x03(\x0b\x32\x18.pointsman.v1.BrokerData\x12\x18\n\x10order_topic_conf\x18\x05 \x01(\t\"\x8a\x01\n\tQueueData\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12\x17\n\x0fread_queue_nums\x18\x03 \x01(\r\x12\x18\n\x10write_queue_nums\x18\x04 \x01(\r\x12\x0c\n\x04perm\x18\x05 \x01(\r\x12\x16\n\x0etopic_sys_flag\x18\x06 \x01(\r\"K\n\x11ListTopicsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"j\n\x12ListTopicsResponse\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12+\n\nnode_state\x18\x03 \x01(\x0e\x32\x17.pointsman.v1.NodeState\"(\n\x15GetClusterInfoRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\"r\n\x16GetClusterInfoResponse\x12+\n\x08\x63lusters\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.ClusterData\x12+\n\nnode_state\x18\x02 \x01(\x0e\x32\x17.pointsman.v1.NodeState\"N\n\x0b\x43lusterData\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12.\n\x0c\x62roker_datas\x18\x02 \x03(\x0b\x32\x18.pointsman.v1.BrokerData2\xd8\x03\n\x0cRouteService\x12X\n\rGetTopicRoute\x12\".pointsman.v1.GetTopicRouteRequest\x1a#.pointsman.v1.GetTopicRouteResponse\x12[\n\x0eGetTopicRoutes\x12#.pointsman.v1.GetTopicRoutesRequest\x1a$.pointsman.v1.GetTopicRoutesResponse\x12\x63\n\x10WatchTopicRoutes\x12%.pointsman.v1.WatchTopicRoutesRequest\x1a&.pointsman.v1.WatchTopicRoutesResponse0\x01\x12O\n\nListTopics\x12\x1f.pointsman.v1.ListTopicsRequest\x1a .pointsman.v1.ListTopicsResponse\x12[\n\x0eGetClusterInfo\x12#.pointsman.v1.GetClusterInfoRequest\x1a$.pointsman.v1.GetClusterInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pointsman/v1/route_service.proto\x12\x0cpointsman.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19pointsman/v1/broker.proto\"Z\n\x14GetTopicRouteRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04zone\x18\x03 \x01(\t\x12\x14\n\x0cknown_digest\x18\x04 \x01(\x0c\"k\n\x15GetTopicRouteResponse\x12\'\n\x05route\x18\x01 \x01(\x0b\x32\x18.pointsman.v1.TopicRoute\x12)\n\tunchanged\x18\x02 \x01(\x0b\x32\x16.pointsman.v1.Revision\"E\n\nKnownRoute\x12\r\n\x05topic\x18\x01 \x01(\t\x12(\n\x08revision\x18\x02 \x01(\x0b\x32\x16.pointsman.v1.Revision\"`\n\x15GetTopicRoutesRequest\x12(\n\x06topics\x18\x01 \x03(\x0b\x32\x18.pointsman.v1.KnownRoute\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04zone\x18\x03 \x01(\t\"z\n\x16GetTopicRoutesResponse\x12(\n\x06routes\x18\x01 \x03(\x0b\x32\x18.pointsman.v1.TopicRoute\x12\x11\n\tunchanged\x18\x02 \x03(\t\x12\x11\n\tnot_found\x18\x03 \x03(\t\x12\x10\n\x08left_out\x18\x04 \x03(\t\"b\n\x17WatchTopicRoutesRequest\x12(\n\x06topics\x18\x01 \x03(\x0b\x32\x18.pointsman.v1.KnownRoute\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04zone\x18\x03 \x01(\t\"\xd1\x01\n\x18WatchTopicRoutesResponse\x12)\n\x05route\x18\x01 \x01(\x0b\x32\x18.pointsman.v1.TopicRouteH\x00\x12\'\n\x04gone\x18\x02 \x01(\x0b\x32\x17.pointsman.v1.TopicGoneH\x00\x12+\n\x06synced\x18\x03 \x01(\x0b\x32\x19.pointsman.v1.WatchSyncedH\x00\x12,\n\x06\x61\x62sent\x18\x04 \x01(\x0b\x32\x1a.pointsman.v1.TopicsAbsentH\x00\x42\x06\n\x04news\"D\n\tTopicGone\x12\r\n\x05topic\x18\x01 \x01(\t\x12(\n\x08revision\x18\x02 \x01(\x0b\x32\x16.pointsman.v1.Revision\"H\n\x0cTopicsAbsent\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12(\n\x08revision\x18\x02 \x01(\x0b\x32\x16.pointsman.v1.Revision\".\n\x0bWatchSynced\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x11\n\tunchanged\x18\x02 \x01(\r\"9\n\x08Revision\x12\x0c\n\x04\x62oot\x18\x01 \x01(\x06\x12\x0f\n\x07\x63ounter\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\"\xf1\x01\n\nTopicRoute\x12\r\n\x05topic\x18\x01 \x01(\t\x12(\n\x08revision\x18\x02 \x01(\x0b\x32\x16.pointsman.v1.Revision\x12,\n\x0bqueue_datas\x18\x03 \x03(\x0b\x32\x17.pointsman.v1.QueueData\x12.\n\x0c\x62roker_datas\x18\x04 \x03(\x0b\x32\x18.pointsman.v1.BrokerData\x12\x18\n\x10order_topic_conf\x18\x05 \x01(\t\x12\x32\n\x0e\x61\x62sent_brokers\x18\x06 \x03(\x0b\x32\x1a.pointsman.v1.AbsentBroker\"\x90\x01\n\x0c\x41\x62sentBroker\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x15\n\ris_registered\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x8a\x01\n\tQueueData\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12\x17\n\x0fread_queue_nums\x18\x03 \x01(\r\x12\x18\n\x10write_queue_nums\x18\x04 \x01(\r\x12\x0c\n\x04perm\x18\x05 \x01(\r\x12\x16\n\x0etopic_sys_flag\x18\x06 \x01(\r\"K\n\x11ListTopicsRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"j\n\x12ListTopicsResponse\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12+\n\nnode_state\x18\x03 \x01(\x0e\x32\x17.pointsman.v1.NodeState\"(\n\x15GetClusterInfoRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\"r\n\x16GetClusterInfoResponse\x12+\n\x08\x63lusters\x18\x01 \x03(\x0b\x32\x19.pointsman.v1.ClusterData\x12+\n\nnode_state\x18\x02 \x01(\x0e\x32\x17.pointsman.v1.NodeState\"N\n\x0b\x43lusterData\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12.\n\x0c\x62roker_datas\x18\x02 \x03(\x0b\x32\x18.pointsman.v1.BrokerData2\xd8\x03\n\x0cRouteService\x12X\n\rGetTopicRoute\x12\".pointsman.v1.GetTopicRouteRequest\x1a#.pointsman.v1.GetTopicRouteResponse\x12[\n\x0eGetTopicRoutes\x12#.pointsman.v1.GetTopicRoutesRequest\x1a$.pointsman.v1.GetTopicRoutesResponse\x12\x63\n\x10WatchTopicRoutes\x12%.pointsman.v1.WatchTopicRoutesRequest\x1a&.pointsman.v1.WatchTopicRoutesResponse0\x01\x12O\n\nListTopics\x12\x1f.pointsman.v1.ListTopicsRequest\x1a .pointsman.v1.ListTopicsResponse\x12[\n\x0eGetClusterInfo\x12#.pointsman.v1.GetClusterInfoRequest\x1a$.pointsman.v1.GetClusterInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pointsman.v1.route_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GETTOPICROUTEREQUEST']._serialized_start=77
-  _globals['_GETTOPICROUTEREQUEST']._serialized_end=167
-  _globals['_GETTOPICROUTERESPONSE']._serialized_start=169
-  _globals['_GETTOPICROUTERESPONSE']._serialized_end=276
-  _globals['_KNOWNROUTE']._serialized_start=278
-  _globals['_KNOWNROUTE']._serialized_end=347
-  _globals['_GETTOPICROUTESREQUEST']._serialized_start=349
-  _globals['_GETTOPICROUTESREQUEST']._serialized_end=445
-  _globals['_GETTOPICROUTESRESPONSE']._serialized_start=447
-  _globals['_GETTOPICROUTESRESPONSE']._serialized_end=569
-  _globals['_WATCHTOPICROUTESREQUEST']._serialized_start=571
-  _globals['_WATCHTOPICROUTESREQUEST']._serialized_end=669
-  _globals['_WATCHTOPICROUTESRESPONSE']._serialized_start=672
-  _globals['_WATCHTOPICROUTESRESPONSE']._serialized_end=835
-  _globals['_TOPICGONE']._serialized_start=837
-  _globals['_TOPICGONE']._serialized_end=905
-  _globals['_WATCHSYNCED']._serialized_start=907
-  _globals['_WATCHSYNCED']._serialized_end=953
-  _globals['_REVISION']._serialized_start=955
-  _globals['_REVISION']._serialized_end=1012
-  _globals['_TOPICROUTE']._serialized_start=1015
-  _globals['_TOPICROUTE']._serialized_end=1204
-  _globals['_QUEUEDATA']._serialized_start=1207
-  _globals['_QUEUEDATA']._serialized_end=1345
-  _globals['_LISTTOPICSREQUEST']._serialized_start=1347
-  _globals['_LISTTOPICSREQUEST']._serialized_end=1422
-  _globals['_LISTTOPICSRESPONSE']._serialized_start=1424
-  _globals['_LISTTOPICSRESPONSE']._serialized_end=1530
-  _globals['_GETCLUSTERINFOREQUEST']._serialized_start=1532
-  _globals['_GETCLUSTERINFOREQUEST']._serialized_end=1572
-  _globals['_GETCLUSTERINFORESPONSE']._serialized_start=1574
-  _globals['_GETCLUSTERINFORESPONSE']._serialized_end=1688
-  _globals['_CLUSTERDATA']._serialized_start=1690
-  _globals['_CLUSTERDATA']._serialized_end=1768
-  _globals['_ROUTESERVICE']._serialized_start=1771
-  _globals['_ROUTESERVICE']._serialized_end=2243
+  _globals['_GETTOPICROUTEREQUEST']._serialized_start=110
+  _globals['_GETTOPICROUTEREQUEST']._serialized_end=200
+  _globals['_GETTOPICROUTERESPONSE']._serialized_start=202
+  _globals['_GETTOPICROUTERESPONSE']._serialized_end=309
+  _globals['_KNOWNROUTE']._serialized_start=311
+  _globals['_KNOWNROUTE']._serialized_end=380
+  _globals['_GETTOPICROUTESREQUEST']._serialized_start=382
+  _globals['_GETTOPICROUTESREQUEST']._serialized_end=478
+  _globals['_GETTOPICROUTESRESPONSE']._serialized_start=480
+  _globals['_GETTOPICROUTESRESPONSE']._serialized_end=602
+  _globals['_WATCHTOPICROUTESREQUEST']._serialized_start=604
+  _globals['_WATCHTOPICROUTESREQUEST']._serialized_end=702
+  _globals['_WATCHTOPICROUTESRESPONSE']._serialized_start=705
+  _globals['_WATCHTOPICROUTESRESPONSE']._serialized_end=914
+  _globals['_TOPICGONE']._serialized_start=916
+  _globals['_TOPICGONE']._serialized_end=984
+  _globals['_TOPICSABSENT']._serialized_start=986
+  _globals['_TOPICSABSENT']._serialized_end=1058
+  _globals['_WATCHSYNCED']._serialized_start=1060
+  _globals['_WATCHSYNCED']._serialized_end=1106
+  _globals['_REVISION']._serialized_start=1108
+  _globals['_REVISION']._serialized_end=1165
+  _globals['_TOPICROUTE']._serialized_start=1168
+  _globals['_TOPICROUTE']._serialized_end=1409
+  _globals['_ABSENTBROKER']._serialized_start=1412
+  _globals['_ABSENTBROKER']._serialized_end=1556
+  _globals['_QUEUEDATA']._serialized_start=1559
+  _globals['_QUEUEDATA']._serialized_end=1697
+  _globals['_LISTTOPICSREQUEST']._serialized_start=1699
+  _globals['_LISTTOPICSREQUEST']._serialized_end=1774
+  _globals['_LISTTOPICSRESPONSE']._serialized_start=1776
+  _globals['_LISTTOPICSRESPONSE']._serialized_end=1882
+  _globals['_GETCLUSTERINFOREQUEST']._serialized_start=1884
+  _globals['_GETCLUSTERINFOREQUEST']._serialized_end=1924
+  _globals['_GETCLUSTERINFORESPONSE']._serialized_start=1926
+  _globals['_GETCLUSTERINFORESPONSE']._serialized_end=2040
+  _globals['_CLUSTERDATA']._serialized_start=2042
+  _globals['_CLUSTERDATA']._serialized_end=2120
+  _globals['_ROUTESERVICE']._serialized_start=2123
+  _globals['_ROUTESERVICE']._serialized_end=2595
 # @@protoc_insertion_point(module_scope)

@@ -6,6 +6,7 @@ What producers and consumers ask a name server."""
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from pointsman.v1 import broker_pb2 as _broker_pb2
 import builtins as _builtins
@@ -163,7 +164,7 @@ class GetTopicRoutesResponse(_message.Message):
 
     @_builtins.property
     def not_found(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Topics that no broker in the routes has."""
+        """Topics that no broker has, also none that is down."""
 
     @_builtins.property
     def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -230,17 +231,22 @@ class WatchTopicRoutesResponse(_message.Message):
     ROUTE_FIELD_NUMBER: _builtins.int
     GONE_FIELD_NUMBER: _builtins.int
     SYNCED_FIELD_NUMBER: _builtins.int
+    ABSENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def route(self) -> Global___TopicRoute:
         """The route of one topic is now this. Field number as in GetTopicRouteResponse: the same bytes serve both."""
 
     @_builtins.property
     def gone(self) -> Global___TopicGone:
-        """No broker in the routes has the topic."""
+        """No broker has the topic, also none that is down."""
 
     @_builtins.property
     def synced(self) -> Global___WatchSynced:
         """The state of every topic asked for has been sent; what follows is change."""
+
+    @_builtins.property
+    def absent(self) -> Global___TopicsAbsent:
+        """Part of the first state: no broker in the routes has any of these topics."""
 
     def __init__(
         self,
@@ -248,12 +254,13 @@ class WatchTopicRoutesResponse(_message.Message):
         route: Global___TopicRoute | None = ...,
         gone: Global___TopicGone | None = ...,
         synced: Global___WatchSynced | None = ...,
+        absent: Global___TopicsAbsent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["gone", b"gone", "news", b"news", "route", b"route", "synced", b"synced"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "gone", b"gone", "news", b"news", "route", b"route", "synced", b"synced"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gone", b"gone", "news", b"news", "route", b"route", "synced", b"synced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "gone", b"gone", "news", b"news", "route", b"route", "synced", b"synced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_news: _TypeAlias = _typing.Literal["route", "gone", "synced"]  # noqa: Y015
+    _WhichOneofReturnType_news: _TypeAlias = _typing.Literal["route", "gone", "synced", "absent"]  # noqa: Y015
     _WhichOneofArgType_news: _TypeAlias = _typing.Literal["news", b"news"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_news) -> _WhichOneofReturnType_news | None: ...
 
@@ -286,6 +293,36 @@ class TopicGone(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopicGone: _TypeAlias = TopicGone  # noqa: Y015
+
+@_typing.final
+class TopicsAbsent(_message.Message):
+    """Topics without a route, in one message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Topic names, in the order asked for."""
+
+    @_builtins.property
+    def revision(self) -> Global___Revision:
+        """When they were looked up; the digest is empty."""
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        revision: Global___Revision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicsAbsent: _TypeAlias = TopicsAbsent  # noqa: Y015
 
 @_typing.final
 class WatchSynced(_message.Message):
@@ -356,6 +393,7 @@ class TopicRoute(_message.Message):
     QUEUE_DATAS_FIELD_NUMBER: _builtins.int
     BROKER_DATAS_FIELD_NUMBER: _builtins.int
     ORDER_TOPIC_CONF_FIELD_NUMBER: _builtins.int
+    ABSENT_BROKERS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """The topic."""
     order_topic_conf: _builtins.str
@@ -372,6 +410,12 @@ class TopicRoute(_message.Message):
     def broker_datas(self) -> _containers.RepeatedCompositeFieldContainer[_broker_pb2.BrokerData]:
         """The replica groups of these queues."""
 
+    @_builtins.property
+    def absent_brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___AbsentBroker]:
+        """Set where the topic is known and none of its brokers is up: those brokers, at most 1,000. No queues and no replica
+        groups then. No part of the digest, which is that of the empty route.
+        """
+
     def __init__(
         self,
         *,
@@ -380,14 +424,53 @@ class TopicRoute(_message.Message):
         queue_datas: _abc.Iterable[Global___QueueData] | None = ...,
         broker_datas: _abc.Iterable[_broker_pb2.BrokerData] | None = ...,
         order_topic_conf: _builtins.str = ...,
+        absent_brokers: _abc.Iterable[Global___AbsentBroker] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_datas", b"broker_datas", "order_topic_conf", b"order_topic_conf", "queue_datas", b"queue_datas", "revision", b"revision", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent_brokers", b"absent_brokers", "broker_datas", b"broker_datas", "order_topic_conf", b"order_topic_conf", "queue_datas", b"queue_datas", "revision", b"revision", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopicRoute: _TypeAlias = TopicRoute  # noqa: Y015
+
+@_typing.final
+class AbsentBroker(_message.Message):
+    """A broker that is not in the routes, and why."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDENTITY_FIELD_NUMBER: _builtins.int
+    IS_REGISTERED_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    is_registered: _builtins.bool
+    """Whether it is registered: then its probe fails."""
+    reason: _builtins.str
+    """As in the history: SILENCE, STREAM_BROKEN, PROBE, REFUSED, ..."""
+    @_builtins.property
+    def identity(self) -> _broker_pb2.BrokerIdentity:
+        """The broker."""
+
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Since when; absent: a restart of the name server lost it."""
+
+    def __init__(
+        self,
+        *,
+        identity: _broker_pb2.BrokerIdentity | None = ...,
+        is_registered: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "is_registered", b"is_registered", "reason", b"reason", "since", b"since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbsentBroker: _TypeAlias = AbsentBroker  # noqa: Y015
 
 @_typing.final
 class QueueData(_message.Message):

@@ -69,7 +69,9 @@ class RouteServiceServicer:
     """
 
     def GetTopicRoute(self, request, context):
-        """The brokers and queues of a topic. NOT_FOUND when no broker in the routes has it.
+        """The brokers and queues of a topic. NOT_FOUND when no broker has it. While all that have it are down, the route is
+        empty and names them (`absent_brokers`): a broker that was lost is remembered for `remember_hours`, one that left by
+        its own word or an operator's is not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,7 +93,7 @@ class RouteServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTopics(self, request, context):
-        """Names of topics, sorted, in pages.
+        """Names of topics with a broker that is up, sorted, in pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,7 +36,10 @@ class RouteServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RouteServiceAsyncStub: ...
     GetTopicRoute: _grpc.UnaryUnaryMultiCallable[_route_service_pb2.GetTopicRouteRequest, _route_service_pb2.GetTopicRouteResponse]
-    """The brokers and queues of a topic. NOT_FOUND when no broker in the routes has it."""
+    """The brokers and queues of a topic. NOT_FOUND when no broker has it. While all that have it are down, the route is
+    empty and names them (`absent_brokers`): a broker that was lost is remembered for `remember_hours`, one that left by
+    its own word or an operator's is not.
+    """
     GetTopicRoutes: _grpc.UnaryUnaryMultiCallable[_route_service_pb2.GetTopicRoutesRequest, _route_service_pb2.GetTopicRoutesResponse]
     """The same for many topics at once."""
     WatchTopicRoutes: _grpc.UnaryStreamMultiCallable[_route_service_pb2.WatchTopicRoutesRequest, _route_service_pb2.WatchTopicRoutesResponse]
@@ -44,7 +47,7 @@ class RouteServiceStub:
     Ends with UNAVAILABLE when the server drains (ErrorInfo code NOT_READY): watch another.
     """
     ListTopics: _grpc.UnaryUnaryMultiCallable[_route_service_pb2.ListTopicsRequest, _route_service_pb2.ListTopicsResponse]
-    """Names of topics, sorted, in pages."""
+    """Names of topics with a broker that is up, sorted, in pages."""
     GetClusterInfo: _grpc.UnaryUnaryMultiCallable[_route_service_pb2.GetClusterInfoRequest, _route_service_pb2.GetClusterInfoResponse]
     """The clusters and their replica groups."""
 
@@ -56,7 +59,10 @@ class RouteServiceAsyncStub(RouteServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetTopicRoute: _aio.UnaryUnaryMultiCallable[_route_service_pb2.GetTopicRouteRequest, _route_service_pb2.GetTopicRouteResponse]  # type: ignore[assignment]
-    """The brokers and queues of a topic. NOT_FOUND when no broker in the routes has it."""
+    """The brokers and queues of a topic. NOT_FOUND when no broker has it. While all that have it are down, the route is
+    empty and names them (`absent_brokers`): a broker that was lost is remembered for `remember_hours`, one that left by
+    its own word or an operator's is not.
+    """
     GetTopicRoutes: _aio.UnaryUnaryMultiCallable[_route_service_pb2.GetTopicRoutesRequest, _route_service_pb2.GetTopicRoutesResponse]  # type: ignore[assignment]
     """The same for many topics at once."""
     WatchTopicRoutes: _aio.UnaryStreamMultiCallable[_route_service_pb2.WatchTopicRoutesRequest, _route_service_pb2.WatchTopicRoutesResponse]  # type: ignore[assignment]
@@ -64,7 +70,7 @@ class RouteServiceAsyncStub(RouteServiceStub):
     Ends with UNAVAILABLE when the server drains (ErrorInfo code NOT_READY): watch another.
     """
     ListTopics: _aio.UnaryUnaryMultiCallable[_route_service_pb2.ListTopicsRequest, _route_service_pb2.ListTopicsResponse]  # type: ignore[assignment]
-    """Names of topics, sorted, in pages."""
+    """Names of topics with a broker that is up, sorted, in pages."""
     GetClusterInfo: _aio.UnaryUnaryMultiCallable[_route_service_pb2.GetClusterInfoRequest, _route_service_pb2.GetClusterInfoResponse]  # type: ignore[assignment]
     """The clusters and their replica groups."""
 
@@ -79,7 +85,10 @@ class RouteServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _route_service_pb2.GetTopicRouteRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_route_service_pb2.GetTopicRouteResponse, _abc.Awaitable[_route_service_pb2.GetTopicRouteResponse]]:
-        """The brokers and queues of a topic. NOT_FOUND when no broker in the routes has it."""
+        """The brokers and queues of a topic. NOT_FOUND when no broker has it. While all that have it are down, the route is
+        empty and names them (`absent_brokers`): a broker that was lost is remembered for `remember_hours`, one that left by
+        its own word or an operator's is not.
+        """
 
     @_abc_1.abstractmethod
     def GetTopicRoutes(
@@ -105,7 +114,7 @@ class RouteServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _route_service_pb2.ListTopicsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_route_service_pb2.ListTopicsResponse, _abc.Awaitable[_route_service_pb2.ListTopicsResponse]]:
-        """Names of topics, sorted, in pages."""
+        """Names of topics with a broker that is up, sorted, in pages."""
 
     @_abc_1.abstractmethod
     def GetClusterInfo(

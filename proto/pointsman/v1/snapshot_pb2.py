@@ -22,30 +22,22 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
-from pointsman.v1 import admin_service_pb2 as pointsman_dot_v1_dot_admin__service__pb2
 from pointsman.v1 import broker_pb2 as pointsman_dot_v1_dot_broker__pb2
 from pointsman.v1 import registration_service_pb2 as pointsman_dot_v1_dot_registration__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpointsman/v1/snapshot.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a pointsman/v1/admin_service.proto\x1a\x19pointsman/v1/broker.proto\x1a\'pointsman/v1/registration_service.proto\"\xaf\x01\n\rBrokerSegment\x12\x30\n\x06\x62roker\x18\x01 \x01(\x0b\x32 .pointsman.v1.BrokerRegistration\x12)\n\x06topics\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.TopicConfig\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12-\n\x0b\x66rom_broker\x18\x04 \x01(\x0b\x32\x18.pointsman.v1.FromBroker\"#\n\nFromBroker\x12\x15\n\racting_master\x18\x01 \x01(\x08\"\x9a\x02\n\x0fOperatorSegment\x12!\n\x02kv\x18\x01 \x03(\x0b\x32\x15.pointsman.v1.KvEntry\x12\'\n\x05wipes\x18\x02 \x03(\x0b\x32\x18.pointsman.v1.WipedGroup\x12+\n\ntombstones\x18\x03 \x03(\x0b\x32\x17.pointsman.v1.Tombstone\x12\x34\n\x0bmaintenance\x18\x04 \x03(\x0b\x32\x1f.pointsman.v1.MaintenanceWindow\x12,\n\x08saved_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x06guards\x18\x06 \x03(\x0b\x32\x1a.pointsman.v1.GuardSetting\"t\n\x0cGuardSetting\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12%\n\x04mode\x18\x02 \x01(\x0e\x32\x17.pointsman.v1.GuardMode\x12,\n\tremaining\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"G\n\nWipedGroup\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\"q\n\tTombstone\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x03 \x01(\t\x12/\n\x0c\x64\x61ta_version\x18\x04 \x01(\x0b\x32\x19.pointsman.v1.DataVersionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpointsman/v1/snapshot.proto\x12\x0cpointsman.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19pointsman/v1/broker.proto\x1a\'pointsman/v1/registration_service.proto\"\xd7\x01\n\rBrokerSegment\x12\x30\n\x06\x62roker\x18\x01 \x01(\x0b\x32 .pointsman.v1.BrokerRegistration\x12)\n\x06topics\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.TopicConfig\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12&\n\x04lost\x18\x04 \x01(\x0b\x32\x18.pointsman.v1.LostBroker\x12-\n\x0b\x66rom_broker\x18\x05 \x01(\x0b\x32\x18.pointsman.v1.FromBroker\"#\n\nFromBroker\x12\x15\n\racting_master\x18\x01 \x01(\x08\"D\n\nLostBroker\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12&\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pointsman.v1.snapshot_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BROKERSEGMENT']._serialized_start=213
-  _globals['_BROKERSEGMENT']._serialized_end=388
-  _globals['_FROMBROKER']._serialized_start=390
-  _globals['_FROMBROKER']._serialized_end=425
-  _globals['_OPERATORSEGMENT']._serialized_start=428
-  _globals['_OPERATORSEGMENT']._serialized_end=710
-  _globals['_GUARDSETTING']._serialized_start=712
-  _globals['_GUARDSETTING']._serialized_end=828
-  _globals['_WIPEDGROUP']._serialized_start=830
-  _globals['_WIPEDGROUP']._serialized_end=901
-  _globals['_TOMBSTONE']._serialized_start=903
-  _globals['_TOMBSTONE']._serialized_end=1016
+  _globals['_BROKERSEGMENT']._serialized_start=147
+  _globals['_BROKERSEGMENT']._serialized_end=362
+  _globals['_FROMBROKER']._serialized_start=364
+  _globals['_FROMBROKER']._serialized_end=399
+  _globals['_LOSTBROKER']._serialized_start=401
+  _globals['_LOSTBROKER']._serialized_end=469
 # @@protoc_insertion_point(module_scope)

@@ -5,11 +5,9 @@ What a name server keeps on its own disk to start warm. Not a wire: only the ver
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
-from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
-from pointsman.v1 import admin_service_pb2 as _admin_service_pb2
 from pointsman.v1 import broker_pb2 as _broker_pb2
 from pointsman.v1 import registration_service_pb2 as _registration_service_pb2
 import builtins as _builtins
@@ -32,9 +30,10 @@ class BrokerSegment(_message.Message):
     BROKER_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     FROM_BROKER_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
-    """The registration's fence: an agent that still holds it needs not register again."""
+    """The registration's fence: an agent that still holds it needs not register again. 0: it was lost, see `lost`."""
     @_builtins.property
     def broker(self) -> _registration_service_pb2.BrokerRegistration:
         """What it said of itself."""
@@ -42,6 +41,10 @@ class BrokerSegment(_message.Message):
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[_broker_pb2.TopicConfig]:
         """Its topics."""
+
+    @_builtins.property
+    def lost(self) -> Global___LostBroker:
+        """Set for a broker that is no longer registered, and was lost."""
 
     @_builtins.property
     def from_broker(self) -> Global___FromBroker:
@@ -53,11 +56,12 @@ class BrokerSegment(_message.Message):
         broker: _registration_service_pb2.BrokerRegistration | None = ...,
         topics: _abc.Iterable[_broker_pb2.TopicConfig] | None = ...,
         generation: _builtins.int = ...,
+        lost: Global___LostBroker | None = ...,
         from_broker: Global___FromBroker | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "from_broker", b"from_broker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "from_broker", b"from_broker", "lost", b"lost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "from_broker", b"from_broker", "generation", b"generation", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "from_broker", b"from_broker", "generation", b"generation", "lost", b"lost", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -86,153 +90,29 @@ class FromBroker(_message.Message):
 Global___FromBroker: _TypeAlias = FromBroker  # noqa: Y015
 
 @_typing.final
-class OperatorSegment(_message.Message):
-    """What operators set, one file."""
+class LostBroker(_message.Message):
+    """How a broker was lost."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    KV_FIELD_NUMBER: _builtins.int
-    WIPES_FIELD_NUMBER: _builtins.int
-    TOMBSTONES_FIELD_NUMBER: _builtins.int
-    MAINTENANCE_FIELD_NUMBER: _builtins.int
-    SAVED_AT_FIELD_NUMBER: _builtins.int
-    GUARDS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """As in the history."""
     @_builtins.property
-    def kv(self) -> _containers.RepeatedCompositeFieldContainer[_admin_service_pb2.KvEntry]:
-        """The KV configuration."""
-
-    @_builtins.property
-    def wipes(self) -> _containers.RepeatedCompositeFieldContainer[Global___WipedGroup]:
-        """Wiped write permissions."""
-
-    @_builtins.property
-    def tombstones(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tombstone]:
-        """Deleted topics that brokers still hold."""
-
-    @_builtins.property
-    def maintenance(self) -> _containers.RepeatedCompositeFieldContainer[_admin_service_pb2.MaintenanceWindow]:
-        """Announced absences; `remaining` at the time of writing."""
-
-    @_builtins.property
-    def saved_at(self) -> _timestamp_pb2.Timestamp:
-        """When it was written."""
-
-    @_builtins.property
-    def guards(self) -> _containers.RepeatedCompositeFieldContainer[Global___GuardSetting]:
-        """Guards that were told something; `remaining` at the time of writing."""
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When."""
 
     def __init__(
         self,
         *,
-        kv: _abc.Iterable[_admin_service_pb2.KvEntry] | None = ...,
-        wipes: _abc.Iterable[Global___WipedGroup] | None = ...,
-        tombstones: _abc.Iterable[Global___Tombstone] | None = ...,
-        maintenance: _abc.Iterable[_admin_service_pb2.MaintenanceWindow] | None = ...,
-        saved_at: _timestamp_pb2.Timestamp | None = ...,
-        guards: _abc.Iterable[Global___GuardSetting] | None = ...,
+        reason: _builtins.str = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["saved_at", b"saved_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["guards", b"guards", "kv", b"kv", "maintenance", b"maintenance", "saved_at", b"saved_at", "tombstones", b"tombstones", "wipes", b"wipes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___OperatorSegment: _TypeAlias = OperatorSegment  # noqa: Y015
-
-@_typing.final
-class GuardSetting(_message.Message):
-    """What the guard of a cluster was told."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CLUSTER_FIELD_NUMBER: _builtins.int
-    MODE_FIELD_NUMBER: _builtins.int
-    REMAINING_FIELD_NUMBER: _builtins.int
-    cluster: _builtins.str
-    """Cluster."""
-    mode: _admin_service_pb2.GuardMode.ValueType
-    """What it does: not AUTO, which needs no telling."""
-    @_builtins.property
-    def remaining(self) -> _duration_pb2.Duration:
-        """For how long; absent: until told otherwise."""
-
-    def __init__(
-        self,
-        *,
-        cluster: _builtins.str = ...,
-        mode: _admin_service_pb2.GuardMode.ValueType = ...,
-        remaining: _duration_pb2.Duration | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["remaining", b"remaining"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "mode", b"mode", "remaining", b"remaining"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___GuardSetting: _TypeAlias = GuardSetting  # noqa: Y015
-
-@_typing.final
-class WipedGroup(_message.Message):
-    """A broker name whose write permission is wiped."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CLUSTER_FIELD_NUMBER: _builtins.int
-    BROKER_NAME_FIELD_NUMBER: _builtins.int
-    INCARNATION_FIELD_NUMBER: _builtins.int
-    cluster: _builtins.str
-    """Cluster."""
-    broker_name: _builtins.str
-    """Broker name."""
-    incarnation: _builtins.str
-    """The incarnation that was wiped; the next one ends it. Empty: it was not known."""
-    def __init__(
-        self,
-        *,
-        cluster: _builtins.str = ...,
-        broker_name: _builtins.str = ...,
-        incarnation: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "cluster", b"cluster", "incarnation", b"incarnation"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WipedGroup: _TypeAlias = WipedGroup  # noqa: Y015
-
-@_typing.final
-class Tombstone(_message.Message):
-    """A topic hidden on one broker name until the broker brings another version of its topics."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TOPIC_FIELD_NUMBER: _builtins.int
-    CLUSTER_FIELD_NUMBER: _builtins.int
-    BROKER_NAME_FIELD_NUMBER: _builtins.int
-    DATA_VERSION_FIELD_NUMBER: _builtins.int
-    topic: _builtins.str
-    """Topic name."""
-    cluster: _builtins.str
-    """Cluster."""
-    broker_name: _builtins.str
-    """Broker name."""
-    @_builtins.property
-    def data_version(self) -> _broker_pb2.DataVersion:
-        """The version under which it is hidden."""
-
-    def __init__(
-        self,
-        *,
-        topic: _builtins.str = ...,
-        cluster: _builtins.str = ...,
-        broker_name: _builtins.str = ...,
-        data_version: _broker_pb2.DataVersion | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "cluster", b"cluster", "data_version", b"data_version", "topic", b"topic"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Tombstone: _TypeAlias = Tombstone  # noqa: Y015
+Global___LostBroker: _TypeAlias = LostBroker  # noqa: Y015

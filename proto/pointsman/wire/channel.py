@@ -37,6 +37,10 @@ SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     # Finds half-open connections, together with the time that a ping may take (below).
     ("grpc.keepalive_time_ms", 120_000),
     ("grpc.max_concurrent_streams", 1_000),
+    # A connection without a call; an open stream is a call, so keep-alive streams and watches keep theirs.
+    ("grpc.max_connection_idle_ms", 300_000),
+    # Of a connection that does not say what it wants; gRPC's default is 120 s.
+    ("grpc.server_handshake_timeout_ms", 10_000),
     # Two daemons must not share a port unnoticed.
     ("grpc.so_reuseport", 0),
 )

@@ -31,6 +31,11 @@ def dlq_topic(group: str) -> str:
     return DLQ_PREFIX + group
 
 
+def is_group_topic(topic: str) -> bool:
+    """Whether a topic holds messages that a group failed on: a retry topic, or dead letters."""
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
 def is_retry_topic(topic: str) -> bool:
     """Whether a topic is a group's retry topic."""
     return topic.startswith(RETRY_PREFIX) and len(topic) > len(RETRY_PREFIX)

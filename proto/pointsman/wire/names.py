@@ -76,6 +76,8 @@ def addr_problem(addr: str) -> str | None:
         return "must not be empty"
     if len(addr) > 300:
         return f"has {len(addr)} characters, at most 300 are allowed"
+    if "://" in addr:
+        return "must be host:port without a scheme"
     match = _ADDR.fullmatch(addr)
     if match is None:
         return "must be host:port" if addr.count(":") < 2 else "must be host:port, an IPv6 host in brackets"

@@ -1,6 +1,8 @@
-"""Tags that a consumer wants of a topic: ``*`` for all, or ``a || b`` (RocketMQ's ``FilterAPI``).
+"""Tags, and the expression of those that a consumer wants of a topic: ``*`` for all, or ``a || b`` (RocketMQ's
+``FilterAPI``).
 
-One form for each meaning, so that members of a group who write the same differently do not seem to disagree.
+One form for each meaning, so that members of a group who write the same differently do not seem to disagree. A tag has
+one grammar for producer, consumer and agent: an expression with a tag that no producer may send would match nothing.
 """
 
 from __future__ import annotations
@@ -9,27 +11,39 @@ ALL = "*"
 MAX_EXPRESSION_LENGTH = 1_024
 
 
+def tag_problem(tag: str) -> str | None:
+    """Check the one tag of a message; return what is wrong as a sentence without its subject."""
+    if not tag:
+        return "must not be empty"
+    if not tag.isprintable():
+        return "must not hold control characters"
+    for character, name in ((" ", "a space"), (",", "a comma"), ("|", "a |")):
+        if character in tag:
+            return f"must not hold {name}"
+    return "must not be *, which stands for all tags" if tag == ALL else None
+
+
 def expression_problem(expression: str) -> str | None:
     """Say what is wrong with an expression, as a sentence without its subject. Empty means all, as in RocketMQ."""
     if len(expression) > MAX_EXPRESSION_LENGTH:
         return f"has {len(expression)} characters, at most {MAX_EXPRESSION_LENGTH} are allowed"
-    if not expression.isprintable():
-        return "must not hold control characters"
-    if not expression.strip():
+    if not expression.strip(" "):
         return None
     tags = _tags(expression)
     if not all(tags):
         return "must be * or tags with || between them"
-    if any("|" in tag for tag in tags):
-        return "has a single | in a tag; tags are separated by ||"
+    for tag in tags:
+        problem = None if tag == ALL else tag_problem(tag)
+        if problem is not None:
+            return f"has the tag {tag!r}, which no message can have: a tag {problem}; write several as 'a || b'"
     return None
 
 
 def canonical(expression: str) -> str:
     """The one form of an expression that :func:`expression_problem` accepts."""
     tags = set(_tags(expression))
-    return ALL if ALL in tags or not expression.strip() else " || ".join(sorted(tags))
+    return ALL if ALL in tags or not expression.strip(" ") else " || ".join(sorted(tags))
 
 
 def _tags(expression: str) -> list[str]:
-    return [tag.strip() for tag in expression.split("||")]
+    return [tag.strip(" ") for tag in expression.split("||")]

@@ -1,50 +1,50 @@
-"""The report as one HTML page: no script, nothing fetched, readable on a screen, a phone and paper."""
+"""The report as one HTML page: no script, nothing fetched, readable on a screen, a phone and paper.
+
+The functions of a module choose what a section shows; templates/sections.html lays it out, and holds all HTML.
+"""
 
 from __future__ import annotations
 
-import re
-from html import escape
+from functools import partial
 from importlib import resources
+
+from markupsafe import Markup
 
 from spark_jobs.parameters import Parameters
 from spark_jobs.report.numbers import Drawn, Numbers
 from spark_jobs.report.page import basis, brokers, health, incidents, top
-from spark_jobs.report.wording import days_of
-
-_SECTION = re.compile(r'<section id="(\w+)"[^>]*><h2[^>]*>([^<]*)</h2>')
+from spark_jobs.report.page.rendering import TEMPLATES
+from spark_jobs.report.page.section import Section, local_time, of_utc_days
+from spark_jobs.report.wording import coarse_percent, days_of
 
 
 def page(numbers: Numbers, drawn: Drawn, parameters: Parameters) -> str:
     """Render the numbers; every figure on the page stands in them too."""
+    sections = [section for section in _sections(numbers, drawn, parameters) if section]
     style = resources.files("spark_jobs.report").joinpath("page.css").read_text(encoding="utf-8")
-    told = [part for part in _sections(numbers, drawn, parameters) if part]
-    links = "".join(f'<a href="#{ident}">{title}</a>' for part in told for ident, title in _SECTION.findall(part))
-    sections = (
-        top.head(numbers),
-        top.verdict(numbers),
-        "" if numbers["headline"]["no_data"] else top.tiles(numbers),
-        f'<nav aria-label="Sections">{links}</nav>',
-        *told,
-    )
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>Brokers, {escape(days_of(numbers))}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(sections)
-        + "\n</main>\n</body>\n</html>\n"
+    return TEMPLATES.get_template("page.html").render(
+        style=Markup(style),  # noqa: S704 - our own file
+        numbers=numbers,
+        days=days_of(numbers),
+        hours=top.hours(numbers),
+        tiles=top.tiles(numbers),
+        sections=sections,
+        titles={section.ident: section.title for section in sections},
+        local=local_time(numbers),
+        utc_days=of_utc_days(numbers),
+        share=partial(coarse_percent, is_short=numbers["coverage"]["is_short"]),
     )
 
 
-def _sections(numbers: Numbers, drawn: Drawn, parameters: Parameters) -> tuple[str, ...]:
-    resting_on = (basis.name_servers(numbers), basis.basis(numbers), basis.footnotes(numbers))
+def _sections(numbers: Numbers, drawn: Drawn, parameters: Parameters) -> tuple[Section | None, ...]:
+    resting_on = (basis.name_servers(numbers), basis.basis(numbers))
     if numbers["headline"]["no_data"]:
         # An empty table, or "none", would look like an answer.
         return (health.trend(numbers), *resting_on)
     return (
         top.clusters(numbers),
         brokers.worst_brokers(numbers),
-        brokers.states(numbers, drawn, parameters),
+        *brokers.states(numbers, drawn, parameters),
         incidents.incidents(numbers),
         incidents.guards(numbers),
         incidents.rolling_restarts(numbers),

@@ -59,7 +59,9 @@ def outages_with_facts(
         F.unix_micros("start_at").alias("start_us"),
         F.when(~F.col("open"), F.unix_micros("end_at")).alias("end_us"),
     )
-    carried = yesterday.select(*OUTAGE, *_WENT, *_TOGETHER).distinct()
+    # LEFT is of an interval: an unplanned and a planned one that begin at the same moment are one outage.
+    went_before = yesterday.withColumn("signal", F.nullif("signal", F.lit(LEFT)))
+    carried = went_before.select(*OUTAGE, *_WENT, *_TOGETHER).distinct()
     began = went.filter(F.unix_micros("start_at") >= days.start_of(first_day))
     known = _with_company(began, members).unionByName(carried)
     rows = (

@@ -14,6 +14,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from broker_agent.core.drain import Answer
+from broker_agent.core.drain_lag import LagReport, LagTally
 from broker_agent.core.own_state import Leave, OwnState
 from broker_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
 from broker_agent.core.queue import QueueKey
@@ -59,6 +60,15 @@ OWN = OwnState(
 )
 
 
+NOTHING_UNREAD = LagReport()
+
+
+def unread(group: str, lag: int, *, members: int | None = 1) -> LagReport:
+    tally = LagTally()
+    tally.add(group, QueueKey("orders", 0), 0, QueueEnd(0, lag, lag))
+    return tally.finish(None if members is None else {group: members})
+
+
 @dataclass
 class Rig:
     """An agent's drain with everything beside it in the hands of the test."""
@@ -68,6 +78,9 @@ class Rig:
     own: OwnState = OWN
     more_name_servers: list[str] = field(default_factory=list)
     rate: float | None = 0.0
+    lag: LagReport | None = NOTHING_UNREAD
+    lags_measured: int = 0
+    hold_lag: asyncio.Event | None = None
     generations: list[int] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
     on_stop_groups: Callable[[], None] = lambda: None
@@ -89,6 +102,12 @@ class Rig:
         if self.hold_rate is not None:
             await self.hold_rate.wait()
         return self.rate
+
+    async def group_lags(self) -> LagReport | None:
+        self.lags_measured += 1
+        if self.hold_lag is not None:
+            await self.hold_lag.wait()
+        return self.lag
 
     async def stop_groups(self) -> None:
         self.on_stop_groups()
@@ -156,7 +175,7 @@ def runs(news: wire.DrainResponse) -> bool:
 
 
 @asynccontextmanager
-async def served(clock: ManualClock, *, name_servers: int = 1) -> AsyncIterator[Served]:
+async def served(clock: ManualClock, *, name_servers: int = 1, knows_lag: bool = False) -> AsyncIterator[Served]:
     """Serve a drain beside ``name_servers`` real ones that hold the broker."""
     async with AsyncExitStack() as stack:
         apps = [await stack.enter_async_context(running_name_server()) for _ in range(name_servers)]
@@ -168,6 +187,7 @@ async def served(clock: ManualClock, *, name_servers: int = 1) -> AsyncIterator[
             is_master=lambda: rig.own.broker_id == 0,
             name_servers=rig.addrs,
             put_rate=rig.put_rate,
+            group_lags=rig.group_lags if knows_lag else None,
             stop_groups=rig.stop_groups,
             serve_groups=rig.serve_groups,
             unregister=rig.unregister,
@@ -198,6 +218,7 @@ async def test_a_drain_wipes_waits_stops_groups_and_unregisters_everywhere(clock
         assert await agent.drained(quiet=Duration(seconds=0)) == [
             ("WIPE_WRITE_PERM", "DONE"),
             ("WAIT_FOR_PRODUCERS", "DONE"),
+            ("WAIT_FOR_CONSUMERS", "SKIPPED"),
             ("STOP_GROUPS", "DONE"),
             ("UNREGISTER", "DONE"),
         ]
@@ -240,6 +261,87 @@ async def test_producers_that_never_go_hold_a_drain_no_longer_than_asked_for(clo
         await clock.advance(0.2)
 
         assert ("WAIT_FOR_PRODUCERS", "TIMED_OUT") in await draining
+
+
+async def test_a_drain_shows_the_lag_of_each_group_as_it_falls_and_ends_when_nothing_is_unread(
+    clock: ManualClock,
+) -> None:
+    async with served(clock, knows_lag=True) as agent:
+        agent.rig.lag = unread("billing", 296)
+        request = wire.DrainRequest(quiet=Duration(seconds=0), consumers_timeout=Duration(seconds=600))
+        call = agent.stub.Drain(request)
+        while (news := await next_news(call)).step != wire.DRAIN_STEP_WAIT_FOR_CONSUMERS or not news.groups:
+            pass
+        assert news.groups == [wire.UnreadGroup(group="billing", lag=296, member_count=1)]
+        assert news.detail == "296 unread messages of 1 group; at most 600 s more"
+        agent.rig.lag = unread("billing", 12)
+        await clock.advance(5.5)
+        assert (await next_news(call)).groups[0].lag == 12
+        assert agent.rig.groups == []
+
+        agent.rig.lag = NOTHING_UNREAD
+        await clock.advance(2.5)
+        assert said(await next_news(call)) == ("WAIT_FOR_CONSUMERS", "DONE")
+        assert said((await left_over(call))[-1]) == ("UNREGISTER", "DONE")
+
+
+async def test_one_measurement_without_lag_ends_no_wait_for_consumers(clock: ManualClock) -> None:
+    async with served(clock, knows_lag=True) as agent:
+        call = agent.stub.Drain(wire.DrainRequest(quiet=Duration(seconds=0)))
+        await until(lambda: agent.rig.lags_measured == 1 and bool(clock._sleepers))
+        agent.rig.lag = unread("billing", 1)
+        await clock.advance(1.5)
+        assert agent.rig.groups == []
+        call.cancel()
+        await until(lambda: agent.drainer.state == "")
+
+
+async def test_groups_that_do_not_read_hold_a_drain_to_its_deadline_and_are_named_with_their_numbers(
+    clock: ManualClock,
+) -> None:
+    async with served(clock, knows_lag=True) as agent:
+        agent.rig.lag = unread("billing", 7)
+        call = agent.stub.Drain(wire.DrainRequest(quiet=Duration(seconds=0), consumers_timeout=Duration(seconds=20)))
+        await until(lambda: agent.rig.lags_measured == 1 and bool(clock._sleepers))
+        await clock.advance(19.9)
+        assert agent.rig.groups == []
+        await clock.advance(0.2)
+        news = [each for each in await left_over(call) if each.step == wire.DRAIN_STEP_WAIT_FOR_CONSUMERS][-1]
+
+        assert said(news) == ("WAIT_FOR_CONSUMERS", "TIMED_OUT")
+        assert news.detail == "7 unread messages of 1 group; going on"
+        assert [(each.group, each.lag) for each in news.groups] == [("billing", 7)]
+        assert agent.drainer.state == "drained"
+
+
+async def test_a_group_without_a_member_is_named_immediately_and_not_waited_for(clock: ManualClock) -> None:
+    async with served(clock, knows_lag=True) as agent:
+        agent.rig.lag = unread("old", 9, members=0)
+        call = agent.stub.Drain(wire.DrainRequest(quiet=Duration(seconds=0)))
+        await until(lambda: agent.rig.lags_measured == 1 and bool(clock._sleepers))
+        await clock.advance(1.5)
+        news = [each for each in await left_over(call) if each.step == wire.DRAIN_STEP_WAIT_FOR_CONSUMERS]
+
+        named = wire.UnreadGroup(group="old", lag=9, member_count=0)
+        assert [(said(each)[1], list(each.groups)) for each in news] == [
+            ("RUNNING", []),
+            ("RUNNING", [named]),
+            ("FAILED", [named]),
+        ]
+        assert news[-1].detail.endswith("9 of 1 group without a member, not waited for; going on")
+
+
+async def test_a_lag_that_cannot_be_measured_is_waited_for_until_the_deadline(clock: ManualClock) -> None:
+    async with served(clock, knows_lag=True) as agent:
+        agent.rig.hold_lag = asyncio.Event()
+        request = wire.DrainRequest(quiet=Duration(seconds=0), consumers_timeout=Duration(seconds=5))
+        draining = asyncio.create_task(left_over(agent.stub.Drain(request)))
+        await until(lambda: agent.rig.lags_measured == 1)
+        await clock.advance(31.0)
+        news = [each for each in await draining if each.step == wire.DRAIN_STEP_WAIT_FOR_CONSUMERS][-1]
+
+        assert said(news) == ("WAIT_FOR_CONSUMERS", "TIMED_OUT")
+        assert "is not known now" in news.detail
 
 
 async def test_a_replica_that_is_drained_leaves_its_master_writable(clock: ManualClock) -> None:
@@ -392,6 +494,7 @@ async def test_a_fault_of_what_serves_groups_is_undone_and_told_as_our_own(clock
         (wire.DrainRequest(quiet=Duration(seconds=-1)), ["quiet"]),
         (wire.DrainRequest(quiet=Duration(seconds=301)), ["quiet"]),
         (wire.DrainRequest(producers_timeout=Duration(seconds=3_601)), ["producers_timeout"]),
+        (wire.DrainRequest(consumers_timeout=Duration(seconds=86_401)), ["consumers_timeout"]),
         (wire.DrainRequest(by="x" * 129), ["by"]),
         (wire.DrainRequest(by="a\nb", quiet=Duration(seconds=999)), ["quiet", "by"]),
     ],

@@ -110,13 +110,13 @@ async def test_the_same_bytes_after_a_leave_join_again(agent: GroupAgent) -> Non
     await consumer.crash()
 
 
-async def test_the_later_of_two_streams_holds_the_client_and_the_older_is_told(
+async def test_the_later_of_two_streams_holds_the_client_and_the_older_is_notified(
     agent: GroupAgent, clock: ManualClock
 ) -> None:
     older, newer = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
     await older.beat(reads("g"))
     assert (await newer.beat(reads("g"))).status == OK
-    # Told without having asked, and whatever it says from now on changes nothing.
+    # Without a heartbeat; and all later heartbeats change nothing.
     assert (await older.answer()).status == TAKEN_OVER
     for _ in range(2):
         assert (await older.beat(reads("h"))).status == TAKEN_OVER
@@ -141,6 +141,40 @@ async def test_a_stream_that_was_taken_over_does_not_come_back_when_the_later_on
     assert (await older.beat()).status == TAKEN_OVER
     assert ids(agent) == []
     await older.crash()
+
+
+async def test_streams_of_one_client_in_different_groups_leave_each_other_alone(
+    agent: GroupAgent, clock: ManualClock
+) -> None:
+    first, second = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
+    assert (await first.beat(reads("ga"))).status == OK
+    assert (await second.beat(reads("gb"))).status == OK
+    for consumer in (first, second):
+        assert (await consumer.beat()).status == OK
+    assert (ids(agent, "ga"), ids(agent, "gb")) == (["10.0.0.1@a"], ["10.0.0.1@a"])
+    assert agent.groups.tallies.takeovers == 0
+    assert await second.leave("gb") == ["gb"]
+    await second.crash()
+    await clock.advance(60.0)
+    assert (await first.beat()).status == OK
+    assert (ids(agent, "ga"), ids(agent, "gb")) == (["10.0.0.1@a"], [])
+    await first.crash()
+
+
+async def test_a_stream_that_loses_one_of_its_groups_is_notified_and_keeps_the_others(agent: GroupAgent) -> None:
+    older, newer = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
+    await older.beat(reads("ga"), reads("gb"))
+    await newer.beat(reads("gb"))
+    # Without having asked; which groups it lost, the next response says.
+    assert (await older.answer()).status == OK
+    answer = await older.beat()
+    assert (answer.status, list(answer.taken_over_groups)) == (OK, ["gb"])
+    peers = {name: agent.groups.core.members(name)[0].peer for name in ("ga", "gb")}
+    assert peers["ga"] != peers["gb"]
+    await newer.beat(reads("ga"), reads("gb"))
+    assert (await older.answer()).status == TAKEN_OVER
+    for consumer in (older, newer):
+        await consumer.crash()
 
 
 async def test_members_that_read_something_else_are_reported_and_nothing_flips(agent: GroupAgent) -> None:
@@ -267,6 +301,87 @@ async def test_bounds_refuse_the_newcomer_and_spare_who_is_there(clock: ManualCl
         assert dict(refusal.details.facts) == {"limit": "groups", "bound": "2"}
         assert agent.groups.core.names() == ["g", "h"]
         await asyncio.gather(held.crash(), newcomer.crash())
+
+
+async def test_a_member_beyond_the_bound_of_subscriptions_is_refused_by_field_and_value(clock: ManualClock) -> None:
+    rules = GroupRules(warm_up=0.0, max_subscriptions=6, max_subscriptions_per_client=4)
+    async with group_agent(clock=clock, rules=rules) as agent:
+        first, second = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
+        assert (await first.beat(reads("g", "t1", "t2"), reads("h", "t1", "t2"))).status == OK
+        assert (await second.beat(reads("g", "t1", "t2"))).status == OK
+        refusals = []
+        for client_id, topics in (
+            ("10.0.0.3@c", ("t1", "t2", "t3", "t4", "t5")),
+            ("10.0.0.3@c", ("t1", "t2", "t3", "t4")),
+        ):
+            newcomer = Consumer(agent.addr, client_id)
+            await newcomer.stream.write(wire.KeepMembershipRequest(client_id=client_id, groups=[reads("g", *topics)]))
+            refusals.append(await refusal_of(newcomer.stream.read()))
+            await newcomer.crash()
+        assert [each.status for each in refusals] == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 2
+        assert [each.details.code for each in refusals] == ["LIMIT_EXCEEDED"] * 2
+        assert [each.message for each in refusals] == [
+            "groups: this agent allows at most 4 subscriptions of one client, not 5",
+            "groups: this agent allows at most 6 subscriptions, not 10",
+        ]
+        assert agent.groups.core.subscription_count == 6
+        for consumer in (first, second):
+            assert (await consumer.beat()).status == OK
+            await consumer.crash()
+
+
+async def test_at_the_bound_the_connection_that_holds_most_is_refused_and_the_others_are_served(
+    clock: ManualClock,
+) -> None:
+    rules = GroupRules(warm_up=0.0, max_subscriptions=6)
+    async with group_agent(clock=clock, rules=rules) as agent:
+        greedy, modest = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
+        await greedy.beat(reads("g", "t1", "t2", "t3", "t4", "t5", "t6"))
+        assert (await modest.beat(reads("g", "t1"))).status == OK
+        assert await ending_of(greedy.stream) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+        assert ids(agent) == ["10.0.0.2@b"]
+        again = Consumer(agent.addr, "10.0.0.1@a")
+        await again.stream.write(
+            wire.KeepMembershipRequest(client_id="10.0.0.1@a", groups=[reads("g", *(f"t{i}" for i in range(6)))])
+        )
+        assert (await refusal_of(again.stream.read())).status == grpc.StatusCode.RESOURCE_EXHAUSTED
+        for consumer in (greedy, modest, again):
+            await consumer.crash()
+
+
+async def test_a_stream_without_a_heartbeat_is_ended_after_ten_seconds(agent: GroupAgent, clock: ManualClock) -> None:
+    speaks, silent = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
+    await speaks.beat(reads("g"))
+    await soon(lambda: len(agent.groups._streams) == 2)
+    await clock.advance(9.9)
+    assert len(agent.groups._streams) == 2
+    await clock.advance(0.1)
+    assert await ending_of(silent.stream) == (grpc.StatusCode.DEADLINE_EXCEEDED, "TOO_SLOW")
+    await clock.advance(60.0)
+    assert (await speaks.beat()).status == OK
+    for consumer in (speaks, silent):
+        await consumer.crash()
+
+
+async def test_of_too_many_streams_without_a_heartbeat_the_oldest_of_the_connection_with_most_ends(
+    agent: GroupAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent.groups._silent, "_max_streams", 3)
+    greedy = Consumer(agent.addr, "10.0.0.1@a")
+    more = [greedy.stub.KeepMembership() for _ in range(2)]
+    await soon(lambda: len(agent.groups._streams) == 3)
+    modest = Consumer(agent.addr, "10.0.0.2@b")
+    await soon(lambda: agent.groups._silent.refused == 1)
+    endings = [asyncio.ensure_future(ending_of(call)) for call in (greedy.stream, *more)]
+    (ended,), others = await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
+    assert ended.result() == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+    assert len(agent.groups._streams) == 3
+    assert (await modest.beat(reads("g"))).status == OK
+    for consumer in (greedy, modest):
+        await consumer.crash()
+    for other in others:
+        other.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 async def test_a_stopping_agent_ends_the_streams_with_a_reason_and_blames_nobody(clock: ManualClock) -> None:

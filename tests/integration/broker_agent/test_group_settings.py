@@ -26,6 +26,8 @@ SECTION = GroupsSection(
     max_clients=6,
     max_groups=7,
     max_watchers=8,
+    max_subscriptions=10,
+    max_subscriptions_per_client=11,
     group=(GroupRow(name="g", notify=True, hold_down_seconds=9.0),),
 )
 
@@ -36,6 +38,7 @@ def served(section: GroupsSection, *, folder: Path, clock: ManualClock) -> Consu
         dataclasses.replace(agent_config([]), groups=section, offsets=offsets),
         topics=lambda: TopicSet.from_content((), state_version=0),
         ends=UnknownQueueEnds(),
+        master_agent=lambda: "",
         is_master=lambda: True,
         clock=clock,
         registry=CollectorRegistry(),
@@ -57,6 +60,8 @@ async def test_every_setting_reaches_the_rules(tmp_path: Path, clock: ManualCloc
         notices_of={"g": NoticeRules(notify=True, hold_down=9.0)},
         max_clients=6,
         max_groups=7,
+        max_subscriptions=10,
+        max_subscriptions_per_client=11,
     )
     assert groups.watches._max_watchers == 8
 

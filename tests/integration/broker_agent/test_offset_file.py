@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.core.offsets import MAX_OFFSET, OffsetChange, OffsetKey
+from broker_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey
 from broker_agent.offsets import file_format
 from broker_agent.offsets.file_format import Damaged
 from broker_agent.offsets.file_store import FileStore
@@ -101,15 +101,20 @@ def test_a_table_is_read_as_it_was_written_and_is_json(table: dict[OffsetKey, in
 
 
 def test_the_layout_is_what_the_page_says() -> None:
-    lines = b"".join(file_format.encode({K0: 12, OffsetKey("g", "orders", 1): 7, K1: 1})).decode().splitlines()
-    assert lines[:5] == [
+    begin, seen = OffsetKey("g", "orders", BEGIN_ID), OffsetKey("g", "", SEEN_ID)
+    table = {K0: 12, OffsetKey("g", "orders", 1): 7, K1: 1, begin: 1_795_348_800_000, seen: 1_795_694_400_000}
+    lines = b"".join(file_format.encode(table)).decode().splitlines()
+    assert lines[:8] == [
         '{"format": "pointsman-offsets", "version": 1, "offset_table": {',
         '"orders@g": {"0": 12, "1": 7},',
         '"%RETRY%g@h|2": {"12": 1}',
+        '}, "moments": {',
+        '"orders@g": {"begin": 1795348800000},',
+        '"@g": {"seen": 1795694400000}',
         "},",
-        lines[4],
+        lines[7],
     ]
-    assert lines[4].startswith('"sha256": "')
+    assert lines[7].startswith('"sha256": "')
 
 
 def test_a_file_cut_off_anywhere_or_changed_in_one_byte_is_refused() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from broker_agent.core.offsets import MAX_OFFSET, OffsetChange, OffsetKey, Offsets
+from broker_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey, Offsets
 from broker_agent.core.queue import QueueKey
 from broker_agent.offsets import redis_store
 from broker_agent.offsets.flusher import Flusher, OffsetMetrics
@@ -301,3 +301,27 @@ async def test_more_than_any_agent_writes_is_not_taken_in(redis: RedisProcess, m
         await store.write([OffsetChange(OffsetKey("g", "orders", n), 1) for n in range(4)])
         with pytest.raises(StoreFailed, match="hold over 3 offsets"):
             await store.load()
+
+
+async def test_moments_are_kept_beside_the_offsets_the_earliest_begin_and_the_latest_sight(
+    redis: RedisProcess,
+) -> None:
+    begin, seen = OffsetKey("g", "orders", BEGIN_ID), OffsetKey("g", "", SEEN_ID)
+    async with opened(redis.addr) as store:
+        assert await store.write([OffsetChange(K0, 5), OffsetChange(begin, 20), OffsetChange(seen, 30)]) == {}
+        assert await store.write([OffsetChange(begin, 100), OffsetChange(seen, 9)]) == {begin: 20, seen: 30}
+        assert await store.write([OffsetChange(begin, 7), OffsetChange(seen, 100)]) == {}
+        assert await store.load() == {K0: 5, begin: 7, seen: 100}
+    assert await redis.bulk("HGET", hash_key("g"), "orders:begin") == "7"
+
+
+async def test_what_is_removed_is_gone_unless_another_agent_changed_it_and_an_empty_group_goes_with_it(
+    redis: RedisProcess,
+) -> None:
+    async with opened(redis.addr) as store:
+        await store.write([OffsetChange(K0, 5), OffsetChange(K1, 6)])
+        await store.write([OffsetChange(K0, 4, removed=True), OffsetChange(K1, 6, removed=True)])
+        assert await store.load() == {K0: 5}
+        await store.write([OffsetChange(K0, 5, removed=True)])
+        assert await store.load() == {}
+    assert await redis.command("EXISTS", "pointsman:offsets") == ":0"

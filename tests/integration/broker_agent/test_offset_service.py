@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from prometheus_client import CollectorRegistry
 
-from broker_agent.core.offsets import MAX_OFFSET, OffsetKey, Offsets
+from broker_agent.core.offsets import BEGIN_ID, MAX_OFFSET, OffsetKey, Offsets
 from broker_agent.core.queue import QueueKey
+from broker_agent.core.replica_offsets import ReplicaOffsets
 from broker_agent.core.topic_set import TopicSet
 from broker_agent.offsets.flusher import Flusher, OffsetMetrics
 from broker_agent.offsets.servicer import OffsetServicer
@@ -48,6 +50,15 @@ class Serving:
         answer: wire.CommitOffsetsResponse = await self.stub.CommitOffsets(request)
         return {each.queue_id: each.offset for each in answer.kept}
 
+    async def begin(self, moments: Mapping[str, float | None], *, group: str = "g") -> dict[str, float]:
+        request = wire.BeginTopicsRequest(group=group)
+        for topic, seconds in moments.items():
+            named = request.topics.add(topic=topic)
+            if seconds is not None:
+                named.first_consumed_at.FromMilliseconds(round(seconds * 1000))
+        answer: wire.BeginTopicsResponse = await self.stub.BeginTopics(request)
+        return {each.topic: each.first_consumed_at.ToMilliseconds() / 1000 for each in answer.topics}
+
     async def get(self, *ids: int, group: str = "g") -> dict[int, int]:
         request = wire.GetOffsetsRequest(group=group, queues=of_orders(dict.fromkeys(ids, 0)))
         answer: wire.GetOffsetsResponse = await self.stub.GetOffsets(request)
@@ -65,7 +76,9 @@ async def serving(clock: ManualClock) -> AsyncIterator[Serving]:
     flusher = Flusher(offsets, store, interval=5.0, clock=clock, metrics=OffsetMetrics(CollectorRegistry()))
     await flusher.refresh()
     ends = TableOfEnds()
-    servicer = OffsetServicer(offsets, flusher=flusher, topics=lambda: held.topics, ends=ends)
+    servicer = OffsetServicer(
+        ReplicaOffsets(offsets), flushers=[flusher], clock=clock, topics=lambda: held.topics, ends=ends
+    )
     async with served(servicer.service()) as channel:
         held = Serving(stub_of(channel), offsets, store, flusher, ends)
         yield held
@@ -243,7 +256,9 @@ async def test_a_page_that_cannot_be_is_refused(
 async def test_nothing_is_answered_or_committed_before_the_store_is_read(clock: ManualClock) -> None:
     offsets, store = Offsets(), MemoryStore()
     flusher = Flusher(offsets, store, interval=5.0, clock=clock, metrics=OffsetMetrics(CollectorRegistry()))
-    servicer = OffsetServicer(offsets, flusher=flusher, topics=lambda: topic_set(orders=1), ends=TableOfEnds())
+    servicer = OffsetServicer(
+        ReplicaOffsets(offsets), flushers=[flusher], clock=clock, topics=lambda: topic_set(orders=1), ends=TableOfEnds()
+    )
     store.table = {OffsetKey("g", "orders", 0): 7}
     store.problem = "redis 10.0.0.1:6379: Connection refused"
     async with served(servicer.service()) as channel:
@@ -263,3 +278,72 @@ async def test_nothing_is_answered_or_committed_before_the_store_is_read(clock: 
         await flusher.refresh()
         got = await stub.GetOffsets(wire.GetOffsetsRequest(group="g", queues=of_orders({0: 0})))
     assert got.offsets[0].offset == 7
+
+
+# --- when groups began topics -------------------------------------------------------------------------------------
+
+
+async def test_the_earliest_moment_wins_and_a_look_up_records_nothing(serving: Serving) -> None:
+    assert await serving.begin({"orders": None}) == {}
+    assert await serving.begin({"orders": 20.5, "bills": None}) == {"orders": 20.5}
+    assert await serving.begin({"orders": 30.0}) == {"orders": 20.5}
+    assert await serving.begin({"orders": 10.0, "bills": 15.0}) == {"orders": 10.0, "bills": 15.0}
+    assert await serving.begin({"orders": None, "bills": None}) == {"orders": 10.0, "bills": 15.0}
+    assert await serving.begin({"orders": None}, group="h") == {}
+
+
+async def test_a_moment_in_the_future_is_recorded_as_now(serving: Serving, clock: ManualClock) -> None:
+    now = round(clock.utc_now().timestamp() * 1000) / 1000
+    assert await serving.begin({"orders": now + 3_600}) == {"orders": now}
+
+
+async def test_a_commit_records_that_its_topics_have_begun(serving: Serving, clock: ManualClock) -> None:
+    await serving.commit({0: 5})
+    assert await serving.begin({"orders": None}) == {"orders": round(clock.utc_now().timestamp() * 1000) / 1000}
+
+
+async def test_moments_are_there_after_a_restart(serving: Serving) -> None:
+    await serving.begin({"orders": 20.0})
+    await serving.flusher.flush()
+    assert serving.store.table[OffsetKey("g", "orders", BEGIN_ID)] == 20_000
+
+
+@pytest.mark.parametrize(
+    ("request_", "fields"),
+    [
+        (wire.BeginTopicsRequest(topics=[wire.TopicBegin(topic="orders")]), ["group"]),
+        (wire.BeginTopicsRequest(group="g", topics=[wire.TopicBegin(topic="a b")]), ["topics[0].topic"]),
+        (wire.BeginTopicsRequest(group="g", topics=[wire.TopicBegin(topic="orders")] * 2), ["topics[1]"]),
+        (
+            wire.BeginTopicsRequest(
+                group="g", topics=[wire.TopicBegin(topic="unknown", first_consumed_at=Timestamp(seconds=1))]
+            ),
+            ["topics[0].topic"],
+        ),
+        (
+            wire.BeginTopicsRequest(
+                group="g", topics=[wire.TopicBegin(topic="orders", first_consumed_at=Timestamp(seconds=-1))]
+            ),
+            ["topics[0].first_consumed_at"],
+        ),
+        (wire.BeginTopicsRequest(group="g", topics=[wire.TopicBegin(topic=f"t{n}") for n in range(1_001)]), ["topics"]),
+    ],
+    ids=["no-group", "name", "twice", "unknown-topic", "before-1970", "too-many"],
+)
+async def test_a_bad_begin_is_refused_with_its_field(
+    serving: Serving, request_: wire.BeginTopicsRequest, fields: list[str]
+) -> None:
+    refusal = await refusal_of(serving.stub.BeginTopics(request_))
+    assert (refusal.status, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, fields)
+    assert serving.offsets.is_empty
+
+
+async def test_a_commit_beyond_the_bound_says_what_still_works_and_what_makes_room(serving: Serving) -> None:
+    await serving.commit(dict.fromkeys(range(1_000), 1))
+    await serving.commit(dict.fromkeys(range(500), 1), group="random")
+    refusal = await refusal_of(serving.commit({1_000: 1}, group="billing"))
+    assert refusal.status is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "at most 1500 offsets" in refusal.message
+    assert "'billing'" in refusal.message
+    assert "30 days" in refusal.message
+    assert await serving.commit({0: 2}) == {}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import grpc.aio
@@ -23,6 +21,7 @@ from broker_agent.probe.http import HttpProbe
 from broker_agent.probe.prober import Prober
 from broker_agent.probe.redis import RedisProbe
 from pointsman.service.clock import SystemClock
+from tests.fakes.probed_servers import SERVERS, grpc_server, http_server
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
 from tests.fakes.running_agent import until
 
@@ -50,42 +49,6 @@ async def has_passed(probe: Probe) -> VerdictKeeper:
 
 
 # --- refused connections -------------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def http_server(target: str, *, status: str = "200 OK") -> AsyncIterator[None]:
-    """A server that answers every request with ``status``."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(4_096)
-        writer.write(f"HTTP/1.1 {status}\r\n\r\n".encode())
-        writer.close()
-
-    host, _, port = target.rpartition(":")
-    async with await asyncio.start_server(serve, host, int(port)):
-        yield
-
-
-@asynccontextmanager
-async def grpc_server(
-    target: str, servicer: health_pb2_grpc.HealthServicer | None = None
-) -> AsyncIterator[grpc.aio.Server]:
-    """A server with the health service ``servicer``, by default one that is SERVING."""
-    server = grpc.aio.server()
-    health_pb2_grpc.add_HealthServicer_to_server(servicer or health.aio.HealthServicer(), server)
-    server.add_insecure_port(target)
-    await server.start()
-    try:
-        yield server
-    finally:
-        await server.stop(None)
-
-
-SERVERS: Mapping[str, Callable[[str], AbstractAsyncContextManager[object]]] = {
-    "tcp": http_server,
-    "http": http_server,
-    "grpc": grpc_server,
-}
 
 
 def plain_probe(kind: str, target: str) -> Probe:

@@ -381,7 +381,7 @@ async def test_on_a_terminal_a_person_is_asked(pair: Pair, answer: str, code: in
         ["kv", "put", "NS", "key", "2"],
         ["kv", "delete", "NS", "key"],
         ["order-topic", "list"],
-        ["order-topic", "set", "orders", "broker-a:5"],
+        ["order-topic", "set", "orders", "broker-a:3"],
         ["order-topic", "remove", "orders"],
     ],
     ids=" ".join,

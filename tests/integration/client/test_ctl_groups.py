@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from broker_agent.core.drain_lag import GroupLag, LagReport
 from broker_agent.core.queue import QueueKey
 from namesrv.app import NameServerApp
 from pointsman.service.clock import SystemClock
@@ -288,6 +289,21 @@ async def test_offsets_have_a_lag_where_the_end_is_known_and_a_total_a_group(fle
     assert {agent["durableWithinSeconds"] for agent in printed.document["agents"]} == {5.0}
 
 
+async def test_empty_retry_queues_are_shown_on_demand_and_always_in_json(fleet: Fleet) -> None:
+    retries = {QueueKey("%RETRY%billing", queue_id): 0 for queue_id in range(16)}
+    fleet.one.offsets.commit("billing", {QueueKey("orders", 0): 90} | retries, reset=False)
+    fleet.one.ends.table = {QueueKey("orders", 0): 100} | retries
+    table, whole, printed = await asyncio.gather(
+        fleet.ctl("offsets", "billing"), fleet.ctl("offsets", "billing", "--retry"), fleet.json("offsets", "billing")
+    )
+
+    assert "%RETRY%" not in table.out
+    assert "16 empty queues of retry topics not shown: --retry\n" in table.out
+    assert whole.out.count("%RETRY%billing") == 16
+    assert "not shown" not in whole.out
+    assert len(printed.document["offsets"]) == 17
+
+
 async def test_many_pages_are_one_answer_and_a_replicas_copy_counts_once(fleet: Fleet) -> None:
     many = {QueueKey("orders", queue_id): 5 for queue_id in range(2_500)}
     fleet.one.offsets.commit("billing", many, reset=False)
@@ -466,6 +482,23 @@ async def test_a_broker_is_drained_step_by_step_and_what_failed_is_said() -> Non
     assert (fleet.one.stopped_groups, fleet.two.stopped_groups) == (1, 0)
     perms = {data["brokerName"]: data["perm"] for data in left.document["queueDatas"]}
     assert perms == {"a": 4, "b": 6}
+
+
+async def test_a_drain_that_leaves_messages_unread_names_the_group_and_exits_3() -> None:
+    async with a_fleet(SystemClock()) as fleet:
+        fleet.one.unread = LagReport((GroupLag("old", 9, 0, 0),), 1, 9, 0, 0)
+        fleet.two.unread = LagReport((GroupLag("slow", 7, 2, 3),), 1, 7, 1, 7)
+        alone, late = await asyncio.gather(
+            fleet.ctl("drain-broker", "c1/a/0", "--yes", "--quiet", "1s"),
+            fleet.json("drain-broker", "c1/b/0", "--yes", "--quiet", "1s", "--deadline", "1s"),
+        )
+
+    assert (alone.code, late.code) == (3, 3)
+    assert "          old: 9 unread; no member: not waited for\n" in alone.out
+    assert "WAIT_FOR_CONSUMERS FAILED (unread: old 9)" in alone.err
+    timed_out = next(line for line in map(json.loads, late.out.splitlines()) if line["state"] == "TIMED_OUT")
+    assert timed_out["step"] == "WAIT_FOR_CONSUMERS"
+    assert timed_out["groups"] == [{"group": "slow", "lag": 7, "retryLag": 2, "members": 3}]
 
 
 async def test_a_drain_of_a_broker_that_cannot_be_found_or_is_anothers_changes_nothing(fleet: Fleet) -> None:

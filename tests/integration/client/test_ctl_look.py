@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -12,6 +14,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from namesrv.app import NameServerApp
+from namesrv.settings.store import SettingsStore
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import route_service_pb2 as route
@@ -167,6 +170,92 @@ async def test_nodes_are_equal_until_one_knows_a_broker_more_and_equal_again_whe
 
     assert (before.code, between.code, after.code) == (0, 1, 0)
     assert (between.document["onlySecond"], between.document["onlyFirst"]) == (["refunds"], [])
+
+
+async def test_a_topic_whose_brokers_are_all_down_is_shown_with_reasons_and_exits_1() -> None:
+    clock = ManualClock()
+    async with running_name_server(clock=clock) as one, running_name_server(clock=clock) as two:
+        for app in (one, two):
+            await register(app, "orders", name="broker-a")
+        await clock.advance(200.0)
+        table = await ctl("--namesrv", one.addr, "route", "orders")
+        printed = await ctl("--namesrv", one.addr, "-o", "json", "route", "orders")
+        diff = await ctl("diff", one.addr, two.addr)
+        unknown = await ctl("--namesrv", one.addr, "route", "unknown")
+
+    assert (table.code, printed.code, diff.code, unknown.code) == (1, 1, 0, 1)
+    assert table.out.split()[7:13] == ["c1", "broker-a", "0", "broker-a:10911", "GONE", "SILENCE"]
+    assert table.err.startswith("pointsmanctl: no broker of topic orders is up: c1/broker-a/0 SILENCE since ")
+    (absent,) = printed.document["absentBrokers"]
+    assert (absent["brokerName"], absent["registered"], absent["reason"]) == ("broker-a", False, "SILENCE")
+    assert json.loads(printed.err)["error"]["code"] == "NO_BROKER_UP"
+    assert diff.out == f"1 topic at {one.addr}, 1 at {two.addr}: equal\n"
+    assert "no broker of topic" not in unknown.err
+
+
+async def test_settings_that_differ_are_shown_by_diff_and_warned_of_by_health() -> None:
+    async with running_name_server() as one, running_name_server() as two:
+        for app in (one, two):
+            await register(app, "orders", name="broker-a")
+        both, second = ("--namesrv", f"{one.addr},{two.addr}"), ("--namesrv", two.addr)
+        for servers, command in (
+            (both, ("guard", "hold", "--cluster", "c1", "--for", "30m")),
+            (both, ("kv", "put", "LIMITS", "orders", "100")),
+            (second, ("kv", "put", "LIMITS", "orders", "200")),
+            (second, ("wipe-write-perm", "broker-a")),
+            (second, ("maintenance", "on", "c1", "--for", "2h", "--note", "racks")),
+        ):
+            assert (await ctl(*servers, *command)).code == 0
+        table = await ctl("diff", one.addr, two.addr)
+        printed = await ctl("-o", "json", "diff", one.addr, two.addr)
+        health = await ctl(*both, "health")
+        for server in (one, two):
+            await ctl("--namesrv", server.addr, "kv", "put", "LIMITS", "orders", "100")
+        await ctl(*second, "add-write-perm", "broker-a")
+        await ctl(*second, "maintenance", "off", "c1")
+        equal = await ctl("diff", one.addr, two.addr)
+        healthy = await ctl(*both, "health")
+
+    assert (table.code, printed.code, equal.code, health.code, healthy.code) == (1, 1, 0, 0, 0)
+    lines = [line.split() for line in table.out.splitlines()]
+    assert ["kv", "LIMITS/orders", "100", "200"] in lines
+    assert ["maintenance", "c1", "not", "set", "racks", "for"] in [line[:6] for line in lines]
+    assert ["wiped", "permission", "c1/broker-a", "not", "set", "set"] in lines
+    assert table.out.splitlines()[-1] == "settings of operators: 3 of 4 differ"
+    assert not printed.document["equal"]
+    assert printed.document["settings"][0] == {
+        "kind": "KV",
+        "name": ["LIMITS", "orders"],
+        "first": {"value": "100", "remainingSeconds": None},
+        "second": {"value": "200", "remainingSeconds": None},
+    }
+    assert "differ in what operators set: kv LIMITS/orders, maintenance c1, wiped permission c1/broker-a" in health.err
+    assert healthy.err == ""
+    assert equal.out.splitlines()[-1] == "settings of operators: 2 equal"
+
+
+async def test_a_setting_that_the_disk_refuses_is_a_warning_beside_the_answer_or_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "settings.db")
+
+    monkeypatch.setattr(SettingsStore, "write", refuse)
+    async with running_name_server(snapshot=tmp_path / "state") as app:
+        await register(app, "orders", name="broker-a")
+        hold = ("guard", "hold", "--cluster", "c1")
+        table = await ctl("--namesrv", app.addr, *hold)
+        printed = await ctl("--namesrv", app.addr, "-o", "json", *hold)
+        failed = await ctl("--namesrv", app.addr, "kv", "put", "LIMITS", "orders", "100")
+
+    problem = "could not be saved: [Errno 28] No space left on device: 'settings.db'"
+    assert f"(not saved: a restart of this name server loses the setting, because it {problem})" in table.out
+    assert printed.document["nodes"][0]["warning"].endswith(problem)
+    assert (table.code, failed.code) == (0, 1)
+    assert failed.err == (
+        f"pointsmanctl: refused by {app.addr} (the setting was not changed, because it {problem}): "
+        "make room on that server's disk, or repair it, and run it again\n"
+    )
 
 
 async def test_every_page_of_two_nodes_is_compared(server: ScriptedAdminServer) -> None:

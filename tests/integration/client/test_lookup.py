@@ -7,7 +7,7 @@ import gc
 import random
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import grpc
 import grpc.aio
@@ -20,6 +20,7 @@ from pointsman_client import (
     ClientClosedError,
     ClientNotStartedError,
     ClusterNotFoundError,
+    InvalidOptionError,
     NameServerClient,
     NameServersUnavailableError,
     RequestRejectedError,
@@ -131,6 +132,70 @@ async def test_that_a_topic_is_unknown_needs_a_second_server_and_is_not_kept(ser
         assert (await client.topic_route("nowhere")).topic == "nowhere"
         assert (server.calls["GetTopicRoute"], other.calls["GetTopicRoute"]) == (2, 1)
         assert not caught.value.retriable
+
+
+async def test_an_unknown_topic_names_the_servers_that_were_asked_and_a_topic_that_may_be_meant(
+    server: ScriptedRouteServer,
+) -> None:
+    async with client_of(server.addr) as client:
+        with pytest.raises(TopicNotFoundError) as caught:
+            await client.topic_route("ordres")
+        assert str(caught.value) == f"topic ordres has no route at {server.addr}"
+        await client.topic_route("orders")
+        with pytest.raises(TopicNotFoundError) as caught:
+            await client.topic_route("ordres")
+        assert str(caught.value) == f"topic ordres has no route at {server.addr}; did you mean orders?"
+
+
+async def test_a_port_that_serves_something_else_is_said_not_to_be_a_name_server() -> None:
+    other = grpc.aio.server()
+    port = other.add_insecure_port("127.0.0.1:0")
+    await other.start()
+    try:
+        async with client_of(f"127.0.0.1:{port}") as client:
+            with pytest.raises(NameServersUnavailableError) as caught:
+                await client.topic_route("orders")
+    finally:
+        await other.stop(None)
+    said = f"127.0.0.1:{port}: is not a name server, or one of an older version: Method not found! (UNIMPLEMENTED)"
+    assert said in str(caught.value)
+
+
+async def passing(clock: ManualClock, condition: Callable[[], bool]) -> None:
+    """Let the client's time pass beside real calls, until the condition holds."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await clock.advance(0.1)
+            await asyncio.sleep(0.002)
+
+
+async def test_a_client_can_be_waited_for_until_it_is_ready(server: ScriptedRouteServer, clock: ManualClock) -> None:
+    async with client_of(server.addr, clock=clock) as client:
+        await client.wait_until_ready()
+        await client.wait_until_ready(["orders"])
+        waiting = asyncio.ensure_future(client.wait_until_ready(["orders", "bills"], timeout_seconds=10.0))
+        await passing(clock, lambda: server.calls["GetTopicRoute"] > 4)
+        assert not waiting.done()
+        server.routes["bills"] = topic_route("bills")
+        await passing(clock, waiting.done)
+        await waiting
+
+
+async def test_waiting_until_ready_ends_with_the_error_of_its_last_try(
+    server: ScriptedRouteServer, clock: ManualClock
+) -> None:
+    async with client_of(server.addr, clock=clock) as client:
+        waiting = asyncio.ensure_future(client.wait_until_ready(["nowhere"], timeout_seconds=2.0))
+        await passing(clock, waiting.done)
+        with pytest.raises(TopicNotFoundError):
+            await waiting
+        with pytest.raises(InvalidOptionError, match="timeout_seconds"):
+            await client.wait_until_ready(timeout_seconds=0)
+    async with refused_addr() as addr, client_of(addr, clock=clock) as client:
+        waiting = asyncio.ensure_future(client.wait_until_ready(timeout_seconds=2.0))
+        await passing(clock, waiting.done)
+        with pytest.raises(NameServersUnavailableError):
+            await waiting
 
 
 async def test_a_refusal_goes_to_the_caller_with_its_code(server: ScriptedRouteServer) -> None:

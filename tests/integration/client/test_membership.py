@@ -72,6 +72,7 @@ async def join(clock: ManualClock) -> AsyncIterator[Join]:
         client_id: str,
         routes: Routes,
         *,
+        group: str = "g",
         topics: Mapping[str, str] | None = None,
         model: wire.MessageModel.ValueType = wire.MESSAGE_MODEL_CLUSTERING,
     ) -> Member:
@@ -81,7 +82,7 @@ async def join(clock: ManualClock) -> AsyncIterator[Join]:
         membership = AgentMembership(
             routes,
             links,
-            group="g",
+            group=group,
             client_id=client_id,
             consume_type=wire.CONSUME_TYPE_PUSH,
             message_model=model,
@@ -329,6 +330,28 @@ async def test_an_agent_that_is_new_to_the_routes_is_not_relied_on_before_all_me
         assert early.changes == []
 
 
+async def test_an_agent_that_just_recovered_is_not_relied_on_while_it_is_newer_in_the_routes_than_another(
+    clock: ManualClock, join: Join
+) -> None:
+    async with (
+        consumer_agents("a", clock=clock, rules=WARM_UP, keeps_lists=True) as (new,),
+        consumer_agents("b", clock=clock) as (known,),
+    ):
+        first, second = await join(C1, routes_of(known)), await join(C2, routes_of(known))
+        await flow(clock, 11.0)
+        await eventually(lambda: first.sees(C1, C2), clock=clock)
+        await known.stop()
+        first.routes.brokers = (new.data(), known.data())
+        first.membership.routes_changed()
+        await eventually(lambda: new.members() == [C1] and first.watches == new.addr, clock=clock)
+        await flow(clock, 10.0)
+        assert new.groups.core.state_of("g").value == "recovered"
+        assert first.sees(C1, C2)
+        second.routes.brokers = first.routes.brokers
+        second.membership.routes_changed()
+        await eventually(lambda: new.members() == [C1, C2], clock=clock)
+
+
 async def test_a_client_id_that_another_process_uses_is_given_up_and_said_once(
     clock: ManualClock, join: Join, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -350,6 +373,74 @@ async def test_a_client_id_that_another_process_uses_is_given_up_and_said_once(
         await flow(clock, 40.0)
         await eventually(lambda: member.sees(C1), clock=clock)
         assert not member.membership.is_taken_over
+
+
+async def test_one_client_id_in_two_groups_of_one_process_is_a_member_of_both(clock: ManualClock, join: Join) -> None:
+    async with consumer_agents("a", "b", clock=clock, rules=WARM_UP) as agents:
+        first = await join(C1, routes_of(*agents), group="ga")
+        second = await join(C1, routes_of(*agents), group="gb")
+        await flow(clock, 35.0)
+        await eventually(lambda: first.sees(C1) and second.sees(C1), clock=clock)
+        for agent in agents:
+            await agent.restart()
+        both = [([C1], [C1])] * 2
+        await eventually(lambda: [(each.members("ga"), each.members("gb")) for each in agents] == both, clock=clock)
+        assert not first.membership.is_taken_over
+        assert not second.membership.is_taken_over
+        await second.membership.leave()
+        await flow(clock, 5.0)
+        assert [(agent.members("ga"), agent.members("gb")) for agent in agents] == [([C1], [])] * 2
+        assert first.sees(C1)
+
+
+@pytest.mark.parametrize("is_rebalanced", [True, False])
+async def test_without_notices_a_member_learns_of_the_others_by_its_rebalance_alone(
+    clock: ManualClock, join: Join, is_rebalanced: bool
+) -> None:
+    rules = GroupRules(warm_up=0.0, notices_of={"g": NoticeRules(notify=False)})
+    async with consumer_agents("a", "b", clock=clock, rules=rules) as agents:
+        first = await join(C1, routes_of(*agents))
+        # The first list that it is sent lacks it: it queries the agent once that has taken it in.
+        await eventually(lambda: first.sees(C1), clock=clock)
+        second = await join(C2, routes_of(*agents))
+        await eventually(lambda: second.sees(C1, C2), clock=clock)
+        await flow(clock, 5.0)
+        assert first.sees(C1)
+        if is_rebalanced:
+            await first.membership.refresh_members()
+        assert first.sees(C1, C2) is is_rebalanced
+
+
+async def test_a_notice_that_was_lost_is_made_up_for_by_the_next_rebalance(
+    clock: ManualClock, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with consumer_agents("a", clock=clock) as (a,):
+        first = await join(C1, routes_of(a))
+        await eventually(lambda: first.sees(C1), clock=clock)
+        with monkeypatch.context() as lossy:
+            lossy.setattr(a.groups.watches, "tell", lambda _changes: None)
+            second = await join(C2, routes_of(a))
+            await eventually(lambda: second.sees(C1, C2), clock=clock)
+        assert first.sees(C1)
+        await first.membership.refresh_members()
+        assert first.sees(C1, C2)
+        changes = len(first.changes)
+        # What is known is not sent again, and a later notice is not older than what was queried.
+        await first.membership.refresh_members()
+        assert len(first.changes) == changes
+        await second.membership.leave()
+        await eventually(lambda: first.sees(C1), clock=clock)
+
+
+async def test_a_query_that_fails_keeps_the_members(clock: ManualClock, join: Join) -> None:
+    async with consumer_agents("a", clock=clock) as (a,), cut_proxy(a.addr) as proxy:
+        routed = replace(a.replica(), agent_addr=proxy.addr)
+        member = await join(C1, Routes(broker_data("a", routed)))
+        await eventually(lambda: member.sees(C1), clock=clock)
+        proxy.cut()
+        async with asyncio.timeout(10.0):
+            await member.membership.refresh_members()
+        assert member.sees(C1)
 
 
 async def test_who_was_taken_over_leaves_the_other_process_in_its_place(clock: ManualClock, join: Join) -> None:

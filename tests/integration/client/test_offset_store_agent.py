@@ -191,3 +191,30 @@ async def test_a_refusal_that_names_no_queue_fails_them_all(clock: ManualClock) 
         assert failed.keys() == set(queues)
         assert all("group may hold only" in str(error) for error in failed.values())
         await links.close(timeout_seconds=1.0)
+
+
+async def test_what_a_slaves_agent_took_while_no_master_was_there_counts_where_it_is_higher(
+    clock: ManualClock, store_of: StoreOf
+) -> None:
+    async with consumer_agents("a", "a", clock=clock) as (master, slave):
+        slave.is_master = False
+        q0, q1, q2 = queues_of("a", 0, 1, 2)
+        assert await store_of(Routes(broker_data("a", slave.replica(1)))).commit({q0: 500, q1: 5}) == {}
+        store = store_of(Routes(broker_data("a", master.replica(), slave.replica(1))))
+        await store.commit({q0: 400, q1: 9, q2: 1})
+        assert await store.load([q0, q1, q2]) == LoadedOffsets({q0: 500, q1: 9, q2: 1}, {}, {q0: 400})
+        await slave.stop()
+        assert await store.load([q0]) == LoadedOffsets({q0: 400}, {})
+
+
+async def test_a_slaves_copy_of_its_masters_offsets_does_not_undo_a_reset(
+    clock: ManualClock, store_of: StoreOf
+) -> None:
+    async with consumer_agents("a", "a", clock=clock) as (master, slave):
+        slave.is_master = False
+        (q0,) = queues_of("a", 0)
+        slave.offsets.absorb({OffsetKey("g", "orders", 0): 500}.items())
+        store = store_of(Routes(broker_data("a", master.replica(), slave.replica(1))))
+        await store.commit({q0: 500})
+        await store.commit({q0: 3}, reset=True)
+        assert (await store.load([q0])).offsets == {q0: 3}

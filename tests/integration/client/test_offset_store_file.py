@@ -12,9 +12,8 @@ import pytest
 from pointsman_client.consumer import file_offset_store
 from pointsman_client.consumer.coordination import LoadedOffsets, OffsetStore
 from pointsman_client.consumer.file_offset_store import DISK_SECONDS, FileOffsetStore
-from pointsman_client.consumer.offset_file import read_file, write_file
+from pointsman_client.consumer.offset_file import FileContent, read_file, write_file
 from pointsman_client.errors import OffsetFileError
-from pointsman_client.message_queue import MessageQueue
 from tests.fakes.consumer_agents import queues_of
 from tests.fakes.manual_clock import ManualClock
 
@@ -51,11 +50,11 @@ async def test_an_offset_goes_backwards_only_by_a_reset(path: Path, clock: Manua
 async def test_what_is_in_the_file_is_not_written_again(path: Path, clock: ManualClock) -> None:
     store = FileOffsetStore(path, clock=clock)
     await store.commit({A0: 3})
-    write_file(path, {A1: 9})
+    write_file(path, FileContent({A1: 9}, {}))
     await store.commit({A0: 3})
-    assert read_file(path) == {A1: 9}
+    assert read_file(path).offsets == {A1: 9}
     await store.commit({A0: 4})
-    assert read_file(path) == {A0: 4}
+    assert read_file(path).offsets == {A0: 4}
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format": "x", "version": 1, "offsets": []}', b"\xff" * 20])
@@ -103,9 +102,9 @@ async def test_a_disk_that_hangs_holds_nobody_up_for_ever(
 ) -> None:
     go_on = threading.Event()
 
-    def slow(to: Path, offsets: dict[MessageQueue, int]) -> None:
+    def slow(to: Path, content: FileContent) -> None:
         go_on.wait(20)
-        write_file(to, offsets)
+        write_file(to, content)
 
     store = FileOffsetStore(path, clock=clock)
     await store.load([])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
 
 import grpc
 
 from pointsman.wire.errors import ErrorDetails
 from pointsman_client.consumer.agents.owed_offsets import OwedOffsets
-from pointsman_client.consumer.coordination import LoadedOffsets
+from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError
 from pointsman_client.message_queue import MessageQueue
 
@@ -28,6 +29,9 @@ class Agent:
         if self.error is not None:
             return LoadedOffsets({}, dict.fromkeys(queues, self.error))
         return LoadedOffsets({queue: self.offsets[queue] for queue in queues if queue in self.offsets}, {})
+
+    async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
+        return BegunTopics(moments, {})
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int], *, reset: bool = False

@@ -512,9 +512,9 @@ def test_an_empty_list_of_name_servers_is_refused(name_servers: list[str] | str)
 async def test_a_message_that_cannot_be_sent_is_refused_before_anything_is_asked(server: ScriptedRouteServer) -> None:
     async with producing(server, max_message_size=10) as shop:
         with pytest.raises(InvalidNameError):
-            await shop.producer.send(Message("no such.topic", b"1"))
+            await shop.producer.send(Message.unchecked("no such.topic", b"1"))
         with pytest.raises(InvalidMessageError, match="body"):
-            await shop.producer.send(Message("orders", b""))
+            await shop.producer.send(Message.unchecked("orders", b""))
         with pytest.raises(MessageTooLargeError, match="11 bytes, at most 10"):
             await shop.producer.send(Message("orders", b"12345678901"))
         with pytest.raises(MessageTooLargeError):
@@ -524,7 +524,7 @@ async def test_a_message_that_cannot_be_sent_is_refused_before_anything_is_asked
         with pytest.raises(InvalidMessageError, match="in the same batch"):
             await shop.producer.send_batch([Message("orders", b"1"), Message("bills", b"2")])
         with pytest.raises(InvalidMessageError):
-            shop.producer.send_async(Message("orders", b""), Told())
+            shop.producer.send_async(Message.unchecked("orders", b""), Told())
 
         assert not server.calls["GetTopicRoute"]
 

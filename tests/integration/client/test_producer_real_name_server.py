@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 
 import grpc.aio
+import pytest
 
 from pointsman.v1 import registration_service_pb2
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman_client.errors import NoBrokerUpError, TopicNotFoundError
 from pointsman_client.message import Message
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.producer.outbox import Outbox
@@ -16,6 +19,7 @@ from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.unavailable import Park
 from tests.fakes import wire
 from tests.fakes.condition import eventually
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.producing import A, B
 from tests.fakes.scripted_transport import ScriptedTransport
@@ -64,3 +68,39 @@ async def test_a_broker_that_leaves_the_routes_gets_nothing_and_what_was_parked_
         await stub.RegisterBroker(wire.registration(wire.topic("orders"), who=a, version=(0, 0, 2)))
         await eventually(lambda: not producer.parked)
         assert len(transport.written[A0]) == before + 1
+
+
+async def test_a_topic_whose_brokers_are_all_down_is_an_outage_and_waited_for_within_the_send() -> None:
+    clock, a = ManualClock(), wire.identity("a", addr=A)
+    transport = ScriptedTransport()
+    async with (
+        running_name_server(clock=clock) as server,
+        grpc.aio.insecure_channel(server.addr) as channel,
+        Producer([server.addr], transport=transport, send_msg_timeout_seconds=0.5) as producer,
+    ):
+        stub = RegistrationServiceStub(channel)
+        await stub.RegisterBroker(wire.registration(wire.topic("orders"), who=a))
+        await producer.send(HELLO)
+        await clock.advance(200.0)
+        await eventually(lambda: producer.client.broker("c1", "a") is None)
+        with pytest.raises(
+            NoBrokerUpError, match=r"no broker of topic orders is up: c1/a/0 SILENCE since 20"
+        ) as failed:
+            await producer.send(HELLO)
+        assert failed.value.retriable
+        (broker,) = failed.value.brokers
+        assert (broker.broker_name, broker.addr, broker.is_registered, broker.reason) == ("a", A, False, "SILENCE")
+        route = await producer.client.topic_route("orders")
+        assert (route.queue_datas, route.absent_brokers) == ((), (broker,))
+        assert await producer.client.subscribe_queues("orders") == ()
+        with pytest.raises(TopicNotFoundError):
+            await producer.send(Message("unknown", b"hello"))
+
+        # A broker that is back within the send takes it.
+        waiting = asyncio.ensure_future(producer.send(HELLO, timeout_seconds=30.0))
+        await asyncio.sleep(0.05)
+        transport.calls.clear()
+        await stub.RegisterBroker(wire.registration(wire.topic("orders"), who=a))
+        await clock.advance(1.0)
+        await waiting
+        assert [call.addr for call in transport.calls] == [A]

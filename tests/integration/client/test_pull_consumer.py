@@ -244,7 +244,7 @@ async def test_members_share_the_queues_and_describe_says_which(setup: Setup) ->
     assert description["queues"] == [
         {
             "topic": "orders", "cluster": "c1", "brokerName": "a", "queueId": 1, "locked": True, "paused": False,
-            "committed": 0, "position": 1, "finishedUpTo": 0, "waiting": 0, "inFlight": 1, "lag": 1,
+            "filtered": 0, "committed": 0, "position": 1, "finishedUpTo": 0, "waiting": 0, "inFlight": 1, "lag": 1,
         }
     ]  # fmt: skip
 

@@ -72,8 +72,8 @@ async def test_messages_that_come_later_reach_a_pull_that_waits(setup: Setup) ->
     assert seen.bodies == ["late"]
 
 
-async def test_a_group_without_offsets_begins_at_the_end_by_default(setup: Setup) -> None:
-    await setup.brokers.put(Q0, ["old"])
+async def test_a_new_group_begins_with_what_is_sent_from_now_on_by_default(setup: Setup) -> None:
+    await setup.brokers.put(Q0, ["old"], age_seconds=61)
     seen = Seen()
     await setup.join("x", seen, consume_from=ConsumeFrom.LAST_OFFSET)
     await setup.clock.advance(3)
@@ -91,6 +91,17 @@ async def test_a_stored_offset_wins_over_where_to_begin(setup: Setup) -> None:
     assert seen.bodies == ["3", "4"]
 
 
+async def test_a_master_that_is_back_with_less_is_read_from_what_its_own_agent_has_not_from_the_first_message(
+    setup: Setup,
+) -> None:
+    await setup.brokers.put(Q0, numbers(10))
+    setup.group.offsets[Q0], setup.group.lower[Q0] = 25, 8
+    seen = Seen()
+    await setup.join("x", seen)
+    await setup.until(lambda: seen.bodies)
+    assert seen.bodies == ["8", "9"]
+
+
 async def test_a_group_begins_at_a_time(setup: Setup) -> None:
     await setup.brokers.put(Q0, ["old"], age_seconds=60)
     await setup.brokers.put(Q0, ["young"], age_seconds=10)
@@ -106,10 +117,13 @@ async def test_tags_are_filtered_at_the_client_and_what_is_not_wanted_counts_as_
     await setup.brokers.put(Q0, ["2"], tags="blue")
     await setup.brokers.put(Q0, ["3"])
     seen = Seen()
-    await setup.join("x", seen, subscriptions={"orders": "red || green"})
+    consumer = await setup.join("x", seen, subscriptions={"orders": "red || green"})
     await setup.clock.advance(6)
     assert seen.bodies == ["1"]
     assert setup.group.offsets[Q0] == 3
+    assert setup.hook.filtered_messages == 2
+    entry = next(each for each in consumer.describe()["queues"] if each["queueId"] == 0 and each["topic"] == "orders")
+    assert entry["filtered"] == 2
 
 
 async def test_an_offset_never_passes_the_lowest_unfinished_message(setup: Setup) -> None:
@@ -204,6 +218,33 @@ async def test_a_message_that_fails_too_often_ends_among_the_dead_letters(setup:
     assert [message.reconsume_times for message in seen.messages] == [0, 1, 2]
     dead = queue_of(0, topic="%DLQ%billing")
     assert await setup.brokers.transport.max_offset(addr_of("a"), dead, timeout_seconds=1) == 1
+
+
+async def test_a_dead_letter_is_logged_once_and_keeps_where_it_came_from_and_its_last_error(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    await setup.brokers.put(Q0, ["good", "bad"])
+
+    async def listener(message: ReceivedMessage) -> None:
+        if message.body == b"bad":
+            raise ValueError(f"no stock, attempt {message.reconsume_times + 1}")
+
+    await setup.join("x", listener, max_reconsume_times=2)
+    await setup.until(lambda: setup.hook.destinations["dlq"], seconds=120)
+
+    dead = queue_of(0, topic="%DLQ%billing")
+    pulled = await setup.brokers.transport.pull(
+        addr_of("a"), dead, 0, max_messages=10, wait_seconds=0, timeout_seconds=1
+    )
+    (letter,) = pulled.messages
+    assert (letter.topic, letter.body, letter.reconsume_times) == ("orders", b"bad", 3)
+    assert letter.origin == f"{Q0.cluster}/a/orders/0@1"
+    assert letter.error == "ValueError: no stock, attempt 3"
+    (line,) = [record.getMessage() for record in caplog.records if "dead letters" in record.getMessage()]
+    assert line == (
+        f"message id-bad of {letter.origin} was moved to the dead letters of group billing after 3 attempts, "
+        f"as offset 0 of {dead}; last error: ValueError: no stock, attempt 3"
+    )
 
 
 async def test_a_failed_message_that_no_broker_takes_is_tried_again_here_and_not_finished(setup: Setup) -> None:
@@ -401,6 +442,68 @@ async def test_an_ordered_consumer_gives_up_after_the_tries_it_was_told_and_goes
     await setup.join("x", seen, ordered=True, max_reconsume_times=2)
     await setup.until(lambda: "good" in seen.bodies)
     assert seen.bodies == ["bad"] * 3 + ["good"]
+    assert setup.hook.destinations == {"dlq": 1}
+
+
+async def test_a_message_that_blocks_an_ordered_queue_is_logged_less_and_less_often_and_counted_until_it_ends(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    await setup.brokers.put(Q0, ["poison", *numbers(12)])
+    is_fixed = False
+
+    async def listener(message: ReceivedMessage) -> None:
+        if message.body == b"poison" and not is_fixed:
+            raise ValueError("cannot")
+
+    def lines(part: str) -> list[str]:
+        return [record.getMessage() for record in caplog.records if part in record.getMessage()]
+
+    consumer = await setup.join("x", listener, ordered=True)
+    began = setup.clock.monotonic()
+    await setup.until(lambda: setup.hook.results["raised"] == 40, seconds=60)
+    said = lines("blocks")
+    assert [line.split()[1] for line in said] == ["1", "2", "4", "8", "16", "32"]
+    assert said[-1] == (
+        f"attempt 32 of message id-poison at offset 0 failed: ValueError: cannot; it blocks {Q0} for 31 s, and 12 "
+        "messages wait behind it: it is tried again every 1 s until the listener succeeds; set max_reconsume_times to "
+        "move such a message to the dead letters"
+    )
+    assert sum(record.exc_info is not None for record in caplog.records) == 6
+    assert setup.hook.blocked == {Q0: pytest.approx(began, abs=0.5)}
+    (blocked,) = consumer.describe()["blocked"]
+    assert (blocked["queueId"], blocked["messageId"], blocked["attempts"]) == (0, "id-poison", 40)
+    assert blocked["blockedSeconds"] == pytest.approx(39, abs=1)
+
+    is_fixed = True
+    await setup.until(lambda: setup.hook.results["success"] == 13)
+    assert not setup.hook.blocked
+    assert consumer.describe()["blocked"] == []
+    assert lines("no longer blocks") == [
+        f"message id-poison no longer blocks {Q0} here, after 40 failed attempts and 40 s"
+    ]
+
+
+async def test_a_blocked_queue_that_moves_to_another_member_is_not_counted_here_any_longer(setup: Setup) -> None:
+    await setup.brokers.put(Q0, ["poison"])
+    await setup.brokers.put(Q1, ["poison"])
+    seen = Seen(lambda _: ConsumeResult.SUSPEND)
+    await setup.join("x", seen, ordered=True)
+    await setup.until(lambda: len(setup.hook.blocked) == 2)
+    await setup.join("y", Seen(), ordered=True)
+    await setup.until(lambda: len(setup.hook.blocked) == 1)
+
+
+async def test_a_dead_letter_ends_the_block_of_an_ordered_queue(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    await setup.brokers.put(Q0, ["poison", "good"])
+
+    async def listener(message: ReceivedMessage) -> None:
+        if message.body == b"poison":
+            raise ValueError("cannot")
+
+    await setup.join("x", listener, ordered=True, max_reconsume_times=3)
+    await setup.until(lambda: setup.hook.results["success"] == 1)
+    assert not setup.hook.blocked
+    assert any("after failed attempt 4 it moves to %DLQ%billing" in record.getMessage() for record in caplog.records)
     assert setup.hook.destinations == {"dlq": 1}
 
 
@@ -654,7 +757,7 @@ async def test_queues_that_are_let_go_of_together_are_committed_and_unlocked_tog
 async def test_where_a_queue_without_an_offset_began_is_committed_before_its_first_message_is_handed_out(
     setup: Setup,
 ) -> None:
-    await setup.brokers.put(Q0, ["1", "2"])
+    await setup.brokers.put(Q0, ["1", "2"], age_seconds=61)
     committed: list[int | None] = []
 
     async def listener(message: ReceivedMessage) -> None:

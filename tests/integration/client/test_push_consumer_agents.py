@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from broker_agent.core.group_rules import GroupRules, NoticeRules
 from broker_agent.core.queue import QueueKey
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
 from pointsman_client.consumer.push_consumer import PushConsumer
@@ -18,9 +21,9 @@ from tests.fakes.seen import Seen
 Q0, Q1 = queue_of(0), queue_of(1)
 
 
-def route_with(agent: ConsumerAgent) -> TopicRoute:
+def route_with(agent: ConsumerAgent, *, queues: int = 2) -> TopicRoute:
     """``orders`` on broker a, with the agent's address."""
-    route = route_of("orders", {"a": 2})
+    route = route_of("orders", {"a": queues})
     data = route.broker_datas[0]
     replicas = tuple(replace(replica, agent_addr=agent.addr) for replica in data.replicas)
     return replace(route, broker_datas=(replace(data, replicas=replicas),))
@@ -82,3 +85,64 @@ async def test_the_locks_are_taken_again_as_soon_as_an_agent_is_back_that_lost_i
         began = clock.monotonic()
         await eventually(lambda: len(agent.locks.page(now=clock.monotonic(), limit=10)) == 2, clock=clock)
         assert clock.monotonic() - began < 1
+
+
+async def shared_within(clock: ManualClock, seconds: float, counts: list[int], *consumers: PushConsumer) -> None:
+    """Wait until each consumer holds its number of queues; fails when it takes longer by the clock."""
+    began = clock.monotonic()
+    await eventually(lambda: [len(each) for each in held(*consumers)] == counts, clock=clock)
+    assert clock.monotonic() - began < seconds
+
+
+async def test_a_group_without_notices_is_shared_out_by_the_rebalance_each_20_s(clock: ManualClock) -> None:
+    rules = GroupRules(warm_up=0.0, notices=NoticeRules(notify=False))
+    async with consumer_agents("a", clock=clock, rules=rules) as (agent,), consumer_setup(clock) as setup:
+        setup.routes.set(route_with(agent, queues=4))
+        agent.ends.table |= {QueueKey("orders", queue_id): 100 for queue_id in range(4)}
+        x = await setup.join("x", Seen(), make_coordination=agent_coordination)
+        await shared_within(clock, 5.0, [4], x)
+        y = await setup.join("y", Seen(), make_coordination=agent_coordination)
+        await shared_within(clock, 45.0, [2, 2], x, y)
+        await x.close()
+        await shared_within(clock, 45.0, [4], y)
+
+
+async def test_a_group_whose_notice_was_lost_is_right_again_after_the_next_rebalance(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
+        setup.routes.set(route_with(agent, queues=4))
+        agent.ends.table |= {QueueKey("orders", queue_id): 100 for queue_id in range(4)}
+        x = await setup.join("x", Seen(), make_coordination=agent_coordination)
+        y = await setup.join("y", Seen(), make_coordination=agent_coordination)
+        await shared_within(clock, 30.0, [2, 2], x, y)
+        with monkeypatch.context() as lossy:
+            lossy.setattr(agent.groups.watches, "tell", lambda _changes: None)
+            await y.close()
+        assert [len(each) for each in held(x)] == [2]
+        await shared_within(clock, 22.0, [4], x)
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+async def test_one_client_id_in_two_groups_consumes_everything_in_each(clock: ManualClock, is_ordered: bool) -> None:
+    async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
+        setup.routes.set(route_with(agent))
+        agent.ends.table |= {QueueKey("orders", 0): 100, QueueKey("orders", 1): 100}
+        seen = {group: Seen() for group in ("ga", "gb")}
+        consumers = [
+            await setup.join("x", seen[group], group=group, ordered=is_ordered, make_coordination=agent_coordination)
+            for group in seen
+        ]
+        await eventually(lambda: held(*consumers) == [[0, 1], [0, 1]], clock=clock)
+        await setup.brokers.put(Q0, numbers(20))
+        await setup.brokers.put(Q1, numbers(20, "b"))
+        await eventually(lambda: all(len(each.bodies) == 40 for each in seen.values()), clock=clock)
+        assert (agent.members("ga"), agent.members("gb")) == (["x@1"], ["x@1"])
+        # Closing one leaves the other its members, locks and offsets.
+        await consumers[1].close()
+        await flow(clock, 60.0)
+        assert held(consumers[0]) == [[0, 1]]
+        locks = agent.locks.page(now=clock.monotonic(), limit=10)
+        assert [(each.group, each.client_id) for each in locks] == [("ga", "x@1")] * len(locks)
+        assert agent.offsets.get("ga", [QueueKey("orders", 0)]) == {QueueKey("orders", 0): 20}
+        assert agent.offsets.get("gb", [QueueKey("orders", 0)]) == {QueueKey("orders", 0): 20}

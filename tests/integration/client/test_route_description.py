@@ -46,6 +46,7 @@ async def test_a_description_is_json_with_all_that_is_known(server: ScriptedRout
     del said["route"], said["revision"]
     assert said == {
         "topic": "orders",
+        "zone": "",
         "ageSeconds": 12.5,
         "sourceNode": server.addr,
         "stale": False,

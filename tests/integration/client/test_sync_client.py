@@ -95,7 +95,9 @@ def test_changes_are_heard_by_watch_and_read_by_a_callback_and_an_iterator(share
         assert (first.old, first.new is not None) == (None, True)
         shared_fleet.kill_broker("broker-g")
         shared_fleet.advance(130)
-        assert next(changes).new is None
+        lost = next(changes).new
+        assert lost is not None
+        assert [broker.broker_name for broker in lost.absent_brokers] == ["broker-g"]
         changes.close()
         assert list(changes) == []
         until(lambda: len(heard) >= 2)

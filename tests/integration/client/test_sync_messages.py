@@ -126,7 +126,7 @@ def test_callbacks_that_do_not_return_hold_up_new_sends_and_none_is_lost(fleet: 
         goes_on.set()
         until(lambda: len(heard) == 3)
         with pytest.raises(InvalidMessageError):
-            producer.send_async(Message("callbacks", b""), callback)
+            producer.send_async(Message.unchecked("callbacks", b""), callback)
         for _ in range(3):
             producer.send_async(Message("callbacks", b"12"), callback)
         until(lambda: len(heard) == 6)

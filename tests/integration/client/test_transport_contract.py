@@ -89,7 +89,7 @@ async def test_offsets_begin_at_zero_and_count_by_one(brokers: BrokersUnderTest)
 
 async def test_a_message_comes_back_as_it_was_sent(brokers: BrokersUnderTest) -> None:
     transport, addr = brokers.open(), await brokers.add()
-    message = Message("orders", b"\x00\r\n\xff", "paid", ("k1", "k2"), {"trace": "ü", "": "empty name"})
+    message = Message.unchecked("orders", b"\x00\r\n\xff", "paid", ("k1", "k2"), {"trace": "ü", "": "empty name"})
     sent = OutgoingMessage(message, "id-1", BORN_AT + timedelta(milliseconds=123), 2, BORN_AT + timedelta(hours=1))
     await transport.send(addr, QUEUE, [sent], timeout_seconds=TIMEOUT_SECONDS)
 

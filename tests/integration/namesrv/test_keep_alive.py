@@ -163,7 +163,7 @@ async def test_within_the_first_expiry_after_our_start_the_end_of_a_stream_says_
 async def test_streams_are_bounded_and_one_more_is_told_so(
     server: NameServerApp, generation: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server._registration, "_max_streams", 1)
+    monkeypatch.setattr(server._registration._stream_bound, "bound", 1)
     first = Stream(server, generation)
     await first.beat()
     second = Stream(server, generation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -50,12 +51,15 @@ async def test_a_registered_topic_is_routed_with_its_queues_and_addresses(peer: 
     assert route.revision.boot
 
 
-async def test_a_slave_is_told_its_masters_address_and_ha_address(peer: Peer) -> None:
-    master = await peer.registration.RegisterBroker(wire.registration(ha_addr="10.0.0.1:10912"))
+async def test_a_slave_gets_the_addresses_of_its_master_and_of_its_masters_agent(peer: Peer) -> None:
+    master = await peer.registration.RegisterBroker(
+        wire.registration(ha_addr="10.0.0.1:10912", agent_addr="10.0.0.1:9880")
+    )
     slave = await peer.registration.RegisterBroker(wire.registration(who=wire.identity(broker_id=1, addr="10.0.0.2:1")))
 
     assert (slave.group.master_addr, slave.group.ha_addr) == ("10.0.0.1:10911", "10.0.0.1:10912")
-    assert (master.group.master_addr, master.group.ha_addr) == ("", "")
+    assert slave.group.master_agent_addr == "10.0.0.1:9880"
+    assert (master.group.master_addr, master.group.ha_addr, master.group.master_agent_addr) == ("", "", "")
 
 
 async def test_twenty_thousand_topics_in_chunks_are_all_there(server: NameServerApp, peer: Peer) -> None:
@@ -384,3 +388,26 @@ async def test_a_negative_interval_is_refused(peer: Peer) -> None:
         await peer.registration.RegisterBroker(iter(chunks))
     fields = [v.field for v in (await refusal(refused.value)).violations]
     assert fields == ["broker.heartbeat_interval"]
+
+
+async def test_as_many_silent_streams_as_may_be_open_do_not_keep_a_registration_out(
+    server: NameServerApp, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(register_call, "FIRST_CHUNK_SECONDS", 60.0)
+    connections, streams = 3, 700
+    async with contextlib.AsyncExitStack() as stack:
+        calls = []
+        for _ in range(connections):
+            channel = await stack.enter_async_context(
+                grpc.aio.insecure_channel(server.addr, options=[("grpc.use_local_subchannel_pool", 1)])
+            )
+            stub = RegistrationServiceStub(channel)
+            calls += [stub.RegisterBroker() for _ in range(streams)]
+        stack.callback(lambda: [call.cancel() for call in calls])
+        await asyncio.gather(*(call.wait_for_connection() for call in calls))
+        bound = server._registration.calls._silent
+        async with asyncio.timeout(60):
+            while bound.total < bound.bound:  # noqa: ASYNC110  # what it waits for is another peer's socket
+                await asyncio.sleep(0.01)
+        assert bound.bound < len(calls)
+        assert (await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))).generation

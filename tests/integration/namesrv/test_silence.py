@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import grpc
-import pytest
-
 from namesrv.app import NameServerApp
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from tests.fakes import wire
@@ -35,7 +32,7 @@ async def test_a_silent_broker_leaves_the_route_at_120_seconds_plus_one_sweep_an
     assert [data.broker_name for data in answer.route.broker_datas] == ["a"]
 
     await clock.advance(SWEEP)
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await peer.route.GetTopicRoute(query)
-    assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+    answer = await peer.route.GetTopicRoute(query)
+    assert not answer.route.broker_datas
+    assert [each.reason for each in answer.route.absent_brokers] == ["SILENCE"]
     assert server.core.replicas() == []

@@ -16,6 +16,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_status import rpc_status
 
 from namesrv.app import NameServerApp
 from namesrv.core.events import Event, EventKind
@@ -24,6 +25,7 @@ from namesrv.rpc.server import Server
 from pointsman.service.monitoring import CannotListen
 from pointsman.v1.admin_service_pb2 import ListBrokerEventsRequest, ListBrokersRequest
 from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT
+from pointsman.wire.errors import read_status
 from tests.fakes import wire
 from tests.fakes.history_rows import rows_in
 from tests.fakes.manual_clock import ManualClock
@@ -63,6 +65,54 @@ async def test_reflection_names_the_services(peer: Peer) -> None:
     names = {service.name for service in answer.list_services_response.service}
     assert {"pointsman.v1.RouteService", "pointsman.v1.RegistrationService", "pointsman.v1.AdminService"} <= names
     call.cancel()
+
+
+async def test_the_health_of_a_service_that_is_not_served_cannot_be_watched(server: NameServerApp, peer: Peer) -> None:
+    stub = health_pb2_grpc.HealthStub(peer.channel)
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await stub.Watch(health_pb2.HealthCheckRequest(service="n" * 100)).read()
+    assert error.value.code() is grpc.StatusCode.NOT_FOUND
+    assert not server.server._health._server_watchers
+
+
+@pytest.mark.parametrize("kind", ["health", "reflection"])
+async def test_streams_of_health_and_reflection_are_bounded_and_one_peer_cannot_take_all(
+    server: NameServerApp, peer: Peer, kind: str
+) -> None:
+    server.server._standard_streams.bound.bound = 3
+    question = reflection_pb2.ServerReflectionRequest(list_services="")
+
+    async def opened(channel: grpc.aio.Channel) -> grpc.aio.Call:
+        call: Any
+        if kind == "health":
+            call = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=""))
+        else:
+            call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
+            await call.write(question)
+        assert await call.read()
+        return call  # type: ignore[no-any-return]
+
+    calls = [await opened(peer.channel) for _ in range(3)]
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await opened(peer.channel)
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    details = read_status(rpc_status.from_call(refused.value))
+    assert (details.code, details.facts["limit"]) == ("LIMIT_EXCEEDED", "health_and_reflection_streams")
+
+    own_connection = [("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.insecure_channel(server.addr, options=own_connection) as channel:
+        calls.append(await opened(channel))
+        assert await calls[2].code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert not calls[1].done()
+        for call in calls:
+            call.cancel()
+        async with asyncio.timeout(10):
+            while server.server._standard_streams.bound.total:  # noqa: ASYNC110  # another peer's socket
+                await asyncio.sleep(0.005)
+    count = server.metrics.registry.get_sample_value(
+        "namesrv_limits_exceeded_total", {"limit": "health_and_reflection_streams"}
+    )
+    assert count == 2
 
 
 async def test_metrics_and_health_over_http(server: NameServerApp, peer: Peer, clock: ManualClock) -> None:

@@ -67,7 +67,7 @@ def segments(state: Path) -> int:
 async def state_after_a_kill(app: NameServerApp, clock: ManualClock, state: Path) -> Path:
     """A copy of the folder when all three brokers are in it, as a kill at this moment leaves it."""
     await clock.advance(app.config.snapshot.interval_seconds)
-    await until(lambda: segments(state) == len(BROKERS) + 1)
+    await until(lambda: segments(state) == len(BROKERS))
     return Path(shutil.copytree(state, state.with_name("left")))
 
 
@@ -161,7 +161,7 @@ async def test_a_killed_process_comes_back_with_all_its_routes(tmp_path: Path) -
         addr = (await first.until("serving"))["addr"]
         async with grpc.aio.insecure_channel(addr) as channel:
             generations = await register_all(Peer(channel))
-        await until(lambda: segments(tmp_path / "state") == len(BROKERS) + 1)
+        await until(lambda: segments(tmp_path / "state") == len(BROKERS))
         first.process.kill()
         await first.end()
     async with daemon(tmp_path, listen=addr, warm_up_seconds=60.0) as second:

@@ -83,19 +83,19 @@ def brokers(route: TopicRoute) -> list[str]:
 # --- the first state ------------------------------------------------------------------------------------------
 
 
-async def test_a_watch_begins_with_the_state_of_each_topic_in_the_order_asked_for(
+async def test_a_watch_begins_with_the_routes_in_the_order_asked_for_and_then_the_absent_topics(
     server: NameServerApp, peer: Peer
 ) -> None:
     await register(peer, wire.topic("orders"), wire.topic("pay"))
     async with watching(peer.channel, "pay", "nowhere", "orders") as watch:
-        pay, nowhere, orders, synced = (
+        pay, orders, nowhere, synced = (
+            await watch.route(),
             await watch.route(),
             await watch.gone(),
-            await watch.route(),
             await watch.synced(),
         )
         assert server.hub.count == 1
-    assert (pay.topic, nowhere.topic, orders.topic) == ("pay", "nowhere", "orders")
+    assert (pay.topic, orders.topic, nowhere.topic) == ("pay", "orders", "nowhere")
     assert orders == (await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders"))).route
     assert (nowhere.revision.boot, nowhere.revision.digest) == (orders.revision.boot, b"")
     assert (synced.unchanged, bool(synced.node)) == (0, True)
@@ -173,7 +173,9 @@ async def test_each_kind_of_change_reaches_the_watcher(server: NameServerApp, pe
         seen.append(silent.revision)
 
         await clock.advance(50)
-        seen.append((await watch.gone()).revision)
+        down = await watch.route()
+        assert (brokers(down), len(down.absent_brokers)) == ([], 2)
+        seen.append(down.revision)
     assert [revision.counter for revision in seen] == sorted({revision.counter for revision in seen})
     assert {revision.boot for revision in seen} == {server.answers.boot}
 
@@ -455,7 +457,7 @@ async def test_a_watch_of_too_many_topics_is_refused_with_the_bound_and_counted(
 async def test_more_watchers_than_allowed_are_refused_and_one_that_goes_makes_room(
     server: NameServerApp, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server.hub, "_max_watchers", 1)
+    monkeypatch.setattr(server.hub._bounds["watchers"], "bound", 1)
     async with watching(peer.channel, "orders") as watch:
         await watch.gone()
         code, details, _ = await refused(peer, WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
@@ -464,6 +466,25 @@ async def test_more_watchers_than_allowed_are_refused_and_one_that_goes_makes_ro
     await until(lambda: server.hub.count == 0)
     async with watching(peer.channel, "orders") as watch:
         await watch.gone()
+
+
+async def test_a_connection_that_watches_most_makes_room_for_another_and_learns_why(
+    server: NameServerApp, peer: Peer
+) -> None:
+    server.hub._bounds["watched_topics"].bound = 5
+    own_connection = [("grpc.use_local_subchannel_pool", 1)]
+    async with AsyncExitStack() as stack:
+        for topics in ("ab", "abc"):
+            latest = await stack.enter_async_context(watching(peer.channel, *topics))
+            await latest.absent()
+            await latest.synced()
+        other = await stack.enter_async_context(grpc.aio.insecure_channel(server.addr, options=own_connection))
+        honest = await stack.enter_async_context(watching(other, "a"))
+        assert (await honest.gone()).topic == "a"
+        assert await latest.ending() == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+        assert value(server, "namesrv_limits_exceeded_total", limit="watched_topics") == 1
+        assert (value(server, "namesrv_watchers"), value(server, "namesrv_watched_topics")) == (2, 3)
+        await register(peer, wire.topic("a"))
 
 
 @pytest.mark.parametrize(
@@ -503,7 +524,7 @@ async def test_the_watchers_of_a_topic_are_shown_the_oldest_first(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
     async with watching(peer.channel, "orders", "pay") as first:
-        await first.gone()
+        assert list((await first.absent()).topics) == ["orders", "pay"]
         await clock.advance(10)
         async with watching(peer.channel, "orders", zone="z") as second:
             await second.gone()

@@ -14,26 +14,37 @@ from broker_agent.core.drain import (
     QuietWatch,
     StepState,
     Undo,
+    lag_outcome,
+    lag_progress,
     may_be_aborted,
     plan,
     undo_of,
     unregister_outcome,
     wipe_outcome,
 )
+from broker_agent.core.drain_lag import GroupLag, LagReport
 
 TOOK = Answer(True, "4 topics")
 REFUSED = Answer(False, "UNAVAILABLE: refused")
-ORDER = [DrainStep.WIPE_WRITE_PERM, DrainStep.WAIT_FOR_PRODUCERS, DrainStep.STOP_GROUPS, DrainStep.UNREGISTER]
+ORDER = [
+    DrainStep.WIPE_WRITE_PERM,
+    DrainStep.WAIT_FOR_PRODUCERS,
+    DrainStep.WAIT_FOR_CONSUMERS,
+    DrainStep.STOP_GROUPS,
+    DrainStep.UNREGISTER,
+]
 
 
-def done(*, is_master: bool = True, knows_put_rate: bool = True, serves_groups: bool = True) -> list[DrainStep]:
-    planned = plan(is_master=is_master, knows_put_rate=knows_put_rate, serves_groups=serves_groups)
+def done(**facts: bool) -> list[DrainStep]:
+    planned = plan(**{"is_master": True, "knows_put_rate": True, "knows_lag": True, "serves_groups": True, **facts})
     return [each.step for each in planned if not each.skipped_because]
 
 
-@pytest.mark.parametrize("facts", list(itertools.product([True, False], repeat=3)))
-def test_every_step_is_planned_in_its_order_and_done_or_skipped_with_a_reason(facts: tuple[bool, bool, bool]) -> None:
-    planned = plan(is_master=facts[0], knows_put_rate=facts[1], serves_groups=facts[2])
+@pytest.mark.parametrize("facts", list(itertools.product([True, False], repeat=4)))
+def test_every_step_is_planned_in_its_order_and_done_or_skipped_with_a_reason(
+    facts: tuple[bool, bool, bool, bool],
+) -> None:
+    planned = plan(is_master=facts[0], knows_put_rate=facts[1], knows_lag=facts[2], serves_groups=facts[3])
 
     assert [each.step for each in planned] == ORDER
 
@@ -49,6 +60,12 @@ def test_a_replica_never_wipes_the_permission_of_its_own_master() -> None:
 def test_nobody_waits_for_producers_that_nobody_counts() -> None:
     assert DrainStep.WAIT_FOR_PRODUCERS not in done(knows_put_rate=False)
     assert DrainStep.WIPE_WRITE_PERM in done(knows_put_rate=False)
+
+
+def test_consumers_are_waited_for_only_where_this_broker_is_read_and_their_lag_is_known() -> None:
+    assert DrainStep.WAIT_FOR_CONSUMERS not in done(knows_lag=False)
+    assert DrainStep.WAIT_FOR_CONSUMERS not in done(serves_groups=False)
+    assert DrainStep.WAIT_FOR_CONSUMERS not in done(is_master=False)
 
 
 def test_only_the_last_step_cannot_be_aborted() -> None:
@@ -82,6 +99,47 @@ def test_what_was_begun_is_undone_and_nothing_else() -> None:
     assert undo_of([], []) == Undo(serve_groups=False, give_back_at=())
     assert undo_of([DrainStep.WIPE_WRITE_PERM], {"b:1", "a:1"}) == Undo(False, ("a:1", "b:1"))
     assert undo_of([DrainStep.WIPE_WRITE_PERM, DrainStep.STOP_GROUPS], ["a:1"]) == Undo(True, ("a:1",))
+
+
+BEHIND = LagReport((GroupLag("a", 7, 2, 1),), 1, 7, 1, 7)
+ALONE = LagReport((GroupLag("old", 9, 0, 0),), 1, 9, 0, 0)
+BOTH = LagReport((*BEHIND.groups, *ALONE.groups), 2, 16, 1, 7)
+
+
+@pytest.mark.parametrize(
+    ("report", "is_over", "state", "detail"),
+    [
+        (LagReport(), False, StepState.DONE, ""),
+        (LagReport(), True, StepState.DONE, ""),
+        (BEHIND, True, StepState.TIMED_OUT, "7 unread messages of 1 group; going on"),
+        (
+            ALONE,
+            False,
+            StepState.FAILED,
+            "9 unread messages of 1 group; 9 of 1 group without a member, not waited for; going on",
+        ),
+        (
+            BOTH,
+            True,
+            StepState.TIMED_OUT,
+            "16 unread messages of 2 groups; 9 of 1 group without a member, not waited for; going on",
+        ),
+        (None, True, StepState.TIMED_OUT, "how far consumers are behind is not known now; going on"),
+        (LagReport(unmeasured_queue_count=3), False, StepState.FAILED, "3 queues not measured; going on"),
+    ],
+)
+def test_a_drain_that_leaves_messages_unread_is_not_done_and_has_the_numbers(
+    report: LagReport | None, is_over: bool, state: StepState, detail: str
+) -> None:
+    outcome = lag_outcome(report, is_over=is_over)
+
+    assert (outcome.step, outcome.state, outcome.detail) == (DrainStep.WAIT_FOR_CONSUMERS, state, detail)
+    assert outcome.groups == (report.groups if report is not None else ())
+
+
+def test_a_wait_for_consumers_shows_how_long_it_may_still_take() -> None:
+    assert lag_progress(BEHIND, seconds_left=590.2).detail == "7 unread messages of 1 group; at most 590 s more"
+    assert lag_progress(None, seconds_left=1.0).state is StepState.RUNNING
 
 
 def test_producers_are_gone_after_the_quiet_time_and_not_before() -> None:

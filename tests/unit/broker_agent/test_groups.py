@@ -11,6 +11,7 @@ from broker_agent.core.groups import Groups
 from broker_agent.core.membership import (
     HELD,
     NOTHING,
+    TAKEN_OVER,
     Cause,
     Changes,
     ConsumeType,
@@ -81,20 +82,79 @@ def test_the_same_beat_again_is_held_without_a_change(groups: Groups) -> None:
 
 def test_the_end_of_an_older_stream_says_nothing(groups: Groups) -> None:
     join(groups, A, stream=1)
-    assert groups.beat(beat(A), stream=2, peer="h:2", now=START).took_over == 1
+    assert groups.beat(beat(A), stream=2, peer="h:2", now=START).took_over == ((1, TAKEN_OVER),)
     assert groups.end_stream(A, stream=1, by_us=False, now=START) is NOTHING
     groups.advance(now=START + 5.0)
     assert groups.client_count == 1
-    answer = groups.beat(beat(A, subscribed("other")), stream=1, peer="h:1", now=START + 6.0)
-    assert answer.status is MembershipStatus.TAKEN_OVER
+    assert groups.beat(beat(A), stream=1, peer="h:1", now=START + 6.0) is TAKEN_OVER
     assert groups.names() == ["g"]
+
+
+def test_two_streams_of_one_client_in_different_groups_leave_each_other_alone(groups: Groups) -> None:
+    join(groups, A, subscribed("ga"), stream=1)
+    answer = groups.beat(beat(A, subscribed("gb")), stream=2, peer="h:1", now=START)
+    assert (answer.status, answer.took_over) == (MembershipStatus.OK, ())
+    assert groups.beat(beat(A, subscribed("ga")), stream=1, peer="h:1", now=START) is HELD
+    assert groups.names() == ["ga", "gb"]
+    assert groups.client_count == 1
+    groups.pin("gb", [A], until=START + 60.0, now=START)
+    assert (groups.membership("ga").pinned_client_ids, groups.membership("gb").pinned_client_ids) == ((), (A,))
+    # Each stream is judged by its own silence and end.
+    groups.end_stream(A, stream=1, by_us=False, now=START)
+    assert groups.advance(now=START + 2.0).removals == (Removal(A, Cause.STREAM_ENDED, ("ga",)),)
+    groups.beat(beat(A, subscribed("gc")), stream=3, peer="h:1", now=START + 100.0)
+    assert groups.advance(now=START + 130.0).removals == (Removal(A, Cause.SILENCE, ("gb",)),)
+    assert groups.names() == ["gc"]
+
+
+def test_a_client_of_two_streams_leaves_one_group_or_all(groups: Groups) -> None:
+    join(groups, A, subscribed("ga"), stream=1)
+    join(groups, A, subscribed("gb"), subscribed("gc"), stream=2)
+    assert groups.leave(A, ["ga", "gc"], now=START).removals == (Removal(A, Cause.LEFT, ("ga", "gc")),)
+    assert groups.names() == ["gb"]
+    join(groups, A, subscribed("ga"), stream=1)
+    assert groups.leave(A, now=START).groups == {"ga", "gb"}
+    assert groups.client_count == 0
+
+
+def test_the_later_stream_takes_over_only_the_groups_that_it_names(groups: Groups) -> None:
+    join(groups, A, subscribed("ga"), subscribed("gb"), stream=1)
+    answer = groups.beat(beat(A, subscribed("gb"), subscribed("gc")), stream=2, peer="h:2", now=START)
+    assert [(each.stream, each.answer) for each in answer.took_over] == [(1, HELD)]
+    lost = groups.beat(beat(A, subscribed("ga"), subscribed("gb")), stream=1, peer="h:1", now=START + 1.0)
+    assert (lost.status, lost.taken_over, lost.changes) == (MembershipStatus.OK, ("gb",), NOTHING)
+    peers = {name: groups.members(name)[0].peer for name in groups.names()}
+    assert peers == {"ga": "h:1", "gb": "h:2", "gc": "h:2"}
+    assert (groups.holders(A), groups.holders(A, ["gb"])) == ({"h:1", "h:2"}, {"h:2"})
+    # The earlier stream has it again once the later one has left it.
+    groups.leave(A, ["gb"], now=START + 2.0)
+    assert (
+        groups.beat(beat(A, subscribed("ga"), subscribed("gb")), stream=1, peer="h:1", now=START + 3.0).taken_over == ()
+    )
+    assert groups.members("gb")[0].peer == "h:1"
+
+
+def test_a_stream_that_names_nothing_but_what_a_later_one_holds_gives_its_other_groups_up(groups: Groups) -> None:
+    join(groups, A, subscribed("ga"), stream=1)
+    join(groups, A, subscribed("gb"), stream=2)
+    answer = groups.beat(beat(A, subscribed("gb")), stream=1, peer="h:1", now=START)
+    assert (answer.status, sorted(answer.changes.groups)) == (MembershipStatus.TAKEN_OVER, ["ga"])
+    assert groups.names() == ["gb"]
+
+
+def test_a_member_that_another_stream_takes_over_keeps_its_place(groups: Groups) -> None:
+    join(groups, A, stream=1)
+    join(groups, B, subscribed("g", "refunds"), stream=2)
+    answer = groups.beat(beat(A), stream=3, peer="h:2", now=START + 5.0)
+    assert answer.changes is NOTHING
+    assert [(each.joined_at, each.is_conflicting) for each in groups.members("g")] == [(START, False), (START, True)]
 
 
 def test_a_stream_that_follows_one_that_ended_takes_nothing_over(groups: Groups) -> None:
     join(groups, A, stream=1)
     groups.end_stream(A, stream=1, by_us=False, now=START)
     answer = groups.beat(beat(A), stream=2, peer="h:2", now=START + 1.9)
-    assert (answer.took_over, answer.changes) == (None, NOTHING)
+    assert (answer.took_over, answer.changes) == ((), NOTHING)
     groups.advance(now=START + 60.0)
     assert groups.client_count == 1
 
@@ -107,7 +167,7 @@ def test_the_end_of_the_stream_that_holds_removes_after_the_grace_unless_it_was_
     assert groups.next_due() == START + 2.0
     assert groups.advance(now=START + 1.9).removals == ()
     assert groups.advance(now=START + 2.0).removals == (Removal(A, Cause.STREAM_ENDED, ("g",)),)
-    assert (groups.holder(A), groups.holder(B)) == (None, None)
+    assert (groups.holders(A), groups.holders(B)) == (set(), set())
     assert groups.client_count == 1
 
 
@@ -301,12 +361,198 @@ def test_a_bound_refuses_the_newcomer_and_changes_nothing(groups: Groups) -> Non
         join(groups, "10.0.0.4@d", stream=9)
     with pytest.raises(GroupLimitReached, match="3 groups"):
         join(groups, A, *(subscribed(f"g{i}") for i in range(4)), stream=9)
-    assert groups.holder(A) == "h:1"
+    assert groups.holders(A) == {"h:1"}
     assert groups.names() == ["g"]
     for i in range(2):
         groups.pin(f"p{i}", [A], until=START + 1.0, now=START)
     with pytest.raises(GroupLimitReached, match="3 groups"):
         groups.pin("p2", [A], until=START + 1.0, now=START)
+
+
+def warming(lists: dict[str, list[str]] | None, *, with_offsets: tuple[str, ...] = ()) -> Groups:
+    groups = Groups(GroupRules(notices_of={"slow": NoticeRules(hold_down=300.0)}), boot=1, now=START)
+    assert groups.recall(lists, with_offsets=with_offsets, now=START + 2.0).is_state
+    return groups
+
+
+def test_a_group_is_recovered_once_every_member_from_before_the_start_is_back() -> None:
+    groups = warming({"g": [A, B]}, with_offsets=("g",))
+    before = groups.revision("g")
+    join(groups, A)
+    join(groups, C, stream=2)
+    assert groups.membership("g").state is GroupState.WARMING
+    assert join(groups, B, stream=3).groups == {"g"}
+    held = groups.membership("g")
+    assert (held.state, held.client_ids, held.counter > before) == (GroupState.RECOVERED, (A, B, C), True)
+    assert groups.state is GroupState.WARMING
+    # One that was there and goes is gone; the warm-up ends as ever.
+    groups.leave(A, now=START + 3.0)
+    assert groups.membership("g").state is GroupState.RECOVERED
+    groups.advance(now=START + 30.0)
+    assert groups.membership("g").state is GroupState.READY
+    groups.check_invariants()
+
+
+def test_a_member_that_leaves_without_having_come_back_is_not_waited_for() -> None:
+    groups = warming({"g": [A, B], "h": [B]})
+    join(groups, A)
+    assert groups.leave(B, ["g"], now=START).groups == {"g"}
+    assert groups.state_of("g") is GroupState.RECOVERED
+    assert groups.state_of("h") is GroupState.WARMING
+    assert groups.leave(B, now=START).groups == {"h"}
+    assert groups.state_of("h") is GroupState.RECOVERED
+
+
+@pytest.mark.parametrize(
+    ("lists", "with_offsets", "state"),
+    [
+        pytest.param(None, (), GroupState.RECOVERED, id="nothing-from-before"),
+        pytest.param(None, ("other",), GroupState.RECOVERED, id="offsets-of-another-group"),
+        pytest.param(None, ("g",), GroupState.WARMING, id="offsets-and-no-list"),
+        pytest.param({}, ("g",), GroupState.RECOVERED, id="offsets-and-a-list-without-members"),
+        pytest.param({"g": [B]}, (), GroupState.WARMING, id="members-without-offsets"),
+    ],
+)
+def test_what_is_known_from_before_decides_whether_a_group_waits(
+    lists: dict[str, list[str]] | None, with_offsets: tuple[str, ...], state: GroupState
+) -> None:
+    groups = warming(lists, with_offsets=with_offsets)
+    assert groups.membership("g").state is state
+    join(groups, A)
+    assert groups.membership("g").state is state
+    groups.advance(now=START + 30.0)
+    assert groups.membership("g").state is GroupState.READY
+
+
+def test_members_that_come_or_go_before_the_lists_are_known_count() -> None:
+    groups = Groups(GroupRules(), boot=1, now=START)
+    join(groups, A)
+    groups.leave(B, ["g"], now=START + 1.0)
+    assert groups.state_of("g") is GroupState.WARMING
+    groups.recall({"g": [A, B]}, with_offsets=(), now=START + 2.0)
+    assert groups.state_of("g") is GroupState.RECOVERED
+
+
+def test_a_group_that_recovers_shows_what_a_hold_down_held_back() -> None:
+    groups = warming({"slow": [A, B]})
+    join(groups, A, subscribed("slow"))
+    join(groups, B, subscribed("slow"), stream=2)
+    assert groups.membership("slow").client_ids == (A, B)
+
+
+def test_lists_that_come_after_the_warm_up_and_after_a_drain_change_nothing() -> None:
+    groups = Groups(GroupRules(warm_up=0.0), boot=1, now=START)
+    groups.advance(now=START)
+    assert groups.recall({"g": [A]}, with_offsets=(), now=START) is NOTHING
+    groups = warming({})
+    groups.drain()
+    assert groups.state_of("g") is GroupState.DRAINING
+    groups.resume(now=START + 5.0)
+    assert groups.state_of("g") is GroupState.WARMING
+
+
+def test_the_lists_to_be_kept_hold_members_that_are_missing_until_the_warm_up_is_over() -> None:
+    groups = warming({"g": [A, B]})
+    version = groups.member_version
+    join(groups, A)
+    join(groups, C, subscribed("all", model=MessageModel.BROADCASTING), stream=2)
+    assert groups.member_lists() == {"g": [A, B]}
+    assert groups.member_version > version
+    version = groups.member_version
+    groups.advance(now=START + 30.0)
+    assert (groups.member_lists(), groups.member_version > version) == ({"g": [A]}, True)
+
+
+TOPICS = ("t1", "t2", "t3", "t4", "t5", "t6")
+
+
+def bounded(*, clients: int = 10, subscriptions: int = 6) -> Groups:
+    rules = GroupRules(
+        warm_up=0.0, max_clients=clients, max_subscriptions=subscriptions, max_subscriptions_per_client=5
+    )
+    return Groups(rules, boot=1, now=START)
+
+
+def test_a_client_may_have_as_many_subscriptions_as_its_bound_and_not_one_more() -> None:
+    groups = bounded(subscriptions=100)
+    join(groups, A, subscribed("g", *TOPICS[:3]), subscribed("h", *TOPICS[:2]))
+    assert groups.subscription_count == 5
+    with pytest.raises(GroupLimitReached) as refused:
+        join(groups, A, subscribed("g", *TOPICS[:3]), subscribed("h", *TOPICS[:3]))
+    error = refused.value
+    assert (error.limit, error.bound, error.field, error.value) == ("subscriptions of one client", 5, "groups", 6)
+    assert groups.subscription_count == 5
+    groups.check_invariants()
+
+
+def test_the_agent_takes_as_many_subscriptions_as_its_bound_and_not_one_more() -> None:
+    groups = bounded()
+    join(groups, A, subscribed("g", *TOPICS[:3]), stream=1)
+    join(groups, B, subscribed("h", *TOPICS[:3]), stream=2)
+    with pytest.raises(GroupLimitReached) as refused:
+        join(groups, A, subscribed("g", *TOPICS[:4]), stream=1)
+    error = refused.value
+    assert (error.limit, error.bound, error.field, error.value) == ("subscriptions", 6, "groups", 7)
+    # What is released makes room, and so does what another stream of the client takes over.
+    join(groups, A, subscribed("g", *TOPICS[:2]), stream=1)
+    join(groups, B, subscribed("h", *TOPICS[:4]), stream=3)
+    assert groups.subscription_count == 6
+    groups.check_invariants()
+
+
+def test_a_member_without_subscriptions_counts_as_one() -> None:
+    groups = bounded(subscriptions=2)
+    none = [GroupSubscription(name, ConsumeType.PULL, MessageModel.CLUSTERING, ()) for name in ("g", "h", "i")]
+    join(groups, A, *none[:2])
+    with pytest.raises(GroupLimitReached):
+        join(groups, A, *none)
+
+
+def test_at_a_bound_the_latest_streams_of_the_peer_that_holds_most_make_room_for_others() -> None:
+    groups = bounded()
+    for stream, client_id in enumerate((A, B, C), 1):
+        join(groups, client_id, subscribed("g", *TOPICS[:2]), stream=stream)
+    answer = groups.beat(beat("10.0.0.9@x", subscribed("h", *TOPICS[:3])), stream=9, peer="h:2", now=START)
+    assert [(number, reached.limit) for number, reached in answer.refused] == [
+        (3, "subscriptions"),
+        (2, "subscriptions"),
+    ]
+    assert [(each.client_id, each.cause) for each in answer.changes.removals] == [(C, Cause.LIMIT), (B, Cause.LIMIT)]
+    assert {name: len(groups.members(name)) for name in groups.names()} == {"g": 1, "h": 1}
+    # Now the other one holds most, and is refused more.
+    with pytest.raises(GroupLimitReached):
+        groups.beat(beat("10.0.0.9@x", subscribed("h", *TOPICS[:5])), stream=9, peer="h:2", now=START)
+    groups.check_invariants()
+
+
+def test_a_peer_is_refused_that_would_hold_as_much_as_each_other_and_no_stream_makes_room() -> None:
+    groups = bounded()
+    join(groups, A, subscribed("g", *TOPICS[:3]), stream=1)
+    join(groups, B, subscribed("g", *TOPICS[:3]), stream=2)
+    with pytest.raises(GroupLimitReached):
+        join(groups, C, subscribed("h", *TOPICS[:3]), stream=3)
+    assert groups.client_count == 2
+    # What a beat takes over counts for its own peer: 4 stay with the other one.
+    join(groups, A, subscribed("g", *TOPICS[:1]), subscribed("h", *TOPICS[:2]), stream=1)
+    with pytest.raises(GroupLimitReached):
+        groups.beat(beat(A, subscribed("h", *TOPICS[:4])), stream=4, peer="h:2", now=START)
+    answer = groups.beat(beat(A, subscribed("h", *TOPICS[:3])), stream=4, peer="h:2", now=START)
+    assert [number for number, _ in answer.refused] == [2]
+    assert groups.subscription_count == 4
+    groups.check_invariants()
+
+
+def test_at_the_bound_of_clients_the_peer_with_most_streams_makes_room() -> None:
+    groups = bounded(clients=2, subscriptions=100)
+    join(groups, A, stream=1)
+    join(groups, B, stream=2)
+    # A stream that takes over another one needs no further room.
+    assert groups.beat(beat(A), stream=3, peer="h:1", now=START).status is MembershipStatus.OK
+    with pytest.raises(GroupLimitReached, match="2 clients"):
+        join(groups, C, stream=4)
+    answer = groups.beat(beat(C), stream=5, peer="h:2", now=START)
+    assert [(number, reached.limit) for number, reached in answer.refused] == [(3, "clients")]
+    groups.check_invariants()
 
 
 def test_a_group_of_ten_thousand_is_joined_and_left_in_a_moment() -> None:

@@ -8,11 +8,22 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker_agent.core.offsets import MAX_OFFSET, OffsetChange, OffsetKey, Offsets, TooManyOffsets
+from broker_agent.core.offsets import (
+    BEGIN_ID,
+    DAY_MILLIS,
+    MAX_OFFSET,
+    SEEN_ID,
+    OffsetChange,
+    OffsetKey,
+    Offsets,
+    TooManyOffsets,
+    apply_changes,
+)
 from broker_agent.core.queue import QueueKey
 
 Q0, Q1 = QueueKey("orders", 0), QueueKey("orders", 1)
 K0, K1 = OffsetKey("g", *Q0), OffsetKey("g", *Q1)
+B0, SEEN = OffsetKey("g", "orders", BEGIN_ID), OffsetKey("g", "", SEEN_ID)
 
 
 @pytest.fixture
@@ -186,6 +197,137 @@ def test_the_store_holds_against_memory_save_for_what_it_was_not_told(offsets: O
     assert offsets.get("h", [Q0]) == {Q0: 1}
 
 
+# --- when groups began topics -------------------------------------------------------------------------------------
+
+
+def test_the_earliest_moment_at_which_a_group_consumed_a_topic_is_kept(offsets: Offsets) -> None:
+    assert offsets.begin("g", {"orders": 20}) == {"orders": 20}
+    assert offsets.begin("g", {"orders": 30, "refunds": 5}) == {"orders": 20, "refunds": 5}
+    assert offsets.begin("g", {"orders": 10}) == {"orders": 10}
+    assert offsets.begins("g", ["orders", "other"]) == {"orders": 10}
+    assert offsets.begins("h", ["orders"]) == {}
+    assert offsets.take() == (OffsetChange(B0, 10), OffsetChange(OffsetKey("g", "refunds", BEGIN_ID), 5))
+
+
+def test_a_topic_that_is_committed_without_a_begin_has_begun_then_and_a_retry_topic_has_none(offsets: Offsets) -> None:
+    retry = QueueKey("%RETRY%g", 0)
+    offsets.commit("g", {Q0: 5, retry: 1})
+    offsets.begin_committed("g", [Q0, retry], now=70)
+    offsets.begin_committed("g", [Q0], now=80)
+    assert offsets.of("g") == ({Q0: 5, retry: 1}, {"orders": 70})
+
+
+def test_a_begin_too_many_is_refused_and_none_of_its_call_is_recorded(offsets: Offsets) -> None:
+    offsets.begin("g", {f"t{n}": 1 for n in range(3)})
+    with pytest.raises(TooManyOffsets, match="at most 4 begins of topics are kept"):
+        offsets.begin("h", {"orders": 1, "refunds": 1})
+    assert offsets.begins("h", ["orders"]) == {}
+    assert offsets.begin("g", {"t0": 0}) == {"t0": 0}
+    assert len(offsets) == 0
+
+
+def test_a_store_that_keeps_an_earlier_begin_is_believed(offsets: Offsets) -> None:
+    offsets.begin("g", {"orders": 20})
+    offsets.take()
+    offsets.written({B0: 10})
+    assert offsets.begins("g", ["orders"]) == {"orders": 10}
+    assert offsets.take() == ()
+
+
+def test_an_earlier_begin_recorded_while_another_was_written_is_written_too(offsets: Offsets) -> None:
+    offsets.begin("g", {"orders": 20})
+    offsets.take()
+    offsets.begin("g", {"orders": 5})
+    offsets.written({B0: 10})
+    assert offsets.take() == (OffsetChange(B0, 5),)
+
+
+@pytest.mark.parametrize(
+    ("held", "change", "left", "kept"),
+    [
+        (None, OffsetChange(K0, 5), 5, {}),
+        (4, OffsetChange(K0, 5), 5, {}),
+        (6, OffsetChange(K0, 5), 6, {K0: 6}),
+        (6, OffsetChange(K0, 5, reset=True), 5, {}),
+        (5, OffsetChange(K0, 5, removed=True), None, {}),
+        (6, OffsetChange(K0, 5, removed=True), 6, {}),
+        (None, OffsetChange(K0, 5, removed=True), None, {}),
+        (4, OffsetChange(B0, 5), 4, {B0: 4}),
+        (6, OffsetChange(B0, 5), 5, {}),
+    ],
+)
+def test_a_store_takes_changes_by_one_rule(
+    held: int | None, change: OffsetChange, left: int | None, kept: dict[OffsetKey, int]
+) -> None:
+    table = {} if held is None else {change.key: held}
+    assert apply_changes(table, [change]) == kept
+    assert table.get(change.key) == left
+
+
+# --- expiry -------------------------------------------------------------------------------------------------------
+
+
+def test_offsets_of_a_group_unseen_for_30_days_expire_where_they_lie_before_the_queue(offsets: Offsets) -> None:
+    offsets.commit("g", {Q0: 5, Q1: 5})
+    offsets.begin("g", {"orders": 1})
+    offsets.saw(["g"], now=0)
+    assert offsets.unseen(now=30 * DAY_MILLIS) == {}
+    assert offsets.unseen(now=30 * DAY_MILLIS + 1) == {"g": [Q0, Q1]}
+    assert offsets.expire("g", {Q0: 6, Q1: 5}) == 1
+    assert offsets.of("g") == ({Q1: 5}, {"orders": 1})
+    assert offsets.expire("g", {}) == 0
+    assert offsets.expire("g", {Q1: 6}) == 1
+    assert offsets.is_empty
+    assert len(offsets) == 0
+
+
+def test_expired_offsets_make_room_for_honest_groups(offsets: Offsets) -> None:
+    for number in range(4):
+        offsets.commit(f"random{number}", {Q0: 1})
+    with pytest.raises(TooManyOffsets):
+        offsets.commit("billing", {Q0: 1})
+    offsets.unseen(now=0)
+    for group in offsets.unseen(now=31 * DAY_MILLIS):
+        offsets.expire(group, {Q0: 2})
+    assert offsets.commit("billing", {Q0: 1}) == {}
+
+
+def test_a_group_that_was_never_seen_counts_from_the_first_check_on(offsets: Offsets) -> None:
+    offsets.absorb({K0: 5}.items())
+    assert offsets.unseen(now=99 * DAY_MILLIS) == {}
+    assert offsets.unseen(now=130 * DAY_MILLIS) == {"g": [Q0]}
+
+
+def test_a_client_is_noted_once_a_day_and_only_of_groups_that_have_something(offsets: Offsets) -> None:
+    offsets.saw(["g"], now=0)
+    assert offsets.unwritten == 0
+    offsets.commit("g", {Q0: 5})
+    offsets.saw(["g"], now=0)
+    offsets.saw(["g"], now=DAY_MILLIS - 1)
+    assert offsets.take() == (OffsetChange(K0, 5), OffsetChange(SEEN, 0))
+    offsets.written({})
+    offsets.saw(["g"], now=DAY_MILLIS)
+    assert offsets.take() == (OffsetChange(SEEN, DAY_MILLIS),)
+
+
+def test_what_expired_is_removed_from_the_store_and_what_follows_holds_there(offsets: Offsets) -> None:
+    table = {K0: 5, SEEN: 0}
+    offsets.absorb(table.items())
+    offsets.expire("g", {Q0: 6})
+    assert offsets.take() == (OffsetChange(K0, 5, removed=True), OffsetChange(SEEN, 0, removed=True))
+    offsets.commit("g", {Q0: 3})
+    offsets.not_written()
+    apply_changes(table, offsets.take())
+    assert table == {K0: 3}
+
+
+def test_moments_are_no_offsets_to_who_lists_them(offsets: Offsets) -> None:
+    offsets.absorb({K0: 5, B0: 1, SEEN: 2}.items())
+    assert offsets.page(limit=9) == [(K0, 5)]
+    assert [*offsets.commits()] == [("g", "orders", 0, 5)]
+    assert len(offsets) == 1
+
+
 # --- against a naive model ------------------------------------------------------------------------------------
 
 GROUPS = st.sampled_from(["g", "h"])
@@ -222,6 +364,12 @@ class OffsetsMachine(RuleBasedStateMachine):
                 kept[key.queue] = self.model[key]
         assert self.offsets.commit(group, batch, reset=reset) == kept
 
+    @rule(group=GROUPS, first=BATCH)
+    def expire(self, group: str, first: dict[QueueKey, int]) -> None:
+        gone = {key for key, offset in self.model.items() if key.group == group and offset < first.get(key.queue, 0)}
+        self.model = {key: offset for key, offset in self.model.items() if key not in gone}
+        assert self.offsets.expire(group, first) == len(gone)
+
     @precondition(lambda self: self.taken is None)
     @rule()
     def take(self) -> None:
@@ -233,9 +381,7 @@ class OffsetsMachine(RuleBasedStateMachine):
     def write_ends(self, end: str) -> None:
         assert self.taken is not None
         if end != "lost":
-            for change in self.taken:
-                assert change.reset or self.store.get(change.key, 0) <= change.offset
-                self.store[change.key] = change.offset
+            assert apply_changes(self.store, self.taken) == {}
         if end == "written":
             self.offsets.written({})
         else:

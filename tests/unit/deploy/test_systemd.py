@@ -58,6 +58,11 @@ def test_the_agents_unit_starts_it_with_the_sample_configuration(capsys: pytest.
     assert "ok" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", DAEMONS)
+def test_a_reload_sends_a_daemon_the_signal_that_reloads(name: str) -> None:
+    assert unit(name).one("ExecReload") == "/bin/kill -HUP $MAINPID"
+
+
 def test_the_reports_unit_asks_for_yesterday_and_is_no_failure_with_findings() -> None:
     program, *arguments = unit("pointsman-report.service").command(S="/var/lib")
     asked = build_parser().parse_args(arguments)

@@ -52,3 +52,22 @@ def test_the_totals_that_people_watch_as_rates_add_up_over_labels() -> None:
     metrics.beats.labels("OK").inc(2)
     metrics.beats.labels("UNKNOWN_BROKER").inc()
     assert metrics.totals()["heartbeats_total"] == 3
+
+
+def test_the_guard_of_a_removed_cluster_has_no_label() -> None:
+    metrics = Metrics()
+
+    def shown() -> dict[str, float]:
+        return {
+            sample.labels["cluster"]: sample.value
+            for metric in metrics.guard_active.collect()
+            for sample in metric.samples
+        }
+
+    metrics.show_guard(["a", "b"], ["b"], ["a", "b", "quiet"])
+    assert shown() == {"a": 1, "b": 2}
+    metrics.show_guard([], [], ["a", "quiet"])
+    assert shown() == {"a": 0}
+    metrics.show_guard([], [], [])
+    metrics.show_guard([], [], [])
+    assert shown() == {}

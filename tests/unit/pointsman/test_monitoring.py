@@ -6,6 +6,7 @@ import contextlib
 import json
 import selectors
 import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -23,8 +24,22 @@ HEALTH: dict[str, object] = {"brokers": 3}
 class Health:
     healthy = True
 
+    def __init__(self) -> None:
+        self.waiting = 0
+        self._may_answer = threading.Event()
+        self._may_answer.set()
+
     def __call__(self) -> tuple[bool, dict[str, object]]:
+        self.waiting += 1
+        self._may_answer.wait(10)
         return self.healthy, HEALTH
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        self.waiting = 0
+        self._may_answer.clear()
+        yield
+        self._may_answer.set()
 
 
 @pytest.fixture
@@ -133,15 +148,31 @@ def test_a_connection_that_trickles_is_hung_up_on(server: MonitoringServer, monk
         assert slow.recv(1) == b""
 
 
-def test_more_connections_than_there_are_threads_for_are_hung_up_on(
-    server: MonitoringServer, monkeypatch: pytest.MonkeyPatch
+def test_silent_connections_keep_no_request_out(server: MonitoringServer) -> None:
+    with contextlib.ExitStack() as connections:
+        silent = [
+            connections.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+            for _ in range(monitoring.MAX_CONNECTIONS + 16)
+        ]
+        assert get(server, "/healthz")[0] == 200
+        assert [connection.recv(1) for connection in silent[:17]] == [b""] * 17
+        silent[-1].sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert silent[-1].recv(100).startswith(b"HTTP/1.0 200")
+
+
+def test_while_every_connection_is_being_answered_one_more_is_closed(
+    server: MonitoringServer, health: Health, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitoring, "MAX_CONNECTIONS", 2)
     with contextlib.ExitStack() as connections:
-        idle = [
+        asked = [
             connections.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
-            for _ in range(3)
+            for _ in range(2)
         ]
-        assert idle[2].recv(1) == b""
-        idle[0].sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
-        assert idle[0].recv(100).startswith(b"HTTP/1.0 200")
+        with health.held():
+            for connection in asked:
+                connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            until(lambda: health.waiting == 2)
+            late = connections.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+            assert late.recv(1) == b""
+        assert [connection.recv(12) for connection in asked] == [b"HTTP/1.0 200"] * 2

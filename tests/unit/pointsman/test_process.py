@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import resource
 import signal
 import sys
 
 import pytest
+
+from pointsman.service import process
 
 PROGRAM = """
 import asyncio, signal, sys
@@ -24,6 +28,12 @@ async def main(stop):
     if "slow" in sys.argv:
         await asyncio.Event().wait()
     return 7
+
+if "late" in sys.argv:
+    def flush():
+        print("flushing", flush=True)
+        sys.stdin.readline()
+    process.logs.flush = flush
 
 reload = (lambda: print("reloaded", flush=True)) if "reload" in sys.argv else None
 sys.exit(process.run(main, loop=sys.argv[1], on_hangup=reload))
@@ -46,7 +56,7 @@ async def line(process: asyncio.subprocess.Process) -> str:
 
 
 @pytest.mark.parametrize(("loop", "module"), [("uvloop", "uvloop"), ("asyncio", "asyncio.unix_events")])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_asks_for_the_stop_and_the_exit_code_is_mains(loop: str, module: str, number: int) -> None:
     process = await start(loop)
     assert await line(process) == module
@@ -64,15 +74,29 @@ async def test_a_second_signal_ends_the_process_at_once() -> None:
     assert await process.wait() == 130
 
 
-async def test_a_second_hangup_does_not_end_the_process_at_once() -> None:
-    process = await start("uvloop", "ask")
+@pytest.mark.parametrize("settings", [[], ["nohup"]])
+async def test_a_hangup_ends_nothing_while_it_runs_and_while_it_drains(settings: list[str]) -> None:
+    process = await start("uvloop", "ask", *settings)
     assert process.stdin is not None
     await line(process)
     process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
     assert await line(process) == "draining"
     process.send_signal(signal.SIGHUP)
     process.stdin.write(b"still here\n")
     assert await line(process) == "still here"
+    assert await process.wait() == 7
+
+
+async def test_a_hangup_after_the_loop_is_closed_does_not_change_the_exit_code() -> None:
+    process = await start("uvloop", "late")
+    assert process.stdin is not None
+    await line(process)
+    process.send_signal(signal.SIGTERM)
+    assert await line(process) == "draining"
+    assert await line(process) == "flushing"
+    process.send_signal(signal.SIGHUP)
+    process.stdin.write(b"go\n")
     assert await process.wait() == 7
 
 
@@ -86,11 +110,22 @@ async def test_a_hangup_may_mean_something_else() -> None:
     assert await process.wait() == 7
 
 
-async def test_under_nohup_a_hangup_is_ignored() -> None:
-    process = await start("uvloop", "nohup")
-    await line(process)
-    process.send_signal(signal.SIGHUP)
-    process.send_signal(signal.SIGTERM)
-    # The exit code is that of one signal.
-    assert await line(process) == "draining"
-    assert await process.wait() == 7
+@pytest.mark.parametrize(
+    ("limit", "warns"),
+    [(1_024, True), (4_095, True), (4_096, False), (65_536, False), (resource.RLIM_INFINITY, False)],
+)
+def test_a_low_limit_of_open_files_is_a_warning_at_the_start(
+    limit: int, warns: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    with caplog.at_level(logging.WARNING):
+        process.warn_of_few_files()
+    assert [record.facts for record in caplog.records] == ([{"limit": limit}] if warns else [])  # type: ignore[attr-defined]
+
+
+def test_a_sandbox_that_hides_the_limit_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbid(_: int) -> tuple[int, int]:
+        raise PermissionError
+
+    monkeypatch.setattr(resource, "getrlimit", forbid)
+    process.warn_of_few_files()

@@ -29,6 +29,7 @@ from pointsman_client.transports.memory import MemoryTransport
         pytest.param("a:1;b:2", ("a:1", "b:2"), id="semicolons-as-rocketmq"),
         pytest.param(" a:1 , [::1]:9876", ("a:1", "[::1]:9876"), id="spaces-and-ipv6"),
         pytest.param(["a:1", "a:1"], ("a:1",), id="twice"),
+        pytest.param("a:1;b:2; ", ("a:1", "b:2"), id="separator-at-the-end"),
     ],
 )
 def test_name_servers_are_read_from_a_list_or_a_text(given: str | list[str], addrs: tuple[str, ...]) -> None:
@@ -41,12 +42,14 @@ def test_name_servers_are_read_from_a_list_or_a_text(given: str | list[str], add
         pytest.param([], "no name server given", id="empty-list"),
         pytest.param("", "no name server given", id="empty-text"),
         pytest.param("a:1,,b:2", "'' must not be empty", id="hole"),
+        pytest.param("a:1;;", "'' must not be empty", id="two-ends"),
+        pytest.param("http://ns1:9876", "'http://ns1:9876' must be host:port without a scheme", id="scheme"),
         pytest.param("localhost", "'localhost' must be host:port", id="no-port"),
         pytest.param("a:0", "'a:0' has a port outside 1 to 65535", id="port-0"),
         pytest.param(["::1:9876"], "an IPv6 host in brackets", id="bare-ipv6"),
-        pytest.param(None, "name_servers = None must be a text, or a list of texts, host:port", id="none"),
-        pytest.param(b"a:1", "name_servers = b'a:1' must be a text", id="bytes"),
-        pytest.param(["a:1", 9876], "name server address 9876 must be a text", id="number"),
+        pytest.param(None, "name_servers must be a 'host:port' str or a list of them, got None", id="none"),
+        pytest.param(b"a:1", "name_servers must be a 'host:port' str or a list of them, got b'a:1'", id="bytes"),
+        pytest.param(["a:1", 9876], "name server address must be a 'host:port' str, got 9876", id="number"),
         pytest.param(["x", "y:70000"], "'x' must be host:port; 'y:70000' has a port outside", id="each-fault"),
     ],
 )

@@ -16,6 +16,7 @@ from pointsman_client import (
     to_publish_queues,
     to_subscribe_queues,
 )
+from pointsman_client.message_queue import order_topic_surplus
 
 
 def queue_data(broker_name: str, *, cluster: str = "c1", read: int = 2, write: int = 2, perm: int = 6) -> QueueData:
@@ -94,6 +95,15 @@ def test_an_order_topic_has_the_queues_of_its_configuration_in_its_order_whateve
     topic = route([queue_data("a", perm=4, write=9)], [broker_data("a", 1)], order_topic_conf=conf)
 
     assert names(to_publish_queues(topic)) == ["c1/b:0", "c1/a:0", "c1/a:1"]
+
+
+def test_queues_of_an_order_configuration_that_the_route_does_not_have_are_left_out_and_named() -> None:
+    topic = route([queue_data("a", write=2), queue_data("b", write=0)], [], order_topic_conf="a:5;b:1;c:1")
+
+    assert names(to_publish_queues(topic)) == ["c1/a:0", "c1/a:1", "c1/c:0"]
+    assert order_topic_surplus(topic) == "a: 5 configured, 2 there, b: 1 configured, 0 there"
+    assert order_topic_surplus(route([queue_data("a", write=2)], [], order_topic_conf="a:2;c:9")) == ""
+    assert order_topic_surplus(route([queue_data("a", write=2)], [])) == ""
 
 
 def test_an_order_configuration_does_not_change_what_is_read() -> None:

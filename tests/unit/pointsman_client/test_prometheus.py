@@ -21,6 +21,7 @@ VALUES: Mapping[str, object] = {
     "queue": QUEUE,
     "queues": 6,
     "seconds": 0.25,
+    "since": 993.0,
     "count": 7,
     "is_idle": True,
     "tries": 2,
@@ -64,6 +65,17 @@ def test_the_age_of_a_route_is_that_of_the_moment_of_the_scrape(registry: Collec
     assert samples(registry)['pointsman_client_route_age_seconds{topic="orders"}'] == 0.0
     metrics.route_forgotten(topic="orders")
     assert not [name for name in samples(registry) if "route_age" in name]
+
+
+def test_a_blocked_queue_shows_for_how_long_until_it_is_not(registry: CollectorRegistry) -> None:
+    clock = ManualClock()
+    metrics = PrometheusMetrics(registry, clock=clock)
+    metrics.queue_blocked(group="billing", queue=QUEUE, since=clock.monotonic())
+    clock.now += 40.0
+    place = 'broker_name="broker-a",cluster="c1",group="billing",queue_id="3",topic="orders"'
+    assert samples(registry)[f"pointsman_client_blocked_queue_seconds{{{place}}}"] == 40.0
+    metrics.queue_blocked(group="billing", queue=QUEUE, since=None)
+    assert not [name for name in samples(registry) if "blocked" in name]
 
 
 def test_what_the_hook_is_told_stands_under_its_name(registry: CollectorRegistry) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from importlib import resources
 from typing import Any
 
 import pytest
+from jinja2 import TemplateAssertionError, UndefinedError
 
 from spark_jobs.parameters import Parameters
 from spark_jobs.report.findings import findings, notices
 from spark_jobs.report.numbers import Drawn
 from spark_jobs.report.numbers.coverage import without_rates
 from spark_jobs.report.page import page
+from spark_jobs.report.page.rendering import TEMPLATES
 from spark_jobs.report.plots.drawing import VARIABLES
 from spark_jobs.report.summary import summary
+from tests.fakes.busy_report import busy_numbers
 from tests.fakes.html_tables import tables_of
 from tests.fakes.report_numbers import a_broker, calm_numbers
 
@@ -206,6 +210,78 @@ def test_a_name_is_text_and_nothing_else() -> None:
     assert "&lt;script&gt;" in render(numbers)
 
 
+class _Signs(HTMLParser):
+    """Everything of a page but its drawings, in order: tags, attributes, texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+        self._within: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self._within += [tag] if tag not in ("meta", "br") else []
+        self._note((tag, *attributes))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._note(("end", tag))
+        assert self._within.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self._note(data)
+
+    def _note(self, sign: Any) -> None:
+        if "svg" not in self._within:
+            self.seen.append(sign)
+
+
+def _with_texts(value: Any, text: str, name: str = "") -> Any:
+    """Replace every text of the numbers that the page does not look something up by, the keys of counts too."""
+    if isinstance(value, dict):
+        keys = {key: text if name in ("reasons", "unknown_events", "classes", "causes") else key for key in value}
+        return type(value)((keys[key], _with_texts(inner, text, key)) for key, inner in value.items())
+    if isinstance(value, list):
+        return [_with_texts(inner, text, name) for inner in value]
+    is_ours = name in ("timezone", "see", "date") or name.endswith("_at")
+    return text if isinstance(value, str) and not is_ours else value
+
+
+def _signs(numbers: dict[str, Any]) -> str:
+    read = _Signs()
+    read.feed(render(numbers))
+    return json.dumps(read.seen)
+
+
+def test_no_text_from_outside_is_markup_or_moves_a_cursor_wherever_it_is_shown() -> None:
+    hostile, harmless = """<script>&"'</td>\x1b\n""", "harmless"
+    shown = hostile.replace("\x1b\n", 2 * "\N{REPLACEMENT CHARACTER}")
+    expected = _signs(_with_texts(busy_numbers(), harmless))
+
+    assert expected.count(harmless) > 100
+    assert _signs(_with_texts(busy_numbers(), hostile)).replace(json.dumps(shown)[1:-1], harmless) == expected
+
+
+def test_every_table_of_the_page_is_in_the_busy_report() -> None:
+    written = resources.files("spark_jobs.report").joinpath("templates/sections.html").read_text(encoding="utf-8")
+
+    assert set(re.findall(r'table\("([^"]+)"', written)) == set(tables_of(render(busy_numbers())))
+
+
+def test_numbers_are_to_the_right_in_a_column_and_in_its_header() -> None:
+    for table in re.findall("<table>.*?</table>", render(busy_numbers()), re.DOTALL):
+        head, *rows = (
+            [" class=n" in cell for cell in re.findall("<t[hd][^>]*>", row)] for row in table.split("<tr>")[1:]
+        )
+        assert rows == [head] * len(rows), table
+
+
+def test_a_template_escapes_by_itself_cannot_do_otherwise_and_fails_on_a_name_that_is_not_there() -> None:
+    assert TEMPLATES.from_string("{{ said }}{{ absent }}").render(said="<b>\a", absent=None) == "&lt;b&gt;\ufffd\u2013"
+    with pytest.raises(UndefinedError, match="absent"):
+        TEMPLATES.from_string("{{ absent }}").render()
+    with pytest.raises(TemplateAssertionError, match="safe"):
+        TEMPLATES.from_string("{{ said | safe }}")
+
+
 def test_links_lead_somewhere_and_no_two_things_have_one_name() -> None:
     read = outline(render(report_of(completeness={"rows_missing": 3, "fell_silent": None})))
 
@@ -215,8 +291,16 @@ def test_links_lead_somewhere_and_no_two_things_have_one_name() -> None:
     assert set(read.headings[1:]) == {"h2"}
 
 
-def test_every_table_has_a_name_and_headers_for_columns_and_rows() -> None:
-    tables = tables_of(render(report_of()))
+def test_a_finding_whose_section_is_not_on_the_page_has_no_link() -> None:
+    numbers = report_of(headline={"no_data": True, "by_class": {"flapping": 1}}, completeness={"rows": 0})
+
+    assert {finding["see"] for finding in numbers["findings"]} == {"basis", "brokers"}
+    assert [link for link in outline(render(numbers)).links if link == "#brokers"] == []
+
+
+@pytest.mark.parametrize("numbers", [report_of(), busy_numbers()], ids=["calm", "busy"])
+def test_every_table_has_a_name_and_headers_for_columns_and_rows(numbers: dict[str, Any]) -> None:
+    tables = tables_of(render(numbers))
 
     assert {"Clusters", "Worst brokers"} <= set(tables)
     for table in tables.values():

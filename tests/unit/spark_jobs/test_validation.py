@@ -195,3 +195,24 @@ def test_validating_needs_neither_pyspark_nor_java(tmp_path: Path) -> None:
         2,
         "pointsman-report: pyspark is missing: pip install 'pointsman[spark]'\n",
     )
+
+
+@pytest.mark.parametrize("missing", ["jinja2", "matplotlib", "jsonschema"])
+def test_a_missing_library_is_one_line_before_any_day_is_computed(missing: str, tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    file = write(tmp_path / "raw" / "a.jsonl", json.dumps(GOOD))
+    program = (
+        "import sys, contextlib; sys.modules[sys.argv[1]] = None; from spark_jobs.commands import computing;"
+        "computing.running = lambda *_, **__: contextlib.nullcontext((None, print));"
+        "from spark_jobs.cli import main; sys.exit(main(sys.argv[2:]))"
+    )
+    nightly = ["nightly", "--history", str(tmp_path), "--warehouse", str(tmp_path / "w"), "--date", "2026-11-21"]
+    command = ["validate", str(file)] if missing == "jsonschema" else nightly
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, missing, *command], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"pointsman-report: {missing} is missing: pip install 'pointsman[spark]'\n",
+    )

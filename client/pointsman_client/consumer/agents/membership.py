@@ -126,6 +126,10 @@ class AgentMembership:
         """Whether another process uses this client id: this one is no member then, and gets no queues."""
         return any(each.stream.state is MemberState.TAKEN_OVER for each in self._joined.values())
 
+    async def refresh_members(self) -> None:
+        """See :meth:`GroupMembership.refresh_members`."""
+        await self._watch.refresh()
+
     def subscriptions_changed(self) -> None:
         """See :meth:`GroupMembership.subscriptions_changed`."""
         self._wakeup.wake()
@@ -251,9 +255,14 @@ class AgentMembership:
             logger.warning("the client id %s is free again: joining group %s", self._client_id, self._group)
         self._was_conflicting, self._was_taken_over = is_conflicting, is_taken_over
         member_at = {addr for addr, each in self._joined.items() if each.stream.state is MemberState.MEMBER}
-        has_joined, self._member_at = not member_at <= self._member_at, member_at
-        if has_joined:
+        joined_at, self._member_at = member_at - self._member_at, member_at
+        if joined_at:
             self._on_agent_joined()
+        if self._watch.watched in joined_at and self._message_model != BROADCASTING:
+            # Its list lacked this client until now, and a group without notices learns of that by a query alone.
+            if "refresh" in self._tasks:
+                self._tasks["refresh"].cancel()
+            self._tasks["refresh"] = start_task(self._watch.refresh(), name=f"pointsman-members-{self._group}")
         self._look_at_members()
 
     def _look_at_members(self) -> None:

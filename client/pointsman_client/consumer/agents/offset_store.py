@@ -8,14 +8,16 @@ agent that failed, one that :meth:`AgentOffsetStore.distrust` names, and every a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import NamedTuple
 
 from pointsman.v1 import offset_service_pb2 as wire
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_of_queues
-from pointsman_client.consumer.agents.queue_batch import Queues, ask_agents
-from pointsman_client.consumer.coordination import LoadedOffsets
+from pointsman_client.consumer.agents.queue_batch import Queues, ask_agents, ask_other_agents
+from pointsman_client.consumer.agents.topic_begins import TopicBegins
+from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.errors import PointsmanError, RequestRejectedError
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.rpc.agent_link import AgentLink, AgentLinks
@@ -39,24 +41,48 @@ class AgentOffsetStore:
         self._brokers = client
         self._links = links
         self._group = group
+        self._begins = TopicBegins(client, links, group=group)
         self._clock = clock
         self._confirmed: dict[MessageQueue, _Confirmed] = {}
         # A reset must not be overtaken by a commit that was on its way before it.
         self._turn = asyncio.Lock()
 
     async def load(self, queues: Collection[MessageQueue]) -> LoadedOffsets:
-        """See :meth:`OffsetStore.load`. An agent that has not loaded its offsets yet leaves its queues unknown."""
+        """See :meth:`OffsetStore.load`. An agent that has not loaded its offsets yet leaves its queues unknown.
+
+        An agent beside a slave may have offsets that were committed while no master was there, and that the master's
+        agent does not know yet: of all the highest counts. One that is not responding is not waited for.
+        """
 
         async def question(link: AgentLink, part: Queues, deadline: float) -> wire.GetOffsetsResponse:
             request = wire.GetOffsetsRequest(group=self._group, queues=_to_messages((queue, 0) for queue in part))
             return await link.call(link.offsets.GetOffsets, request, deadline=deadline)
 
-        answers = await ask_agents(self._brokers, self._links, queues, question, timeout_seconds=EXCHANGE_SECONDS)
+        async def pending_question(link: AgentLink, part: Queues, deadline: float) -> wire.GetOffsetsResponse:
+            named = _to_messages((queue, 0) for queue in part)
+            request = wire.GetOffsetsRequest(group=self._group, queues=named, pending_only=True)
+            return await link.call(link.offsets.GetOffsets, request, deadline=deadline)
+
+        answers, pending = await asyncio.gather(
+            ask_agents(self._brokers, self._links, queues, question, timeout_seconds=EXCHANGE_SECONDS),
+            ask_other_agents(self._brokers, self._links, queues, pending_question),
+        )
         offsets: dict[MessageQueue, int] = {}
         for _, part, answer in answers.given:
-            stored = _by_queue(answer.offsets)
-            offsets.update((q, stored[q.topic, q.queue_id]) for q in part if (q.topic, q.queue_id) in stored)
-        return LoadedOffsets(offsets, answers.failed)
+            offsets.update(_of_queues(part, answer.offsets))
+        lower: dict[MessageQueue, int] = {}
+        for _, part, answer in pending.given:
+            for queue, offset in _of_queues(part, answer.offsets):
+                held = offsets.get(queue)
+                if held is None or held < offset:
+                    offsets[queue] = offset
+                    if held is not None:
+                        lower.setdefault(queue, held)
+        return LoadedOffsets(offsets, answers.failed, lower)
+
+    async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
+        """See :meth:`OffsetStore.begin`."""
+        return await self._begins.begin(moments)
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int], *, reset: bool = False
@@ -108,6 +134,13 @@ class AgentOffsetStore:
 
 def _to_messages(offsets: Iterable[tuple[MessageQueue, int]]) -> list[wire.QueueOffset]:
     return [wire.QueueOffset(topic=queue.topic, queue_id=queue.queue_id, offset=n) for queue, n in offsets]
+
+
+def _of_queues(queues: Queues, offsets: Iterable[wire.QueueOffset]) -> Iterator[tuple[MessageQueue, int]]:
+    stored = _by_queue(offsets)
+    for queue in queues:
+        if (queue.topic, queue.queue_id) in stored:
+            yield queue, stored[queue.topic, queue.queue_id]
 
 
 def _by_queue(offsets: Iterable[wire.QueueOffset]) -> Mapping[tuple[str, int], int]:

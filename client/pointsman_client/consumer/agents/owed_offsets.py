@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from datetime import datetime
 
-from pointsman_client.consumer.coordination import LoadedOffsets, OffsetStore
+from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets, OffsetStore
 from pointsman_client.errors import PointsmanError, RequestRejectedError
 from pointsman_client.message_queue import MessageQueue
 
@@ -34,6 +35,10 @@ class OwedOffsets:
         if not self._owed.keys().isdisjoint(queues):
             await self.commit({queue: self._owed[queue] for queue in queues if queue in self._owed})
         return await self._store.load(queues)
+
+    async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
+        """See :meth:`OffsetStore.begin`."""
+        return await self._store.begin(moments)
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int], *, reset: bool = False

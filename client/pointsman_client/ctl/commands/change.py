@@ -39,9 +39,18 @@ def wipe_write_perm(settings: Settings, broker: str, cluster: str, by: str) -> i
     """Take the write permission off all topics of BROKER.
 
     Producers go elsewhere, consumers read on: what to do before a broker is stopped. It survives a restart of the name
-    server, and ends with add-write-perm or with the broker's next process; for a broker that registers itself over
-    RocketMQ's wire, with the next change of its topics or when it comes back after an absence. Sent to all servers
-    listed; exits 1 if one failed, and may be repeated.
+    server and an upgrade of the broker's agent. Sent to all servers listed; exits 1 if one failed, and may be repeated.
+
+    \b
+    It ends with the first of:
+      add-write-perm
+      drain-broker, when it unregisters the broker
+      probe redis: the broker's next process
+      probe tcp, http, grpc, exec: the probe fails and passes again, or the
+        agent stops after a last probe that failed
+      no probe: the agent stops and stop.unprobed is "unregister"
+      a broker on RocketMQ's wire: the next change of its topics, or its
+        registration after an absence
 
     \b
     JSON: nodes[].{addr, changed, cluster, topicCount} or {addr, error}

@@ -18,9 +18,16 @@ from pointsman_client.ctl.agent_failure import to_agent_complaint
 from pointsman_client.ctl.agents import Agent
 from pointsman_client.ctl.argument import CommandT, ReplicaTarget, by_option, read_replica_target, yes_option
 from pointsman_client.ctl.confirmation import confirm
-from pointsman_client.ctl.drain_view import INCOMPLETE, drain_parts, step_state_words, step_words, to_drain_document
+from pointsman_client.ctl.drain_view import (
+    INCOMPLETE,
+    drain_parts,
+    is_late,
+    outcome_words,
+    step_state_words,
+    to_drain_document,
+)
 from pointsman_client.ctl.duration import duration_problem, to_seconds
-from pointsman_client.ctl.failure import EXIT_OK, Complaint
+from pointsman_client.ctl.failure import EXIT_OK, EXIT_TIMED_OUT, Complaint
 from pointsman_client.ctl.node import CLOSE_SECONDS
 from pointsman_client.ctl.settings import Settings, pass_settings
 from pointsman_client.ctl.wording import printable
@@ -28,7 +35,7 @@ from pointsman_client.errors import PointsmanError
 from pointsman_client.rpc.agent_link import AgentLink, AgentLinks
 
 OTHER_STEPS_SECONDS = 120.0
-"""For all steps but the wait for producers; the agent bounds each, and an agent that hangs must not hold us."""
+"""For all steps but the two waits; the agent bounds each, and an agent that hangs must not hold us."""
 
 
 def _read_target(ctx: click.Context, param: click.Parameter, value: str | None) -> ReplicaTarget | None:
@@ -54,40 +61,52 @@ def _seconds(name: str, default: str, *, longest: str, help: str) -> Callable[[C
 @click.option(
     "--agent", "addr", callback=_read_agent, metavar="HOST:PORT", help="The broker of this agent; asks no name server."
 )
-@_seconds("--quiet", "3s", longest="5m", help="Nobody must have written for so long; at most 5m.")
-@_seconds("--wait", "60s", longest="1h", help="Longest wait for that, then go on; at most 1h.")
+@_seconds("--quiet", "3s", longest="5m", help="Time without a write, and without an unread message; at most 5m.")
+@_seconds("--wait", "60s", longest="1h", help="Longest wait for producers, then go on; at most 1h.")
+@_seconds("--deadline", "10m", longest="24h", help="Longest wait for consumers, then go on; at most 24h.")
 @yes_option
 @by_option
 @pass_settings
 def drain_broker(
-    settings: Settings, broker: ReplicaTarget | None, addr: str, quiet: int, wait: int, yes: bool, by: str
+    settings: Settings, /, broker: ReplicaTarget | None, addr: str, yes: bool, by: str, **seconds: int
 ) -> int:
     """Take one broker out of service, before it is stopped.
 
-    Its agent takes the write permission off its topics on every name server, waits until nobody writes any more, sends
-    its consumers to other brokers, and unregisters it. Each step is told as it goes, with what name servers said. You
-    are asked whether you mean it (without a terminal, --yes is needed). Ctrl-C before the last step undoes all; after
-    it, the broker is back with the next start of its agent. Exits 0 when the broker is drained; what a step left undone
-    is said on standard error.
+    Its agent takes the write permission off its topics on every name server, waits until producers have stopped
+    writing and consumer groups have read what is left, sends their members to other brokers, and unregisters it. Each
+    step is shown with the name servers' responses, the wait for consumers with the unread messages of each group, retry
+    queues included. A group without a member is named and not waited for. You are asked whether you mean it (without a
+    terminal, --yes is needed). Ctrl-C before the last step undoes all. After it, the broker returns with the next
+    start of its agent, with its full write permission: the drain ends each wipe, an operator's too.
+
+    Exits 0 when the broker is drained; 3 when it is drained but a wait timed out or messages stay unread; what a step
+    left undone is on standard error.
 
     \b
     JSON: one object a line: agent, step, state, detail, elapsedSeconds,
-          nameServers[].{addr, done, answer}
+          nameServers[].{addr, done, answer},
+          groups[].{group, lag, retryLag, members}; members is null if unknown
 
     \b
-    Steps:  WIPE_WRITE_PERM, WAIT_FOR_PRODUCERS, STOP_GROUPS, UNREGISTER; UNDO
+    Steps:  WIPE_WRITE_PERM, WAIT_FOR_PRODUCERS, WAIT_FOR_CONSUMERS, STOP_GROUPS,
+            UNREGISTER; UNDO
     States: RUNNING, DONE, SKIPPED, TIMED_OUT, FAILED
 
     \b
     Examples:
       pointsmanctl drain-broker c1/broker-a/0 --yes
-      pointsmanctl drain-broker --agent 10.0.0.1:9880 --wait 5m --yes
+      pointsmanctl drain-broker --agent 10.0.0.1:9880 --deadline 1h --yes
     """
     if (broker is None) == (not addr):
         raise click.UsageError("say which broker, as CLUSTER/BROKER/ID or by its --agent" + (", not both" * bool(addr)))
     what = f"broker {broker}" if broker else f"the broker of agent {addr}"
     confirm(f"Take {what} out of service, so that its clients go elsewhere?", yes=yes)
-    request = wire.DrainRequest(quiet=Duration(seconds=quiet), producers_timeout=Duration(seconds=wait), by=by)
+    request = wire.DrainRequest(
+        quiet=Duration(seconds=seconds["quiet"]),
+        producers_timeout=Duration(seconds=seconds["wait"]),
+        consumers_timeout=Duration(seconds=seconds["deadline"]),
+        by=by,
+    )
     return asyncio.run(_drain(settings, broker, addr, request))
 
 
@@ -139,7 +158,9 @@ async def _follow(settings: Settings, link: AgentLink, request: wire.DrainReques
             message = f"the agent at {link.addr} is that of {name}, not of {broker}: nothing was changed"
             return complain(settings, Complaint("AGENT_OF_OTHER_BROKER", message, "see `pointsmanctl brokers`"))
     incomplete: list[str] = []
-    seconds = request.quiet.seconds + request.producers_timeout.seconds + OTHER_STEPS_SECONDS
+    code = EXIT_OK
+    waits = request.quiet.seconds + request.producers_timeout.seconds + request.consumers_timeout.seconds
+    seconds = waits + OTHER_STEPS_SECONDS
     call: grpc.aio.UnaryStreamCall[wire.DrainRequest, wire.DrainResponse] = link.agent.Drain(request, timeout=seconds)
     try:
         with link.errors():
@@ -149,7 +170,9 @@ async def _follow(settings: Settings, link: AgentLink, request: wire.DrainReques
                 else:
                     layout.show(drain_parts(news))
                 if step_state_words(news.state) in INCOMPLETE:
-                    incomplete.append(f"{step_words(news.step)} {step_state_words(news.state)}")
+                    incomplete.append(outcome_words(news))
+                if is_late(news):
+                    code = EXIT_TIMED_OUT
     except asyncio.CancelledError:
         call.cancel()
         words = "the drain is aborted: the agent undoes what was done, unless it had begun to unregister"
@@ -157,7 +180,7 @@ async def _follow(settings: Settings, link: AgentLink, request: wire.DrainReques
         raise
     if incomplete:
         settings.warn("DRAIN_INCOMPLETE", f"drained, but {', '.join(incomplete)}", "see what that step said")
-    return EXIT_OK
+    return code
 
 
 COMMANDS = (drain_broker,)

@@ -167,8 +167,10 @@ def order_topic_list(settings: Settings) -> int:
 def order_topic_set(settings: Settings, topic: str, configuration: str, by: str) -> int:
     """Make TOPIC an order topic with these queues, in this order.
 
-    Quote it: a bare semicolon ends a shell's command. Sent to all servers listed; exits 1 if one failed, and may be
-    repeated.
+    Quote it: a bare semicolon ends a shell's command. A server rejects more queues than a registered broker has of the
+    topic, and names broker and numbers. It accepts them for a broker that is not registered yet, or a topic that no
+    broker has yet: clients ignore the surplus, and `info` reports it. Sent to all servers listed; exits 1 if one
+    failed, and may be repeated.
 
     \b
     JSON: nodes[].{addr, changed} or {addr, error}

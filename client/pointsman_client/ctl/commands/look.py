@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import click
 
@@ -16,7 +17,7 @@ from pointsman_client.ctl.question import brokers_of, clusters_of, history_of, t
 from pointsman_client.ctl.settings import Settings, pass_settings
 from pointsman_client.ctl.why_document import to_why_document
 from pointsman_client.ctl.why_view import why_parts
-from pointsman_client.errors import ClusterNotFoundError, RequestRejectedError, TopicNotFoundError
+from pointsman_client.errors import ClusterNotFoundError, NoBrokerUpError, RequestRejectedError, TopicNotFoundError
 from pointsman_client.route import TopicRoute
 from pointsman_client.routes.codec import to_topic_route
 from pointsman_client.routes.route_document import to_route_document
@@ -32,7 +33,8 @@ def route(settings: Settings, topic: str, cluster: str, zone: str) -> None:
     """Show where TOPIC is: its queues and their brokers.
 
     PERM says what clients may do: r read, w write. A group without a broker of id 0 has NO MASTER: it can be read and
-    not be written. With --output json the keys are those of RocketMQ's TopicRouteData, and more.
+    not be written. A topic whose brokers are all down has an empty route: it shows why each is down and since when, and
+    exits 1. With --output json the keys are those of RocketMQ's TopicRouteData, and more.
 
     \b
     JSON: topic, orderTopicConf, filterServerTable,
@@ -41,7 +43,9 @@ def route(settings: Settings, topic: str, cluster: str, zone: str) -> None:
             perm, topicSysFlag},
           brokerDatas[].{cluster, brokerName, brokerAddrs, zoneName,
             enableActingMaster, conditions[], replicas[].{brokerId, brokerAddr,
-            haAddr, agentAddr, state, filterServers[]}}
+            haAddr, agentAddr, state, filterServers[]}}; while no broker
+          is up absentBrokers[].{cluster, brokerName, brokerId, brokerAddr,
+            registered, reason, since}
 
     \b
     Examples:
@@ -61,6 +65,8 @@ def route(settings: Settings, topic: str, cluster: str, zone: str) -> None:
 
     answer = settings.ask_first(ask)
     settings.show(to_route_document(answer), table.route_parts(answer))
+    if answer.absent_brokers:
+        raise NoBrokerUpError(topic, answer.absent_brokers)
 
 
 @click.command()
@@ -176,7 +182,9 @@ def why(settings: Settings, broker: str, cluster: str, limit: int) -> int:
     nodes = settings.ask_every(lambda link, seconds: history_of(link, seconds, cluster=cluster, broker_name=broker))
     if all(node.answer is not None and not (node.answer.brokers or node.answer.timeline.events) for node in nodes):
         raise BrokerNotFoundError(broker, cluster)
-    return settings.finish(nodes, to_why_document(broker, nodes, limit=limit), why_parts(nodes, limit=limit))
+    return settings.finish(
+        nodes, to_why_document(broker, nodes, limit=limit), why_parts(nodes, limit=limit, now=datetime.now(UTC))
+    )
 
 
 @click.command()

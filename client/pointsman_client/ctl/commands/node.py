@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import BinaryIO
 
 import click
@@ -18,12 +19,17 @@ from pointsman_client.ctl.client_difference import (
 )
 from pointsman_client.ctl.digest_difference import digest_difference
 from pointsman_client.ctl.failure import EXIT_FAILED, EXIT_OK, to_node_complaint
-from pointsman_client.ctl.question import digests_of, node_info_of
+from pointsman_client.ctl.node import NodeAnswer
+from pointsman_client.ctl.question import NodeHealth, digests_of, health_of, node_info_of
+from pointsman_client.ctl.setting_difference import setting_differences
 from pointsman_client.ctl.settings import Settings, pass_settings
-from pointsman_client.ctl.wording import node_state_words
+from pointsman_client.ctl.wording import node_state_words, printable
 from pointsman_client.errors import TopicNotFoundError
 from pointsman_client.routes.question import ask_route
 from pointsman_client.rpc.name_server_link import NameServerLink
+
+MAX_NAMED = 5
+"""Settings that a warning names."""
 
 
 @click.command()
@@ -56,6 +62,8 @@ def info(settings: Settings, configuration: bool) -> int:
 def health(settings: Settings) -> int:
     """Exit 0 if every server listed is READY, 1 otherwise.
 
+    Settings of operators on which several servers differ are a warning, and do not count.
+
     For containers and scripts. WARMING is a server that has just started: one with a snapshot says how many of its
     brokers it has heard. DRAINING is one that sends its clients elsewhere. Complaints are shown and do not count.
 
@@ -68,14 +76,32 @@ def health(settings: Settings) -> int:
       pointsmanctl health
       pointsmanctl --namesrv 127.0.0.1:9876 --timeout 1 health
     """
-    nodes = settings.ask_every(node_info_of)
+    answers = settings.ask_every(
+        lambda link, seconds: health_of(link, seconds, with_settings=len(settings.name_servers) > 1)
+    )
+    nodes = [NodeAnswer(each.addr, each.answer.info if each.answer else None, each.failure) for each in answers]
     code = settings.finish(nodes, node_document.to_health_document(nodes), node_table.health_parts(nodes))
+    _warn_of_settings(settings, answers)
     states = {node.addr: node.answer.state for node in nodes if node.answer is not None}
     not_ready = {addr: state for addr, state in states.items() if state != broker_pb2.NODE_STATE_READY}
     if not_ready:
         where = ", ".join(f"{addr} is {node_state_words(state)}" for addr, state in not_ready.items())
         settings.warn("NODE_NOT_READY", where)
     return EXIT_FAILED if not_ready else code
+
+
+def _warn_of_settings(settings: Settings, nodes: Sequence[NodeAnswer[NodeHealth]]) -> None:
+    """Report settings on which the servers differ: each keeps what it was sent, and none corrects another."""
+    found = {node.addr: node.answer.settings for node in nodes if node.answer and node.answer.settings is not None}
+    differences = setting_differences(found)
+    if differences:
+        named = ", ".join(printable(each.label) for each in differences[:MAX_NAMED])
+        more = f" and {len(differences) - MAX_NAMED} more" if len(differences) > MAX_NAMED else ""
+        settings.warn(
+            "SETTINGS_DIFFER",
+            f"the name servers differ in what operators set: {named}{more}",
+            "`pointsmanctl diff NODE NODE` shows the values; set them again to make them equal",
+        )
 
 
 @click.command()
@@ -91,12 +117,14 @@ def diff(settings: Settings, nodes: tuple[str, ...], client: BinaryIO | None) ->
     """Show where name servers, or a client and they, differ.
 
     Compares digests of all routes, the states of brokers included: where something has just changed, nodes differ for
-    some seconds. Two nodes need no --namesrv. A client's route is compared with that of each server listed: + stands
-    at what the server has and the client has not. Exits 0 if all are equal, 1 if they differ or one did not answer.
+    some seconds. Compares also what operators set: KV, order topics, wiped permissions, hidden topics, guards,
+    maintenance. Two nodes need no --namesrv. A client's route is compared with that of each server listed: + stands at
+    what the server has and the client has not. Exits 0 if all are equal, 1 if they differ or one did not answer.
 
     \b
     JSON: equal, first.{addr, node, nodeState, topicCount}, second.{as first},
-          differing[], onlyFirst[], onlySecond[]
+          differing[], onlyFirst[], onlySecond[], settings[].{kind, name[],
+          first.{value, remainingSeconds} or null, second.{as first}}
     with --client: equal, topic, client.{revision, ageSeconds, sourceNode,
           stale}, nodes[].{addr, equal, revision, differences[]}
           or {addr, error}
@@ -135,17 +163,18 @@ def _diff_nodes(settings: Settings, first: str, second: str) -> int:
         return EXIT_FAILED
     difference = digest_difference(ours, theirs)
     addrs, sides = (first, second), (ours, theirs)
+    of_settings = setting_differences({first: ours.settings, second: theirs.settings})
     settings.show(
-        node_document.to_difference_document(addrs, sides, difference),
-        node_table.difference_parts(addrs, sides, difference),
+        node_document.to_difference_document(addrs, sides, difference, of_settings),
+        node_table.difference_parts(addrs, sides, difference, of_settings),
     )
-    return EXIT_OK if difference.is_empty else EXIT_FAILED
+    return EXIT_OK if difference.is_empty and not of_settings else EXIT_FAILED
 
 
 def _diff_client(settings: Settings, client: ClientDescription) -> int:
     async def ask(link: NameServerLink, seconds: float) -> NodeRoute:
         try:
-            return NodeRoute(await ask_route(link, client.topic, seconds))
+            return NodeRoute(await ask_route(link, client.topic, seconds, zone=client.zone))
         except TopicNotFoundError:
             return NodeRoute(None)
 

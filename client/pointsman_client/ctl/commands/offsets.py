@@ -9,7 +9,7 @@ from pointsman_client.ctl.agent_asking import ask_agents, finish
 from pointsman_client.ctl.agent_choice import AgentChoice, of_agents
 from pointsman_client.ctl.agent_question import locks_of, offsets_of
 from pointsman_client.ctl.argument import read_name
-from pointsman_client.ctl.offset_view import group_totals, offset_rows
+from pointsman_client.ctl.offset_view import group_totals, offset_rows, without_empty_retries
 from pointsman_client.ctl.settings import Settings, pass_settings
 
 
@@ -41,15 +41,17 @@ def locks(settings: Settings, group: str, choice: AgentChoice) -> int:
 
 @click.command()
 @click.argument("group", required=False, callback=read_name)
+@click.option("--retry", is_flag=True, help="Show empty queues of retry topics too.")
 @of_agents
 @pass_settings
-def offsets(settings: Settings, group: str, choice: AgentChoice) -> int:
+def offsets(settings: Settings, group: str, choice: AgentChoice, *, retry: bool) -> int:
     """Show how far consumer groups have read each queue.
 
     All groups, or GROUP. COMMITTED is the next message to read, MAX one beyond the last message, LAG what lies between.
     Where a broker does not tell where its queues end, there is no MAX. BEYOND END: the queue is shorter than what was
-    read of it, so it has lost messages. Below stands the lag of each group in all. Agents that did not answer are named
-    on standard error; exits 1 if none did.
+    read of it, so it has lost messages. Queues of retry topics that are read to their end are left out of the table,
+    unless --retry is given; totals and JSON have them. Below is the total lag of each group. Agents that did not answer
+    are named on standard error; exits 1 if none did.
 
     \b
     JSON: offsets[].{group, topic, agent, brokers[], queueId, committedOffset,
@@ -68,7 +70,8 @@ def offsets(settings: Settings, group: str, choice: AgentChoice) -> int:
     rows = offset_rows(asked.whole)
     totals = group_totals(rows)
     whole = group_document.to_offsets_document(asked, rows, totals)
-    return finish(settings, asked, whole, group_table.offsets_parts(rows, totals))
+    shown = rows if retry else without_empty_retries(rows)
+    return finish(settings, asked, whole, group_table.offsets_parts(shown, totals, folded=len(rows) - len(shown)))
 
 
 COMMANDS = (locks, offsets)

@@ -17,6 +17,7 @@ from pointsman_client.ctl.settings import Settings, pass_settings
 from pointsman_client.ctl.shared_option import CommandGroup
 from pointsman_client.ctl.wording import duration_words, guard_words
 from pointsman_client.errors import RequestRejectedError
+from pointsman_client.routes.route_document import Document
 from pointsman_client.rpc.name_server_link import NameServerLink
 
 _MODES = {"auto": admin.GUARD_MODE_AUTO, "hold": admin.GUARD_MODE_HOLD, "off": admin.GUARD_MODE_OFF}
@@ -45,8 +46,8 @@ def guard(settings: Settings, mode: str, cluster: str, seconds: int | None, by: 
     \b
     JSON of show: nodes[].{addr, node, guards[].{cluster, mode, active, lost,
                   baseline, up, activeForSeconds, reason, modeRemainingSeconds}}
-    JSON of a change: nodes[].{addr, changed, guard.{as above}}
-                  or {addr, error}
+    JSON of a change: nodes[].{addr, changed, guard.{as above}} or {addr, error};
+                  warning where the disk refused it, so that a restart loses it
 
     \b
     Examples:
@@ -71,7 +72,8 @@ def guard(settings: Settings, mode: str, cluster: str, seconds: int | None, by: 
 
     async def change(link: NameServerLink, timeout_seconds: float) -> Done:
         answer = await link.call(link.admin.SetGuard, request, timeout_seconds=timeout_seconds)
-        return Done(guard_words(answer.guard), facts={"guard": to_guard_document(answer.guard)})
+        facts: Document = {"guard": to_guard_document(answer.guard)}
+        return Done(guard_words(answer.guard), facts=facts, warning=answer.warning)
 
     return change_every(settings, change)
 
@@ -110,7 +112,7 @@ def maintenance_on(settings: Settings, target: GroupTarget, seconds: int, note: 
     said. Sent to all servers listed; exits 1 if one failed, and may be repeated.
 
     \b
-    JSON: nodes[].{addr, changed, known} or {addr, error}
+    JSON: nodes[].{addr, changed, known} or {addr, error}; warning as of guard
 
     \b
     Examples:
@@ -128,7 +130,7 @@ def maintenance_on(settings: Settings, target: GroupTarget, seconds: int, note: 
         words = f"{target} is in maintenance for {duration_words(seconds)}"
         if not known:
             words += f"; no such {'broker' if target.broker_name else 'cluster'} is known here now"
-        return Done(words, answer.changed, {"known": known})
+        return Done(words, answer.changed, {"known": known}, answer.warning)
 
     return change_every(settings, change)
 
@@ -143,7 +145,7 @@ def maintenance_off(settings: Settings, target: GroupTarget, by: str) -> int:
     Sent to all servers listed; exits 1 if one failed or if none had it.
 
     \b
-    JSON: nodes[].{addr, changed} or {addr, error}
+    JSON: nodes[].{addr, changed} or {addr, error}; warning as of guard
 
     \b
     Examples:
@@ -156,7 +158,7 @@ def maintenance_off(settings: Settings, target: GroupTarget, by: str) -> int:
         answer = await link.call(link.admin.SetMaintenance, request, timeout_seconds=timeout_seconds)
         if not answer.changed:
             raise not_there(link, f"no maintenance window of {target} is open", "MAINTENANCE_NOT_FOUND")
-        return Done(f"{target}: maintenance ended")
+        return Done(f"{target}: maintenance ended", warning=answer.warning)
 
     return change_every(settings, change, absent=f"{target}: there was no window to end")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from namesrv.app import NameServerApp
-from namesrv.config import RemotingConfig
+from namesrv.config import RemotingConfig, RoutesConfig
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
@@ -21,12 +21,26 @@ def remoting_config() -> RemotingConfig:
 
 
 @pytest.fixture
+def routes_config() -> RoutesConfig:
+    """As above."""
+    return RoutesConfig()
+
+
+@pytest.fixture
 async def server(
-    clock: ManualClock, tmp_path: Path, warm_up_seconds: float, remoting_config: RemotingConfig
+    clock: ManualClock,
+    tmp_path: Path,
+    warm_up_seconds: float,
+    remoting_config: RemotingConfig,
+    routes_config: RoutesConfig,
 ) -> AsyncIterator[NameServerApp]:
     """A name server whose time stands still until the test moves it."""
     async with running_name_server(
-        clock=clock, history=tmp_path / "history", warm_up_seconds=warm_up_seconds, remoting=remoting_config
+        clock=clock,
+        history=tmp_path / "history",
+        warm_up_seconds=warm_up_seconds,
+        remoting=remoting_config,
+        routes=routes_config,
     ) as app:
         yield app
 

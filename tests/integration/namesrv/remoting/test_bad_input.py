@@ -9,8 +9,9 @@ import zlib
 import pytest
 
 from namesrv.app import NameServerApp
-from namesrv.config import RemotingConfig
+from namesrv.config import RemotingConfig, RoutesConfig
 from namesrv.core.model import GroupKey
+from namesrv.core.staging import COMING_IN_LIMIT
 from namesrv.remoting import server as shell
 from pointsman.remoting.frames import BINARY_FORM, MAX_FRAME_BYTES
 from pointsman.service.monitoring import CannotListen
@@ -252,21 +253,70 @@ async def test_an_idle_connection_is_closed(server: NameServerApp, clock: Manual
     assert closed(server, "idle") == 1
 
 
-async def test_a_connection_that_registers_very_many_brokers_leaves_room_for_others(
+class TestFewBrokers:
+    @pytest.fixture
+    def routes_config(self) -> RoutesConfig:
+        return RoutesConfig(max_brokers=200, max_topics=700)
+
+    async def test_a_connection_that_registers_very_many_brokers_leaves_room_for_others(
+        self, server: NameServerApp
+    ) -> None:
+        async with remoting_peer(server.remoting_addr) as greedy, remoting_peer(server.remoting_addr) as other:
+            for i in range(300):
+                greedy.send(register(broker_ext(f"broker-{i}", addr=f"10.0.{i // 250}.{i % 250}:1"), opaque=i))
+            answers = [await greedy.answer() for _ in range(300)]
+            assert [answer.code for answer in answers] == [0] * 200 + [1] * 100
+            assert (answers[-1].command.remark or "").startswith("broker: this name server allows at most 200 brokers")
+            other.send(register(broker_ext("other", addr="10.9.0.1:1")))
+            assert (await other.answer()).code == 0
+            # Its own brokers are served as before.
+            greedy.send(register(broker_ext("broker-7", addr="10.0.0.7:1")))
+            assert (await greedy.answer()).code == 0
+        refused = {"limit": "brokers"}
+        assert server.metrics.registry.get_sample_value("namesrv_limits_exceeded_total", refused) == 100
+
+    async def test_more_topics_than_the_node_may_hold_are_refused_with_the_limit(self, server: NameServerApp) -> None:
+        async with remoting_peer(server.remoting_addr) as broker:
+            many = {f"t{i}": topic_config(f"t{i}") for i in range(701)}
+            broker.send(register(body=register_body(many)))
+            refused = await broker.answer()
+            assert refused.code == 1
+            assert "at most 700 topics" in (refused.command.remark or "")
+            assert not server.core.routes.groups
+            broker.send(register())
+            assert (await broker.answer()).code == 0
+
+
+async def test_registrations_coming_in_take_a_bounded_memory(
     server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server.core, "_max_brokers", 400)
-    monkeypatch.setattr(running(server)._brokers, "_max_brokers", 400)
-    async with remoting_peer(server.remoting_addr) as greedy, remoting_peer(server.remoting_addr) as other:
-        for i in range(300):
-            greedy.send(register(broker_ext(f"broker-{i}", addr=f"10.0.{i // 250}.{i % 250}:1"), opaque=i))
-        codes = [(await greedy.answer()).code for _ in range(300)]
-        assert (codes.count(0), codes.count(1)) == (200, 100)
-        other.send(register(broker_ext("other", addr="10.9.0.1:1")))
+    bound = server._coming_in
+    monkeypatch.setattr(bound, "bound", 1_000_000)
+    body = register_body({f"t{i}": topic_config(f"t{i}") for i in range(4_000)})
+    bomb = zlib.compress(struct.pack(">I", 30_000_000) + bytes(30_000_000))
+    async with remoting_peer(server.remoting_addr) as broker, remoting_peer(server.remoting_addr) as other:
+        broker.send(register(body=body))
+        refused = await broker.answer()
+        assert refused.code == 1
+        assert COMING_IN_LIMIT in (refused.command.remark or "")
+        broker.send(register(body=bomb))
+        refused = await broker.answer()
+        assert COMING_IN_LIMIT in (refused.command.remark or "")
+        other.send(register())
         assert (await other.answer()).code == 0
-        # Its own brokers are served as before.
-        greedy.send(register(broker_ext("broker-7", addr="10.0.0.7:1")))
-        assert (await greedy.answer()).code == 0
+    assert bound.total == 0
+
+
+async def test_what_connections_hold_is_bounded_with_the_brokers(server: NameServerApp) -> None:
+    async with remoting_peer(server.remoting_addr) as first, remoting_peer(server.remoting_addr) as second:
+        for peer in (first, second, first):
+            for i in range(5):
+                peer.send(register(broker_ext(f"broker-{i}", addr=f"10.0.0.{i}:1")))
+                assert (await peer.answer()).code == 0
+            held = sorted(len(connection.held) for connection in running(server)._connections)
+            assert held == [0, 5]
+        assert await first.is_answered()
+    await eventually(lambda: not running(server)._brokers._bound)
 
 
 async def test_an_address_that_is_taken_is_named(server: NameServerApp) -> None:

@@ -177,6 +177,17 @@ async def test_cluster_info_and_lists(rocketmq: RemotingPeer) -> None:
     assert (await rocketmq.ask(313)).json() == {"topicList": ["sub"]}
 
 
+async def test_a_list_that_no_frame_can_hold_is_refused(
+    rocketmq: RemotingPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await registered(rocketmq)
+    monkeypatch.setattr("namesrv.remoting.answers.MAX_FRAME_BYTES", 100)
+    for code, ext in ((206, {}), (224, {"cluster": "DefaultCluster"})):
+        refused = await rocketmq.ask(code, ext)
+        assert refused.code == 1
+        assert "a frame of RocketMQ at most 100" in (refused.command.remark or "")
+
+
 async def test_members_of_a_group(rocketmq: RemotingPeer) -> None:
     who = {"clusterName": "DefaultCluster", "brokerName": "broker-a"}
     empty = await rocketmq.ask(901, who)

@@ -57,6 +57,28 @@ async def test_the_end_of_a_connection_is_suspicion_and_then_a_removal(
     await eventually(lambda: phase(server) is None)
 
 
+async def test_a_topic_whose_brokers_are_all_down_does_not_exist_for_clients(
+    server: NameServerApp, clock: ManualClock
+) -> None:
+    await pass_time(clock, 130)
+    async with remoting_peer(server.remoting_addr) as client:
+        async with remoting_peer(server.remoting_addr) as broker:
+            await registered(broker)
+            assert (await client.ask(105, {"topic": "TopicTest"})).code == 0
+        await pass_time(clock, 16)
+        await eventually(lambda: phase(server) is None)
+        assert server.core.routes.known("TopicTest")
+        assert (await client.ask(105, {"topic": "TopicTest"})).code == 17
+        assert (
+            (await client.ask(206)).json()
+            == (await client.ask(224, {"cluster": A.cluster})).json()
+            == {"topicList": []}
+        )
+        async with remoting_peer(server.remoting_addr) as broker:
+            await registered(broker)
+            assert (await client.ask(105, {"topic": "TopicTest"})).code == 0
+
+
 async def test_a_broker_that_reconnects_outlives_its_old_connection(server: NameServerApp, clock: ManualClock) -> None:
     await pass_time(clock, 130)
     async with remoting_peer(server.remoting_addr) as later:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from namesrv.core.additive import AdditiveRegistrations, Claim
+from namesrv.core.administration import Administration
 from namesrv.core.errors import FirstOfOneTopic, HeldByAgent, IdentityHeld, InvalidRequest, LimitExceeded, TopicNotFound
 from namesrv.core.events import Event
 from namesrv.core.liveness import LivenessRules
@@ -22,11 +23,13 @@ from namesrv.core.model import (
 )
 from namesrv.core.name_server import NameServer
 from namesrv.core.replica_state import Phase
+from namesrv.core.settings import restore, settings_of
 from namesrv.core.validation import IntervalBounds
 from namesrv.snapshot.codec import decode_broker, encode_broker
 
 A = BrokerIdentity("c1", "broker.a-1.example", 0, "10.0.0.1:10911")
 SLAVE = BrokerIdentity("c1", "broker.a-1.example", 1, "10.0.0.2:10911")
+B = BrokerIdentity("c1", "b", 0, "10.0.0.5:10911")
 KEY = A.group_key
 EIGHT = (8, 8, 6, 0)
 START = 1_000.0
@@ -35,8 +38,10 @@ START = 1_000.0
 class Fleet:
     """A core, and brokers that speak for themselves; ``stream`` 1 is the usual connection."""
 
-    def __init__(self, *, max_topics: int = 1_000) -> None:
-        self.core = NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0)
+    def __init__(self, *, max_topics: int = 1_000, max_brokers: int = 100, of_node: int = 10_000) -> None:
+        self.core = NameServer(
+            rules=LivenessRules(), first_generation=1, started_at=0.0, max_brokers=max_brokers, max_topics=of_node
+        )
         self.word = AdditiveRegistrations(self.core, bounds=IntervalBounds(), max_topics=max_topics)
         self.now = START
 
@@ -61,6 +66,10 @@ class Fleet:
 
     def end(self, stream: int = 1, who: BrokerIdentity = A) -> list[str]:
         return kinds(self.word.end_stream(who, stream=stream, now=self.now, by_us=False))
+
+    def delete(self, topic: str, cluster: str = "") -> list[str]:
+        admin = Administration(self.core)
+        return kinds(admin.delete_topic(topic, cluster=cluster, force=True, by="ann", now=self.now).events)
 
     def topics(self, who: BrokerIdentity = A) -> dict[str, QueueConfig]:
         registration = self.core.registration_of(who)
@@ -206,13 +215,76 @@ def test_a_wipe_ends_with_the_masters_next_version_or_its_return(fleet: Fleet) -
     fleet.register("t1", "t2")
     fleet.core.set_writable(KEY, False)
     assert fleet.register("t1", "t2") == []
+    assert fleet.register("t1", "t2", zone="z2") == ["REREGISTERED"]
     assert KEY in fleet.core.overrides.wipes
-    assert fleet.register("t1", "t2", counter=2) == ["TOPICS", "PERM_CHANGED"]
+    assert fleet.register("t1", "t2", counter=2, zone="z2") == ["TOPICS", "PERM_CHANGED"]
     assert KEY not in fleet.core.overrides.wipes
     fleet.core.set_writable(KEY, False)
     fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now)
     assert "PERM_CHANGED" in fleet.register("t1", "t2", counter=2)
     assert fleet.core.routes.route("t1").queues[0][1].perm == 6
+
+
+@pytest.mark.parametrize("absence", ["left", "silent", "cut off"])
+def test_a_wipe_stays_while_its_broker_is_away(fleet: Fleet, absence: str) -> None:
+    fleet.register("t1", "t2")
+    fleet.core.set_writable(KEY, False)
+    if absence == "left":
+        fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now)
+    elif absence == "cut off":
+        fleet.end()
+    fleet.wait(130)
+    assert KEY not in fleet.core.routes.groups
+    assert KEY in fleet.core.overrides.wipes
+    assert fleet.register("t1", "t2")[-1] == "PERM_CHANGED"
+    assert KEY not in fleet.core.overrides.wipes
+
+
+def test_a_wipe_outlives_an_eviction_and_restarts_of_the_name_server(fleet: Fleet) -> None:
+    fleet.register("t1", "t2")
+    old = fleet.core.registration_of(A)
+    assert old is not None
+    fleet.register("t1", "t2", counter=2)
+    fleet.core.set_writable(KEY, False)
+    fleet.core.evict(*A.position, now=fleet.now, detail={})
+    assert "PERM_CHANGED" not in fleet.register("t1", "t2", counter=2)
+    later = Fleet()
+    assert restore(later.core, settings_of(fleet.core), now=later.now) == {}
+    later.core.restore(old, 7, now=later.now)  # a snapshot that is older than the wipe
+    assert later.beat() == ["REREGISTERED"]
+    assert later.register("t1", "t2", counter=2) == ["TOPICS"]
+    assert later.core.routes.route("t1").queues[0][1].perm == 4
+    cold = Fleet()
+    restore(cold.core, settings_of(fleet.core), now=cold.now)
+    assert cold.register("t1", "t2", counter=2) == ["REGISTERED", "TOPICS"]
+    assert cold.core.routes.route("t1").queues[0][1].perm == 4
+    assert cold.register("t1", "t2", counter=3) == ["TOPICS", "PERM_CHANGED"]
+
+
+def test_a_wipe_of_a_name_without_a_master_ends_when_one_registers(fleet: Fleet) -> None:
+    fleet.register("t1", "t2", who=SLAVE)
+    fleet.core.set_writable(KEY, False)
+    assert fleet.register("t1", "t2")[-1] == "PERM_CHANGED"
+
+
+def test_a_wipe_goes_from_a_broker_to_its_agent_and_back(fleet: Fleet) -> None:
+    fleet.register("t1", "t2")
+    fleet.core.set_writable(KEY, False)
+    agents(fleet, incarnation="run1")
+    assert fleet.core.overrides.wipes == {KEY: "run1"}
+    for _ in range(5):  # the agent is silent; the broker itself is heard
+        fleet.now += 30
+        fleet.register("t1", "t2", counter=8)
+    assert fleet.core.registration_of(A) is not None
+    assert KEY in fleet.core.overrides.wipes
+    assert fleet.register("t1", "t2", counter=9)[-1] == "PERM_CHANGED"
+
+
+def test_the_agent_of_the_next_process_ends_a_wipe(fleet: Fleet) -> None:
+    agents(fleet, incarnation="run1")
+    fleet.core.set_writable(KEY, False)
+    agents(fleet, incarnation="run2")
+    assert KEY not in fleet.core.overrides.wipes
 
 
 def test_a_slave_ends_no_wipe(fleet: Fleet) -> None:
@@ -226,17 +298,58 @@ def test_a_slave_ends_no_wipe(fleet: Fleet) -> None:
 def test_a_deleted_topic_stays_away_until_a_broker_brings_it_again(fleet: Fleet) -> None:
     fleet.register("t1", "t2")
     fleet.register("t1", "t2", who=SLAVE)
-    events = kinds(fleet.word.delete_topic("t1", "", by="ann", now=fleet.now))
-    assert events == ["TOPICS", "TOPICS", "TOPIC_DELETED"]
+    assert fleet.delete("t1") == ["TOPICS", "TOPICS", "TOPIC_DELETED"]
     with pytest.raises(TopicNotFound):
         fleet.core.routes.route("t1")
+    assert fleet.register("t1", "t2") == []
+    assert fleet.register("t1", "t2", who=SLAVE) == []
+    assert set(fleet.topics()) == set(fleet.topics(SLAVE)) == {"t2"}
     fleet.register("t2", "t3", counter=2)
     with pytest.raises(TopicNotFound):
         fleet.core.routes.route("t1")
-    assert fleet.word.delete_topic("t1", "", by="ann", now=fleet.now) == ()
-    assert fleet.word.delete_topic("t2", "other", by="ann", now=fleet.now) == ()
+    assert not fleet.core.overrides.tombstones
+    with pytest.raises(TopicNotFound):
+        fleet.delete("t1")
+    with pytest.raises(TopicNotFound):
+        fleet.delete("t2", "other")
     fleet.register("t1", "t2", counter=3)
     assert fleet.core.routes.route("t1").queues
+    fleet.core.check_invariants()
+
+
+def test_a_topic_of_a_broker_that_is_away_is_deleted_until_its_next_version(fleet: Fleet) -> None:
+    fleet.register("t1", "t2", "t3")
+    fleet.end()
+    fleet.wait(130)
+    assert fleet.delete("t1") == ["TOPIC_DELETED"]
+    fleet.register("t1", "t2", "t3")
+    assert set(fleet.topics()) == {"t2", "t3"}
+    fleet.register("t1", "t2", "t3", counter=2)
+    assert set(fleet.topics()) == {"t1", "t2", "t3"}
+
+
+def test_a_deletion_holds_against_a_snapshot_that_was_written_before_it(fleet: Fleet) -> None:
+    fleet.register("t1", "t2")
+    registration = fleet.core.registration_of(A)
+    assert registration is not None
+    fleet.delete("t1")
+    later = Fleet()
+    assert restore(later.core, settings_of(fleet.core), now=later.now) == {}
+    later.core.restore(registration, 7, now=later.now)
+    later.register("t2", "t3", counter=2)
+    assert set(later.topics()) == {"t2", "t3"}
+
+
+def test_a_topic_that_a_broker_names_alone_is_not_deleted_any_longer(fleet: Fleet) -> None:
+    fleet.register("t1", "t2", "t3")
+    fleet.delete("t1")
+    fleet.delete("t3")
+    assert kinds(fleet.word.add_topic(A.broker_name, "t1", QueueConfig(*EIGHT), now=fleet.now)) == ["TOPICS"]
+    assert fleet.core.routes.route("t1").queues
+    assert set(fleet.core.overrides.tombstones[KEY]) == {"t3"}
+    fleet.word.add_topic(A.broker_name, "t3", QueueConfig(*EIGHT), now=fleet.now)
+    assert not fleet.core.overrides.tombstones
+    fleet.core.check_invariants()
 
 
 def test_one_topic_may_be_given_to_a_known_name(fleet: Fleet) -> None:
@@ -296,6 +409,48 @@ def test_bounds_hold(fleet: Fleet) -> None:
         fleet.register("t1", "t2", who=A._replace(addr="nowhere"))
     with pytest.raises(InvalidRequest):
         fleet.register("t1", "t2", who=A._replace(broker_id=-1))
+
+
+def test_bounds_of_the_node_hold_and_renewals_always_pass() -> None:
+    small = Fleet(max_brokers=2)
+    small.core.register(Registration(identity=B, topics={}), now=small.now, peer="an agent")
+    small.register("t1", "t2")
+    with pytest.raises(LimitExceeded, match="at most 2 brokers"):
+        small.register("t1", "t2", who=SLAVE)
+    assert small.register("t1", "t2") == []
+    few = Fleet(of_node=3)
+    few.register("t1", "t2")
+    with pytest.raises(LimitExceeded, match="at most 3 topics, not 4"):
+        few.register("t3", "t4", counter=2)
+    with pytest.raises(LimitExceeded, match="at most 3 topics, not 4"):
+        few.register("t1", "t2", who=SLAVE)
+    assert few.register("t1", "t2") == []
+    few.core.check_invariants()
+
+
+def test_a_broker_is_counted_with_the_connection_that_it_came_over_last() -> None:
+    small = Fleet(max_brokers=10)
+    for i in range(6):
+        small.register("t1", "t2", who=A._replace(broker_name=f"b{i}"), stream=1)
+    for i in range(6):
+        small.register("t1", "t2", who=A._replace(broker_name=f"b{i}"), stream=2)
+    for i in range(4):
+        small.register("t1", "t2", who=A._replace(broker_name=f"c{i}"), stream=3)
+    with pytest.raises(LimitExceeded):
+        small.register("t1", "t2", who=A._replace(broker_name="d"), stream=2)
+    small.register("t1", "t2", who=A._replace(broker_name="d"), stream=1)
+    small.core.check_invariants()
+
+
+def test_topics_of_lost_brokers_make_room_for_a_registration() -> None:
+    few = Fleet(of_node=4)
+    few.register("t1", "t2", "t3")
+    few.end()
+    few.wait(130)
+    assert few.core.routes.known("t1")
+    few.register("u1", "u2", who=B)
+    assert not few.core.routes.known("t1")
+    few.core.check_invariants()
 
 
 def test_a_lower_claim_from_another_address_is_refused(fleet: Fleet) -> None:
@@ -359,7 +514,7 @@ def test_a_position_that_an_agent_holds_at_another_address_is_refused(fleet: Fle
 
 def test_a_topic_of_an_agent_is_hidden_by_a_deletion(fleet: Fleet) -> None:
     agents(fleet)
-    assert kinds(fleet.word.delete_topic("agents", "c1", by="ann", now=fleet.now)) == ["TOPIC_DELETED"]
+    assert fleet.delete("agents", "c1") == ["TOPIC_DELETED"]
     with pytest.raises(TopicNotFound):
         fleet.core.routes.route("agents")
     assert fleet.topics() == {"agents": EIGHT}

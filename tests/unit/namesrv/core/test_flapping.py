@@ -118,6 +118,17 @@ def test_an_outage_in_a_maintenance_window_is_not_charged_and_neither_is_its_end
     assert charged(planned, event(EventKind.REGISTERED), event(EventKind.EXPIRED, Reason.SILENCE)) == 1000
 
 
+def test_nothing_that_happens_in_a_maintenance_window_is_charged() -> None:
+    penalties = Penalties()
+    penalties.take(event(EventKind.UNREGISTERED, Reason.SHUTDOWN), now=0.0, in_window=True)
+    for kind in (EventKind.REGISTERED, EventKind.RESTARTED, EventKind.ADDRESS_CHANGED, EventKind.LATE_HEARTBEAT):
+        penalties.take(event(kind), now=1.0, in_window=True)
+    assert penalties.score(A, now=1.0) is None
+    penalties.take(event(EventKind.UNREGISTERED, Reason.SHUTDOWN), now=2.0)
+    penalties.take(event(EventKind.REGISTERED), now=3.0, in_window=True)
+    assert score(penalties, now=3.0).penalty == 200, "it left before the window"
+
+
 def test_a_registration_whose_probe_fails_is_an_outage_and_its_recovery_ends_it() -> None:
     failing = event(EventKind.REGISTERED, Reason.REFUSED, phase=Phase.OUT)
     recovered = event(EventKind.RECOVERED, Reason.PROBE)

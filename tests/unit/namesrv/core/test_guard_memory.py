@@ -6,9 +6,11 @@ import pytest
 
 from namesrv.core import guard
 from namesrv.core.events import Reason
+from namesrv.core.guard import GuardMode
 from namesrv.core.liveness import LivenessRules
 from namesrv.core.model import BrokerIdentity, DataVersion, Registration
 from namesrv.core.name_server import NameServer
+from namesrv.core.replica_state import Phase
 
 BROKERS = [BrokerIdentity(f"c{number % 2}", f"b{number}", 0, f"10.0.0.{number}:1") for number in range(6)]
 OF_BOTH_CLUSTERS = ("c0", "c1")
@@ -49,6 +51,36 @@ def test_a_broker_that_came_back_is_remembered_by_its_last_leave(monkeypatch: py
         core.unregister(who, generation, reason=Reason.SHUTDOWN, now=LONG_KNOWN + 2.0)
 
     assert core.guard.note_back(flapping.cluster, flapping.position) is not None
+
+
+@pytest.mark.parametrize("mode", [GuardMode.AUTO, GuardMode.HOLD])
+def test_of_a_cluster_without_brokers_nothing_is_remembered_but_a_setting(mode: GuardMode) -> None:
+    core, fleet = NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0), BROKERS[::2]
+    for who in fleet:
+        _register(core, who, now=0.0)
+    _register(core, BROKERS[1], now=900.0)
+    core.sweep(now=130.0)  # silent together: the guard is on
+    core.guard.set_mode("c0", mode, until=None, now=130.0)
+    assert core.guard.status("c0").active
+    for who in fleet:
+        core.evict(who.cluster, who.broker_name, who.broker_id, now=200.0, detail={})
+    core.sweep(now=200.0)
+    core.sweep(now=500.0)
+    assert core.guard.clusters() == (["c1"] if mode is GuardMode.AUTO else ["c0", "c1"])
+
+
+def test_a_released_guard_is_remembered_while_its_cluster_has_brokers() -> None:
+    core = NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0)
+    fleet = BROKERS[::2]
+    for who in fleet:
+        _register(core, who, now=0.0)
+    core.sweep(now=130.0)
+    assert core.guard.status("c0").active
+    _register(core, fleet[0], now=131.0)
+    _register(core, fleet[1], now=131.0)
+    core.sweep(now=132.0)
+    assert not core.guard.status("c0").active
+    assert [replica.state.phase for _, replica in core.replicas(cluster="c0")][2] is Phase.PROTECTED
 
 
 def _register(core: NameServer, who: BrokerIdentity, *, now: float) -> int:

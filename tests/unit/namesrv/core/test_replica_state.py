@@ -10,6 +10,7 @@ import pytest
 from namesrv.core.events import Reason
 from namesrv.core.model import Evidence
 from namesrv.core.replica_state import RULES, UP, Facts, Phase, ReplicaState, replica_state, rule_of
+from spark_jobs.report.classes import STATES
 
 README = Path(__file__).parents[4] / "namesrv" / "README.md"
 WEAK, STRONG = Evidence.WEAK, Evidence.STRONG
@@ -71,3 +72,8 @@ def test_the_readme_quotes_the_table() -> None:
         for number, rule in enumerate(RULES, 1)
     ]
     assert "\n".join(quoted) in README.read_text(encoding="utf-8")
+
+
+def test_the_glossary_of_the_report_quotes_the_table() -> None:
+    quoted = [(rule.when, f"{rule.phase.value}{', planned' if rule.planned else ''}") for rule in RULES]
+    assert list(STATES) == quoted

@@ -12,7 +12,7 @@ import grpc
 from namesrv.core.errors import InvalidRequest
 from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.metrics import Metrics
-from namesrv.rpc.calls import Calls
+from namesrv.rpc.calls import Calls, Peer
 from namesrv.rpc.server import REGISTRATION
 from pointsman.v1.registration_service_pb2 import RegisterBrokerResponse
 from pointsman.wire.violation import FieldViolation
@@ -28,6 +28,12 @@ class Context:
 
     def __init__(self) -> None:
         self.details = ""
+
+    def peer(self) -> str:
+        return "ipv4:10.0.0.7:40000"
+
+    def peer_identities(self) -> None:
+        return None
 
     def set_code(self, code: grpc.StatusCode) -> None:
         assert code is grpc.StatusCode.INVALID_ARGUMENT
@@ -45,7 +51,7 @@ class Servicer:
     def __init__(self) -> None:
         self.held: weakref.ref[Large] | None = None
 
-    async def register_broker(self, requests: AsyncIterator[bytes]) -> RegisterBrokerResponse:  # noqa: ARG002
+    async def register_broker(self, requests: AsyncIterator[bytes], peer: Peer) -> RegisterBrokerResponse:  # noqa: ARG002
         large = Large()  # a refusal's frames hold it
         self.held = weakref.ref(large)
         try:

@@ -7,6 +7,7 @@ from namesrv.rpc.server import server_options
 
 
 def test_the_transport_hangs_up_on_an_agent_only_when_that_says_no_more_than_its_silence() -> None:
-    options = dict(server_options(300.0))
+    options = dict(server_options(300.0, 7))
     assert options["grpc.http2.ping_timeout_ms"] >= LATE_AFTER_INTERVALS * 300.0 * 1000
     assert "grpc.max_connection_age_ms" not in options
+    assert options["grpc.max_allowed_incoming_connections"] == 7

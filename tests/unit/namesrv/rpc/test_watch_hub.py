@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from namesrv.config import RoutesConfig
 from namesrv.core.errors import LimitExceeded
 from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.liveness import LivenessRules
@@ -17,6 +18,7 @@ from namesrv.core.model import BrokerIdentity, NodeState, QueueConfig, Registrat
 from namesrv.core.name_server import NameServer
 from namesrv.metrics import Metrics
 from namesrv.rpc import watch_hub
+from namesrv.rpc.calls import Ended, Peer
 from namesrv.rpc.route_answers import RouteAnswers
 from namesrv.rpc.watch_hub import WatchHub
 from pointsman.v1.route_service_pb2 import KnownRoute, Revision, WatchTopicRoutesRequest, WatchTopicRoutesResponse
@@ -32,7 +34,9 @@ WARM_UP = 3_600.0
 class World:
     """A core, a hub over it, and clients that read when the test lets them."""
 
-    def __init__(self, *, max_watchers: int = 100, coalesce: float = STEP, warms: bool = False) -> None:
+    def __init__(
+        self, *, max_watchers: int = 100, max_watched: int = 1_000, coalesce: float = STEP, warms: bool = False
+    ) -> None:
         self.clock = ManualClock()
         self.metrics = Metrics()
         self.core = NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0)
@@ -51,14 +55,18 @@ class World:
             node="n",
             coalesce_seconds=coalesce,
             max_watchers=max_watchers,
+            max_watched=max_watched,
             max_topics=10,
         )
         self.running = asyncio.create_task(self.hub.run())
 
-    def register(self, name: str, topics: dict[str, int], cluster: str = "c1") -> None:
+    def register(self, name: str, topics: dict[str, int], cluster: str = "c1", zone: str = "") -> None:
         queues = {topic: QueueConfig(count, count, 6) for topic, count in topics.items()}
         identity = BrokerIdentity(cluster, name, 0, f"{name}:1")
-        self.core.register(Registration(identity=identity, topics=queues), now=self.clock.now)
+        self.core.register(Registration(identity=identity, topics=queues, zone=zone), now=self.clock.now)
+
+    def evict(self, name: str) -> None:
+        self.core.evict("c1", name, 0, now=self.clock.now, detail={})
 
     def end_warm_up(self) -> None:
         self.lifecycle.end_warm_up(now=self.clock.now + WARM_UP, still_provisional=0)
@@ -86,6 +94,7 @@ class Client:
         self.world = world
         self.connection = 0
         self.latest: dict[str, Revision] = {}
+        self.peer = name
         self.may_read = asyncio.Event()
         self.may_read.set()
         self.task: asyncio.Task[None] | None = None
@@ -100,7 +109,7 @@ class Client:
         request = WatchTopicRoutesRequest(
             topics=[KnownRoute(topic=topic, revision=self.latest.get(topic)) for topic in topics]
         )
-        self.task = asyncio.create_task(self.world.hub.watch(request, self.write, peer=self.name))
+        self.task = asyncio.create_task(self.world.hub.watch(request, self.write, peer=Peer(self.name, self.peer)))
         await self.world.clock.advance(0)
 
     async def write(self, message: bytes) -> None:
@@ -115,6 +124,9 @@ class Client:
                 self._saw(news.route.topic, news.route.revision)
             case "gone":
                 self._saw(news.gone.topic, news.gone.revision)
+            case "absent":
+                for topic in news.absent.topics:
+                    self._saw(topic, news.absent.revision)
             case other:
                 raise AssertionError(f"an empty message: {other}")
 
@@ -273,13 +285,14 @@ async def test_a_write_that_fails_ends_that_watch_alone(world: World) -> None:
 
     request = WatchTopicRoutesRequest(topics=[KnownRoute(topic="t0")])
     with pytest.raises(OSError, match="t0"):
-        await world.hub.watch(request, fail, peer="y")
+        await world.hub.watch(request, fail, peer=Peer("y", "y"))
     assert world.hub.count == 1
     world.hub.check_invariants()
 
 
 async def test_a_walk_over_very_much_yields_and_then_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_hub, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(watch_hub, "FIRST_STATE_REST_SECONDS", 0.0)
     monkeypatch.setattr(watch_hub, "WAKES_AT_ONCE", 1)
     world = World()
     world.register("a", dict.fromkeys(TOPICS, 1))
@@ -304,3 +317,236 @@ async def test_drain_ends_readers_that_wait_and_readers_that_are_stuck(world: Wo
         await client.task
         client.task = None
     assert world.hub.count == 0
+
+
+# --- bounds ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The topics that a hub looked at, in order."""
+    seen = list[str]()
+    look = WatchHub._look
+
+    def counting(hub: WatchHub, watched: watch_hub._Watched) -> bool:
+        seen.append(watched.topic)
+        return look(hub, watched)
+
+    monkeypatch.setattr(WatchHub, "_look", counting)
+    return seen
+
+
+async def test_a_change_looks_at_the_topics_that_it_touches_and_at_no_others(world: World, looks: list[str]) -> None:
+    world.register("a", {"t0": 1, "t1": 1})
+    world.register("b", {"t2": 1})
+    await world.client("x").open((*TOPICS, *(f"absent-{number}" for number in range(7))))
+    await world.client("y").open(TOPICS)
+
+    for changed, change in (
+        (["t1"], lambda: world.register("a", {"t0": 1, "t1": 2})),
+        (["absent-3"], lambda: world.register("a", {"t0": 1, "t1": 2, "absent-3": 1, "unwatched": 1})),
+        (["t2"], lambda: world.core.hide_topic("t2")),
+        (["t2"], lambda: world.core.routes.set_order_topic("t2", "b:1")),
+        (["t0", "t1", "absent-3"], lambda: world.register("a", {"t0": 1, "t1": 2, "absent-3": 1}, zone="z")),
+        ([], lambda: world.register("c", {"unwatched": 1})),
+        (["t0", "t1", "absent-3"], lambda: world.evict("a")),
+    ):
+        await world.clock.advance(STEP)
+        looks.clear()
+        change()
+        await world.clock.advance(STEP)
+        assert sorted(looks) == sorted(changed)
+    await world.clock.advance(STEP)
+    world.records[:] = [r for r in world.records if not isinstance(r, Seen) or not r.topic.startswith("absent")]
+    latest = {(r.client, r.topic): r.digest for r in world.records if isinstance(r, Seen)}
+    assert all(latest[who, topic] == digest for who in "xy" for topic, digest in world.truth()[BOOT].items())
+
+
+async def test_absent_topics_of_a_first_state_arrive_in_one_message(world: World) -> None:
+    world.register("a", {"t0": 1})
+    messages = list[WatchTopicRoutesResponse]()
+
+    async def write(message: bytes) -> None:
+        messages.append(WatchTopicRoutesResponse.FromString(message))
+
+    names = ["n1", "t0", "n2", "n3"]
+    request = WatchTopicRoutesRequest(topics=[KnownRoute(topic=name) for name in names])
+    watch = asyncio.create_task(world.hub.watch(request, write, peer=Peer("x", "x")))
+    await world.clock.advance(STEP)
+    assert [message.WhichOneof("news") for message in messages] == ["route", "absent", "synced"]
+    absent = messages[1].absent
+    assert list(absent.topics) == ["n1", "n2", "n3"]
+    assert (absent.revision.boot, absent.revision.counter) == (BOOT, world.core.routes.change)
+    watch.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await watch
+
+
+async def test_a_topic_that_comes_while_absent_ones_are_said_is_heard_of_after_that(world: World) -> None:
+    reader = world.client("x")
+    reader.may_read.clear()
+    await reader.open(TOPICS)
+    world.register("a", {"t1": 1})
+    await world.clock.advance(STEP)
+    reader.may_read.set()
+    await world.clock.advance(STEP)
+    assert faults(world.records, world.truth()) == []
+    assert reader.latest["t1"].digest != b""
+
+
+async def test_at_the_bound_of_watched_topics_who_watches_most_makes_room_for_who_watches_less() -> None:
+    world = World(max_watched=20)
+    world.register("a", dict.fromkeys(TOPICS, 1))
+    names = tuple(f"n{number}" for number in range(9))
+    for client in ("g0", "g1"):
+        world.client(client).peer = "greedy"
+        await world.client(client).open(names)
+    world.client("g2").peer = "greedy"
+    await world.client("g2").open(TOPICS)
+    assert await refusal(world, "g2") == "topics: this name server allows at most 20 watched_topics, not 21"
+
+    await world.client("honest").open(TOPICS)
+    assert "at most 20 watched_topics; this watch was ended" in await refusal(world, "g1")
+    assert world.hub.watched_count == 12
+    assert world.hub.count == 2
+    assert sorted(world.client("honest").latest) == list(TOPICS)
+    world.hub.check_invariants()
+    await world.close()
+    assert (world.hub.count, world.hub.watched_count) == (0, 0)
+
+
+async def test_at_the_bound_of_watchers_a_reader_that_does_not_read_is_ended_as_well() -> None:
+    world = World(max_watchers=2)
+    world.register("a", {"t0": 1})
+    for client in ("g0", "g1"):
+        world.client(client).peer = "greedy"
+        world.client(client).may_read.clear()
+        await world.client(client).open(("t0",))
+    await world.client("honest").open(("t0",))
+    assert "at most 2 watchers; this watch was ended" in await refusal(world, "g1")
+    assert world.client("honest").latest["t0"].digest
+    await world.close()
+
+
+async def refusal(world: World, name: str) -> str:
+    """Why a client's watch ended."""
+    client = world.client(name)
+    assert client.task is not None
+    (error,) = await asyncio.gather(client.task, return_exceptions=True)
+    client.task = None
+    assert isinstance(error, LimitExceeded | Ended)
+    return str(error)
+
+
+WIDE = {f"{'n' * 100}{number}": {"t0": 4} for number in range(40)}
+"""Brokers that make the route of t0 larger than what is written without a bound."""
+
+
+async def test_large_changes_that_a_peer_does_not_read_make_room_for_one_that_reads() -> None:
+    world = World()
+    size = _register_wide(world)
+    world.hub._bounds["unread_watch_bytes"].bound = 3 * size
+    for number in range(3):
+        stalled = world.client(f"stalled{number}")
+        stalled.peer = "one connection"
+        stalled.may_read.clear()
+        await stalled.open(("t0",))
+    reading = world.client("reading")
+    await reading.open(("t0",))
+    assert f"at most {3 * size} unread_watch_bytes; this watch was ended" in await refusal(world, "stalled2")
+    assert "t0" in reading.latest
+    assert world.hub._bounds["unread_watch_bytes"].total == 2 * size
+    await world.close()
+    world.hub.check_invariants()
+
+
+async def test_a_watch_waits_for_the_others_of_its_connection_to_read_and_is_ended_after_ten_seconds() -> None:
+    world = World()
+    size = _register_wide(world)
+    world.hub._bounds["unread_watch_bytes"].bound = size
+    stalled, patient = world.client("stalled"), world.client("patient")
+    for client in (stalled, patient):
+        client.peer = "one connection"
+    stalled.may_read.clear()
+    for client in (stalled, patient):
+        await client.open(("t0",))
+    await world.clock.advance(9)
+    assert "t0" not in patient.latest
+    stalled.may_read.set()
+    await world.clock.advance(0.1)
+    assert "t0" in patient.latest
+
+    stalled.may_read.clear()
+    world.register("one more", {"t0": 4})
+    await world.clock.advance(11)
+    assert "have not read them for 10 s" in await refusal(world, "patient")
+    await world.close()
+    world.hub.check_invariants()
+
+
+async def test_small_changes_are_written_whatever_is_unread() -> None:
+    world = World()
+    world.hub._bounds["unread_watch_bytes"].bound = 0
+    world.register("a", {"t0": 4})
+    client = world.client("a")
+    await client.open(("t0",))
+    assert "t0" in client.latest
+    await world.close()
+
+
+def _register_wide(world: World) -> int:
+    for name, topics in WIDE.items():
+        world.register(name, topics)
+    size = len(world.answers.current("t0").route)
+    assert size > watch_hub.LIGHT_BYTES
+    return size
+
+
+@pytest.mark.slow
+async def test_the_default_bounds_hold_as_many_as_they_say() -> None:
+    routes = RoutesConfig()
+    world = World(max_watchers=routes.max_watchers, max_watched=routes.max_watched_topics)
+    world.hub._max_topics = routes.max_topics_per_watch
+    watches = routes.max_watched_topics // routes.max_topics_per_watch
+    for number in range(watches):
+        client = world.client(str(number))
+        client.peer = f"greedy-{number % 40}"
+        await client.open(tuple(f"{number}-{name}" for name in range(routes.max_topics_per_watch)))
+    assert world.hub.watched_count == routes.max_watched_topics
+    await world.client("greedy").open(tuple(f"more-{name}" for name in range(routes.max_topics_per_watch)))
+    assert world.hub.watched_count == routes.max_watched_topics
+    assert world.hub.count == watches
+    (ended,) = [name for name, client in world.clients.items() if client.task is not None and client.task.done()]
+    assert "at most 200000 watched_topics" in await refusal(world, ended)
+    await world.close()
+
+
+async def test_a_topic_may_be_watched_at_many_places_by_many(world: World) -> None:
+    hub = world.hub
+    hub._bounds["watchers"].bound = 100
+    world.register("a", {"t0": 1}, zone="z3")
+    seen = dict[str, list[str]]()
+
+    async def open_at(zone: str, number: int) -> asyncio.Task[None]:
+        async def write(message: bytes) -> None:
+            news = WatchTopicRoutesResponse.FromString(message)
+            seen.setdefault(zone, []).append(str(news.WhichOneof("news")))
+
+        request = WatchTopicRoutesRequest(topics=[KnownRoute(topic="t0")], zone=zone)
+        peer = Peer(f"{zone}-{number}", f"{zone}-{number}")
+        task = asyncio.create_task(hub.watch(request, write, peer=peer))
+        await world.clock.advance(0)
+        return task
+
+    tasks = [await open_at(f"z{zone}", number) for zone in range(2 * watch_hub.FEW) for number in range(6)]
+    hub.check_invariants()
+    world.register("a", {"t0": 2}, zone="z3")
+    await world.clock.advance(STEP)
+    assert {zone: news.count("route") for zone, news in seen.items()} == {
+        f"z{zone}": 12 if zone == 3 else 6 for zone in range(2 * watch_hub.FEW)
+    }
+    for task in tasks:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        hub.check_invariants()
+    assert len(hub._watched) == 0

@@ -11,9 +11,10 @@ import pytest
 
 from namesrv.snapshot import files as module
 from namesrv.snapshot.files import SegmentFiles, StateDirectoryInUse
-from namesrv.snapshot.segment import OPERATOR_NAME, SegmentRefused, seal
+from namesrv.snapshot.segment import SegmentRefused, seal
 
 NAME = f"{'0123456789abcdef' * 2}.segment"
+OTHER = f"{'f' * 32}.segment"
 
 
 @pytest.fixture
@@ -28,14 +29,14 @@ def test_what_was_written_is_read_again_and_leaves_nothing_else(files: SegmentFi
     size = files.write(NAME, b"first")
     assert size == (files.directory / NAME).stat().st_size
     files.write(NAME, b"second")
-    files.write(OPERATOR_NAME, b"operators")
+    files.write(OTHER, b"other")
     files.sync()
     assert files.read(NAME) == b"second"
-    assert sorted(os.listdir(files.directory)) == [NAME, "lock", OPERATOR_NAME]
-    assert files.names() == [NAME, OPERATOR_NAME]
+    assert sorted(os.listdir(files.directory)) == [NAME, OTHER, "lock"]
+    assert files.names() == [NAME, OTHER]
     files.remove(NAME)
     files.remove(NAME)
-    assert files.names() == [OPERATOR_NAME]
+    assert files.names() == [OTHER]
 
 
 def test_a_second_owner_is_refused_until_the_first_has_let_go(files: SegmentFiles) -> None:
@@ -50,7 +51,7 @@ def test_a_second_owner_is_refused_until_the_first_has_let_go(files: SegmentFile
 
 
 def test_what_a_crash_left_unfinished_is_removed_and_strangers_are_left_alone(tmp_path: Path) -> None:
-    for name in (f"{NAME}.tmp", f"{OPERATOR_NAME}.tmp", "notes.txt", "notes.segment.tmp"):
+    for name in (f"{NAME}.tmp", f"{OTHER}.tmp", "notes.txt", "notes.segment.tmp"):
         (tmp_path / name).write_bytes(b"half")
     files = SegmentFiles(tmp_path)
     files.hold()
@@ -142,4 +143,4 @@ def test_a_refused_segment_that_cannot_be_moved_stays_and_that_is_said(
     (files.directory / NAME).write_bytes(b"damaged")
     files.put_aside(NAME)
     assert files.names() == [NAME]
-    assert [record.message for record in caplog.records] == ["a refused segment stays where it is"]
+    assert [record.message for record in caplog.records] == ["a damaged file could not be moved and stays where it is"]

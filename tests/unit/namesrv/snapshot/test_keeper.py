@@ -13,10 +13,8 @@ from typing import Any
 
 import pytest
 
-from namesrv.core.guard import GuardMode
-from namesrv.core.kv import ORDER_TOPIC_NAMESPACE
 from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import DataVersion, GroupKey, Registration
+from namesrv.core.model import Registration
 from namesrv.core.name_server import BeatStatus, NameServer
 from namesrv.core.replica_state import Phase
 from namesrv.metrics import Metrics
@@ -39,7 +37,7 @@ def new_core(clock: ManualClock) -> NameServer:
 def new_keeper(
     core: NameServer, clock: ManualClock, folder: Path, *, keeping: SnapshotStore | None = None
 ) -> SnapshotKeeper:
-    return SnapshotKeeper(core, keeping or store(folder, clock), interval=INTERVAL, clock=clock, metrics=Metrics())
+    return SnapshotKeeper(core, keeping or store(folder), interval=INTERVAL, clock=clock, metrics=Metrics())
 
 
 @asynccontextmanager
@@ -86,7 +84,7 @@ async def test_a_round_is_written_each_interval(clock: ManualClock, tmp_path: Pa
         await clock.advance(INTERVAL - 0.1)
         assert not segment(tmp_path, 1).exists()
         await clock.advance(0.1)
-        await until(lambda: value(keeper, "namesrv_snapshot_segments") == 2)
+        await until(lambda: value(keeper, "namesrv_snapshot_segments") == 1)
         assert segment(tmp_path, 1).exists()
         assert value(keeper, "namesrv_snapshot_bytes") == sum(path.stat().st_size for path in segments(tmp_path))
         assert value(keeper, "namesrv_snapshot_age_seconds") == 0.0
@@ -99,10 +97,6 @@ async def test_a_restarted_server_has_all_that_the_last_one_had(clock: ManualClo
     keeper = new_keeper(first, clock, tmp_path)
     keeper.warm_start()
     generation = first.register(registration(1), now=clock.now).generation
-    first.kv.put(ORDER_TOPIC_NAMESPACE, "topic-0-1", "b1:4")
-    first.restore_overrides({GroupKey("c1", "b1"): "run-0"}, {GroupKey("c1", "b1"): {"topic-0-2": DataVersion()}})
-    first.maintenance.open(GroupKey("c1", "b1"), until=clock.now + 60.0, note="disk", by="ann")
-    first.guard.set_mode("c1", GuardMode.HOLD, until=None, now=clock.now)
     assert await keeper.stop(within=DEADLINE)
 
     clock.now += 20.0
@@ -112,13 +106,7 @@ async def test_a_restarted_server_has_all_that_the_last_one_had(clock: ManualClo
     assert (len(loaded.brokers), loaded.refused) == (1, 0)
     ((_, replica),) = second.members()
     assert (replica.state.phase, replica.generation) == (Phase.PROVISIONAL, generation)
-    route = second.routes.route("topic-0-1")
-    assert route.order_topic_conf == "b1:4"
-    assert [queues.perm for _, queues in route.queues] == [4]
-    assert second.topic_names() == ["topic-0-0", "topic-0-1"]
-    assert second.guard.status("c1").mode is GuardMode.HOLD
-    (window,) = second.maintenance.windows()
-    assert (window.until - clock.now, window.note, window.by) == (40.0, "disk", "ann")
+    assert second.topic_names() == ["topic-0-0", "topic-0-1", "topic-0-2"]
     answer = second.beat(registration(1).identity, generation, data_version=registration(1).data_version, now=clock.now)
     assert answer.status is BeatStatus.OK
     assert replica.state.phase is Phase.UP
@@ -163,7 +151,7 @@ async def test_a_fault_of_our_own_in_a_round_is_said_and_the_next_round_comes(
     clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     core = new_core(clock)
-    keeping = store(tmp_path, clock)
+    keeping = store(tmp_path)
     keeper = new_keeper(core, clock, tmp_path, keeping=keeping)
     keeper.warm_start()
     async with kept(keeper):
@@ -196,8 +184,8 @@ class HangingStore(SnapshotStore):
 
 
 async def test_a_disk_that_hangs_holds_up_neither_the_loop_nor_the_stop(clock: ManualClock, tmp_path: Path) -> None:
-    usual = store(tmp_path, clock)
-    hanging = HangingStore(files=usual._files, bounds=usual._bounds, max_topics=10, clock=clock)
+    usual = store(tmp_path)
+    hanging = HangingStore(files=usual._files, bounds=usual._bounds, max_topics=10)
     keeper = new_keeper(new_core(clock), clock, tmp_path, keeping=hanging)
     keeper.warm_start()
     running = asyncio.create_task(keeper.run())

@@ -15,17 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.core.kv import KvEntry
-from namesrv.core.maintenance import MaintenanceWindow
-from namesrv.core.model import GroupKey, Health, ProbeVerdict, Registration
+from namesrv.core.model import Health, ProbeVerdict, Registration
 from namesrv.core.validation import IntervalBounds
-from namesrv.snapshot.codec import OperatorState
 from namesrv.snapshot.files import StateDirectoryInUse
-from namesrv.snapshot.segment import OPERATOR_NAME, broker_name_of, seal
-from namesrv.snapshot.store import REFRESH_SECONDS, Loaded, Snapshot, SnapshotStore
-from pointsman.service.clock import SystemClock
+from namesrv.snapshot.segment import broker_name_of
+from namesrv.snapshot.store import Loaded, Snapshot, SnapshotStore
 from tests.fakes.held_brokers import held, snapshot, store
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.snapshot_writer import at_step
 
 ROOT = Path(__file__).parents[4]
@@ -33,9 +28,9 @@ FAILING = Health(ProbeVerdict.FAILING, "timeout")
 
 
 @pytest.fixture
-def writing(tmp_path: Path, clock: ManualClock) -> Iterator[SnapshotStore]:
+def writing(tmp_path: Path) -> Iterator[SnapshotStore]:
     """A store that owns ``tmp_path/state``, empty."""
-    writing = store(tmp_path / "state", clock)
+    writing = store(tmp_path / "state")
     writing.load()
     yield writing
     writing.close()
@@ -46,12 +41,12 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-def loaded(folder: Path, clock: ManualClock | None = None) -> Loaded:
+def loaded(folder: Path) -> Loaded:
     """What a server that starts on a copy of the folder would read; as after a kill, nobody let go of it."""
     copy = folder.with_name("copy")
     shutil.copytree(folder, copy, symlinks=True)
     try:
-        reading = store(copy, clock or SystemClock())
+        reading = store(copy)
         read = reading.load()
         reading.close()
     finally:
@@ -76,14 +71,13 @@ def file_of(number: int) -> str:
     return broker_name_of(held(number)[0].identity.position)
 
 
-def test_a_restarted_server_reads_what_was_held(writing: SnapshotStore, state: Path, clock: ManualClock) -> None:
-    operator = OperatorState(kv=(KvEntry("n", "k", "v"),), wipes={GroupKey("c1", "b1"): "run-0"})
+def test_a_restarted_server_reads_what_was_held(writing: SnapshotStore, state: Path) -> None:
     brokers = [held(1), held(2, topics=0), held(3, health=FAILING)]
-    done = writing.write(Snapshot(brokers, operator))
-    assert (done.segments, done.whole, done.error) == (4, True, None)
+    done = writing.write(Snapshot(brokers))
+    assert (done.segments, done.whole, done.error) == (3, True, None)
     assert done.bytes == sum(path.stat().st_size for path in state.glob("*.segment"))
-    read = loaded(state, clock)
-    assert (read.operator, read.refused) == (operator, 0)
+    read = loaded(state)
+    assert read.refused == 0
     assert names(read) == {"b1", "b2", "b3"}
     assert by_broker(read)["b1"] == (held(1)[0], 1_000)
     assert by_broker(read)["b3"][0].health == FAILING
@@ -103,17 +97,14 @@ def test_only_what_changed_is_written_again(writing: SnapshotStore, state: Path)
     after = written_at(state)
     changed = {number for number in range(1, 6) if before[file_of(number)] != after[file_of(number)]}
     assert changed == {1, 2, 3}
-    assert before[OPERATOR_NAME] == after[OPERATOR_NAME]
 
 
-def test_what_was_read_at_the_start_is_not_written_again(
-    writing: SnapshotStore, state: Path, clock: ManualClock
-) -> None:
+def test_what_was_read_at_the_start_is_not_written_again(writing: SnapshotStore, state: Path) -> None:
     brokers = [held(1, health=Health(ProbeVerdict.PASSING)), held(2)]
     done = writing.write(snapshot(*brokers))
     writing.close()
     before = written_at(state)
-    again = store(state, clock)
+    again = store(state)
     assert len(again.load().brokers) == 2
     assert again.write(snapshot(held(1), held(2))) == done
     again.close()
@@ -125,36 +116,21 @@ def test_a_broker_that_left_has_no_segment_and_one_that_moved_has_one(writing: S
     registration, generation, health = held(2)
     moved = registration.identity._replace(addr="10.9.9.9:10911")
     done = writing.write(snapshot((replace(registration, identity=moved), generation, health)))
-    assert done.segments == 2
+    assert done.segments == 1
     assert [r.identity for r, _ in loaded(state).brokers] == [moved]
-
-
-def test_windows_are_written_again_each_minute_so_that_a_clock_set_back_lengthens_little(
-    writing: SnapshotStore, state: Path, clock: ManualClock
-) -> None:
-    window = MaintenanceWindow(key=GroupKey("c1", ""), until=clock.now + 3_600)
-    held_now = Snapshot([], OperatorState(windows=(window,)))
-    writing.write(held_now)
-    first = written_at(state)
-    clock.now += REFRESH_SECONDS - 1
-    writing.write(held_now)
-    assert written_at(state) == first
-    clock.now += 1
-    writing.write(held_now)
-    assert written_at(state) != first
 
 
 # --- damage ---------------------------------------------------------------------------------------------------
 
 
 def test_a_damaged_segment_costs_its_broker_alone_and_is_said_in_one_line(
-    writing: SnapshotStore, state: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    writing: SnapshotStore, state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writing.write(snapshot(held(1), held(2), held(3)))
     writing.close()
     damaged = state / file_of(2)
     damaged.write_bytes(damaged.read_bytes()[:-1])
-    again = store(state, clock)
+    again = store(state)
     read = again.load()
     assert (names(read), read.refused) == ({"b1", "b3"}, 1)
     (said,) = [record for record in caplog.records if record.levelname == "ERROR"]
@@ -177,28 +153,17 @@ def test_a_segment_under_the_name_of_another_is_refused(writing: SnapshotStore, 
     assert (names(read), read.refused) == ({"b1"}, 1)
 
 
-def test_a_segment_that_breaks_a_rule_of_today_is_refused(
-    writing: SnapshotStore, state: Path, clock: ManualClock
-) -> None:
+def test_a_segment_that_breaks_a_rule_of_today_is_refused(writing: SnapshotStore, state: Path) -> None:
     writing.write(snapshot(held(1)))
     writing.close()
-    stricter = store(state, clock, bounds=IntervalBounds(max_expiry=60.0))
+    stricter = store(state, bounds=IntervalBounds(max_expiry=60.0))
     assert stricter.load().refused == 1
     stricter.close()
 
 
-def test_the_operators_segment_may_be_lost_without_the_brokers(writing: SnapshotStore, state: Path) -> None:
-    writing.write(Snapshot([held(1)], OperatorState(kv=(KvEntry("n", "k", "v"),))))
-    (state / OPERATOR_NAME).write_bytes(seal(b"\xff\xff"))
-    read = loaded(state)
-    assert (names(read), read.operator, read.refused) == ({"b1"}, OperatorState(), 1)
-
-
-def test_whatever_happens_to_the_bytes_the_rest_is_read(
-    writing: SnapshotStore, state: Path, clock: ManualClock, full: bool
-) -> None:
+def test_whatever_happens_to_the_bytes_the_rest_is_read(writing: SnapshotStore, state: Path, full: bool) -> None:
     brokers = {number: held(number) for number in range(1, 7)}
-    writing.write(Snapshot(list(brokers.values()), OperatorState(kv=(KvEntry("n", "k", "v"),))))
+    writing.write(Snapshot(list(brokers.values())))
     writing.close()
     whole = {path: path.read_bytes() for path in state.glob("*.segment")}
     chance = random.Random(20_261_121)
@@ -206,7 +171,7 @@ def test_whatever_happens_to_the_bytes_the_rest_is_read(
         victims = chance.sample(sorted(whole), chance.randint(1, 3))
         for victim in victims:
             victim.write_bytes(_broken(whole[victim], chance))
-        reading = store(state, clock)
+        reading = store(state)
         read = reading.load()
         reading.close()
         assert read.refused == len(victims)
@@ -225,16 +190,14 @@ def _broken(data: bytes, chance: random.Random) -> bytes:
 # --- the disk -------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_in_use_is_refused_and_the_first_goes_on(
-    writing: SnapshotStore, state: Path, clock: ManualClock
-) -> None:
+def test_a_folder_in_use_is_refused_and_the_first_goes_on(writing: SnapshotStore, state: Path) -> None:
     with pytest.raises(StateDirectoryInUse):
-        store(state, clock).load()
+        store(state).load()
     assert writing.write(snapshot(held(1))).whole
 
 
 def test_a_segment_that_may_not_be_read_is_no_damage(
-    writing: SnapshotStore, state: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    writing: SnapshotStore, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writing.write(snapshot(held(1)))
     writing.close()
@@ -242,33 +205,33 @@ def test_a_segment_that_may_not_be_read_is_no_damage(
     opened = os.open
 
     def refuse(path: str | Path, *arguments: int) -> int:
-        if Path(path).name == OPERATOR_NAME:
+        if Path(path).name == file_of(1):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return opened(path, *arguments)
 
     monkeypatch.setattr(os, "open", refuse)
-    again = store(state, clock)
-    with pytest.raises(PermissionError, match=OPERATOR_NAME):
+    again = store(state)
+    with pytest.raises(PermissionError, match=file_of(1)):
         again.load()
     monkeypatch.undo()
     assert written_at(state) == before
     assert len(loaded(state).brokers) == 1
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(OSError, match=r"file"):
-        store(tmp_path / "file", clock).load()
+        store(tmp_path / "file").load()
     with pytest.raises(OSError, match=r"file/state"):
-        store(tmp_path / "file" / "state", clock).load()
+        store(tmp_path / "file" / "state").load()
 
 
 def test_a_read_only_disk_is_read_and_written_once_it_can_be(
-    writing: SnapshotStore, state: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    writing: SnapshotStore, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writing.write(snapshot(held(1)))
     writing.close()
-    again = store(state, clock)
+    again = store(state)
     with monkeypatch.context() as read_only:
         read_only.setattr(os, "open", _open_read_only(os.open))
         assert names(again.load()) == {"b1"}
@@ -320,7 +283,7 @@ def test_a_folder_that_somebody_removed_is_made_and_filled_again(writing: Snapsh
     writing.write(snapshot(held(1), held(2)))
     shutil.rmtree(state)
     done = writing.write(snapshot(held(1), held(2)))
-    assert (done.segments, done.whole) == (3, True)
+    assert (done.segments, done.whole) == (2, True)
     assert names(loaded(state)) == {"b1", "b2"}
 
 

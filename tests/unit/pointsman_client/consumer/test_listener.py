@@ -48,7 +48,28 @@ async def test_an_answer_counts_as_what_it_says(
 
     made.append(ListenerCaller(asynchronous if is_async else lambda _: answer, threads=1))
     assert made[0].is_plain is not is_async
-    assert await made[0].call(MESSAGE) is outcome
+    assert (await made[0].call(MESSAGE)).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (ConsumeResult.SUSPEND, "returned SUSPEND"),
+        (True, "returned True, which is neither a ConsumeResult nor None"),
+        (ValueError("no stock"), "ValueError: no stock"),
+    ],
+)
+async def test_the_end_of_a_call_says_what_the_listener_did(
+    made: list[ListenerCaller], answer: object, error: str
+) -> None:
+    async def listener(_: ReceivedMessage) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    made.append(ListenerCaller(listener, threads=1))
+    end = await made[0].call(MESSAGE)
+    assert (end.error, end.exception) == (error, answer if isinstance(answer, Exception) else None)
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), StopIteration(), SystemExit(3)])
@@ -66,8 +87,8 @@ async def test_what_a_plain_function_raises_is_a_failure_and_its_thread_lives_on
         with pytest.raises(SystemExit):
             await made[0].call(MESSAGE)
     else:
-        assert await made[0].call(MESSAGE) is Outcome.RAISED
-        assert await made[0].call(MESSAGE) is Outcome.RAISED
+        assert (await made[0].call(MESSAGE)).outcome is Outcome.RAISED
+        assert (await made[0].call(MESSAGE)).outcome is Outcome.RAISED
         assert len(set(threads)) == 1
 
 
@@ -83,7 +104,7 @@ async def test_an_object_with_an_async_call_and_a_bound_one_are_awaited(made: li
     service = Service()
     made += [ListenerCaller(service, threads=1), ListenerCaller(partial(service.handle, "x"), threads=1)]
     assert [caller.is_plain for caller in made] == [False, False]
-    assert [await caller.call(MESSAGE) for caller in made] == [Outcome.LATER, Outcome.LATER]
+    assert [(await caller.call(MESSAGE)).outcome for caller in made] == [Outcome.LATER, Outcome.LATER]
 
 
 async def test_a_plain_function_that_returns_a_coroutine_is_awaited_in_the_loop(made: list[ListenerCaller]) -> None:
@@ -92,7 +113,7 @@ async def test_a_plain_function_that_returns_a_coroutine_is_awaited_in_the_loop(
         return ConsumeResult.RECONSUME_LATER
 
     made.append(ListenerCaller(lambda _: work(), threads=1))
-    assert await made[0].call(MESSAGE) is Outcome.LATER
+    assert (await made[0].call(MESSAGE)).outcome is Outcome.LATER
 
 
 async def test_threads_are_bounded_and_see_the_callers_context(made: list[ListenerCaller]) -> None:
@@ -116,7 +137,7 @@ async def test_threads_are_bounded_and_see_the_callers_context(made: list[Listen
         while most < 3:  # noqa: ASYNC110  # threads come in their own time
             await asyncio.sleep(0.001)
     gate.set()
-    assert await asyncio.gather(*calls) == [Outcome.SUCCESS] * 10
+    assert [end.outcome for end in await asyncio.gather(*calls)] == [Outcome.SUCCESS] * 10
     assert most == 3
     assert seen == {"t-1"}
 
@@ -138,7 +159,7 @@ async def test_a_thread_that_does_not_return_is_replaced(made: list[ListenerCall
     assert len(alive) >= 2
     assert all(thread.daemon for thread in alive)
     stuck.set()
-    assert await second is Outcome.SUCCESS
+    assert (await second).outcome is Outcome.SUCCESS
 
 
 async def test_a_thread_takes_the_place_of_one_that_hangs_also_after_many_quick_calls(
@@ -161,7 +182,7 @@ async def test_a_thread_takes_the_place_of_one_that_hangs_also_after_many_quick_
     made[0].give_up_on_thread()
     try:
         async with asyncio.timeout(5):
-            assert await made[0].call(MESSAGE) is Outcome.SUCCESS
+            assert (await made[0].call(MESSAGE)).outcome is Outcome.SUCCESS
     finally:
         stuck.set()
 
@@ -181,5 +202,5 @@ async def test_a_call_that_is_given_up_before_a_thread_is_free_is_not_made(made:
     second.cancel()
     await asyncio.sleep(0)
     gate.set()
-    assert [await first, await third] == [Outcome.SUCCESS] * 2
+    assert [(await first).outcome, (await third).outcome] == [Outcome.SUCCESS] * 2
     assert bodies == ["a", "c"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import pytest
 
-from pointsman_client.consumer.coordination import LoadedOffsets
+from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.consumer.offset_committer import OffsetCommitter
 from pointsman_client.errors import BrokerUnreachableError, PointsmanError
 from pointsman_client.message_queue import MessageQueue
@@ -35,6 +36,9 @@ class Store:
 
     async def load(self, _: object) -> LoadedOffsets:
         return LoadedOffsets({}, {})
+
+    async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
+        return BegunTopics(moments, {})
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int], *, reset: bool = False

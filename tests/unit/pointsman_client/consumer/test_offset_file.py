@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_client.consumer.offset_file import (
+    EPOCH,
     DamagedOffsetsError,
+    FileContent,
     decode,
     encode,
     offset_file_path,
@@ -21,14 +24,23 @@ NAMES = st.text("abcXYZ09%|_-", min_size=1, max_size=127)
 QUEUES = st.builds(MessageQueue, NAMES, NAMES, NAMES, st.integers(0, 65_534))
 
 
-@given(st.dictionaries(QUEUES, st.integers(0, 2**64 - 1), max_size=20))
-def test_what_is_written_is_read(offsets: dict[MessageQueue, int]) -> None:
-    assert decode(encode(offsets)) == offsets
+BEGINS = st.dictionaries(NAMES, st.integers(0, 2**42).map(lambda millis: EPOCH + timedelta(milliseconds=millis)))
+
+
+@given(st.dictionaries(QUEUES, st.integers(0, 2**64 - 1), max_size=20), BEGINS)
+def test_what_is_written_is_read(offsets: dict[MessageQueue, int], begins: dict[str, datetime]) -> None:
+    content = FileContent(offsets, begins)
+    assert decode(encode(content)) == content
+
+
+def test_a_file_without_begins_is_read() -> None:
+    data = json.dumps({"format": "pointsman-client-offsets", "version": 1, "offsets": [["orders", "c", "a", 0, 7]]})
+    assert decode(data.encode()) == FileContent({MessageQueue("orders", "c", "a", 0): 7}, {})
 
 
 @given(st.dictionaries(QUEUES, st.integers(0, 2**64 - 1), min_size=1, max_size=5), st.data())
 def test_a_file_that_is_cut_off_is_damaged(offsets: dict[MessageQueue, int], data: st.DataObject) -> None:
-    whole = encode(offsets).rstrip()
+    whole = encode(FileContent(offsets, {})).rstrip()
     with pytest.raises(DamagedOffsetsError):
         decode(whole[: data.draw(st.integers(0, len(whole) - 1))])
 
@@ -37,6 +49,13 @@ def test_a_file_that_is_cut_off_is_damaged(offsets: dict[MessageQueue, int], dat
 def test_bytes_of_any_kind_are_read_or_damaged(data: bytes) -> None:
     with pytest.raises(DamagedOffsetsError):
         decode(data)
+
+
+@pytest.mark.parametrize("row", [["or ders", 1], ["orders", -1], ["orders", 1.5], ["orders"], ["orders", 10**30], None])
+def test_a_begin_that_no_consumer_writes_is_damage(row: object) -> None:
+    content = {"format": "pointsman-client-offsets", "version": 1, "offsets": [], "begins": [row]}
+    with pytest.raises(DamagedOffsetsError):
+        decode(json.dumps(content).encode())
 
 
 @pytest.mark.parametrize(

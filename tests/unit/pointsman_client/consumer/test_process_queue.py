@@ -14,7 +14,7 @@ QUEUE = MessageQueue("orders", "c1", "a", 0)
 
 
 def message(offset: int, size: int = 1) -> ReceivedMessage:
-    return ReceivedMessage(Message("orders", b"x" * size), QUEUE, offset, f"id-{offset}", None)
+    return ReceivedMessage(Message.unchecked("orders", b"x" * size), QUEUE, offset, f"id-{offset}", None)
 
 
 def queue_from(offset: int = 0, limits: FlowLimits | None = None) -> ProcessQueue:

@@ -28,6 +28,18 @@ def test_when_nothing_happens_it_is_every_20_seconds() -> None:
     assert timing.delay(now=25.0) == 20.0
 
 
+def test_the_members_are_queried_once_in_an_interval_whatever_it_runs_for() -> None:
+    timing = RebalanceTiming()
+    assert [timing.is_refresh_due(now=now) for now in (5.0, 6.0, 24.9, 25.0, 26.0, 46.0)] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
 @pytest.mark.parametrize("trigger", [RebalanceTrigger.MEMBERS, RebalanceTrigger.ROUTE, RebalanceTrigger.SUBSCRIPTION])
 def test_w12_what_happens_makes_it_due_at_once_but_not_within_a_second_of_the_last(trigger: RebalanceTrigger) -> None:
     timing = RebalanceTiming()

@@ -9,6 +9,8 @@ import pytest
 from pointsman_client.consumer.subscription import Subscription, to_subscriptions
 from pointsman_client.errors import InvalidNameError, InvalidOptionError
 
+NO_MESSAGE = "which no message can have: a tag must not hold"
+
 
 @pytest.mark.parametrize("expression", ["*", "", "  ", "a || *"])
 def test_all_messages_are_wanted_those_without_a_tag_included(expression: str) -> None:
@@ -32,8 +34,14 @@ def test_what_means_the_same_is_equal() -> None:
     ("expression", "problem"),
     [
         ("a ||", "must be * or tags with || between them"),
-        ("a | b", "has a single | in a tag; tags are separated by ||"),
-        ("a\n", "must not hold control characters"),
+        (
+            "paid and refunded",
+            f"has the tag 'paid and refunded', {NO_MESSAGE} a space; write several as 'a || b'",
+        ),
+        (
+            "a\n",
+            f"has the tag 'a\\n', {NO_MESSAGE} control characters; write several as 'a || b'",
+        ),
         ("x" * 1_025, "has 1025 characters, at most 1024 are allowed"),
         (None, "must be a text such as '*' or 'a || b'"),
     ],
@@ -58,3 +66,15 @@ def test_the_setting_is_a_topic_or_topics_or_topics_with_expressions() -> None:
         "U": Subscription("U", "a || b", frozenset("ab")),
     }
     assert to_subscriptions(()) == {}
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"orders"])
+def test_another_type_is_refused(wrong: Any) -> None:
+    with pytest.raises((InvalidOptionError, InvalidNameError)):
+        to_subscriptions(wrong)
+
+
+@pytest.mark.parametrize("wrong", [[5], [None, "T"], [["T"]]])
+def test_a_list_with_something_else_than_topics_is_refused(wrong: Any) -> None:
+    with pytest.raises(InvalidNameError):
+        to_subscriptions(wrong)

@@ -35,6 +35,7 @@ PIN = ["pin", "billing", "--for", "1h"]
         (["drain-broker", "c1/a/0", "--agent", "h:1"], "by its --agent, not both"),
         (["drain-broker", "c1/a"], "'c1/a' must be CLUSTER/BROKER/ID"),
         (["drain-broker", "c1/a/0", "--wait", "2h"], "'2h' is longer than 1h"),
+        (["drain-broker", "c1/a/0", "--deadline", "2d"], "'2d' is longer than 24h"),
         (["drain-broker", "c1/a/0", "--quiet", "6m"], "'6m' is longer than 5m"),
         (["drain-broker", "c1/a/0"], "There is no terminal to ask on: add --yes"),
     ],

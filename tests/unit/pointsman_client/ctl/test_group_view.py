@@ -14,13 +14,25 @@ from rich.console import RenderableType
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
+from pointsman.v1.agent_service_pb2 import (
+    DRAIN_STEP_STATE_DONE,
+    DRAIN_STEP_STATE_FAILED,
+    DRAIN_STEP_STATE_TIMED_OUT,
+    DRAIN_STEP_UNREGISTER,
+    DRAIN_STEP_WAIT_FOR_CONSUMERS,
+    DRAIN_STEP_WAIT_FOR_PRODUCERS,
+    DrainResponse,
+    DrainStep,
+    DrainStepState,
+    UnreadGroup,
+)
 from pointsman.wire.errors import ErrorDetails
 from pointsman.wire.violation import FieldViolation
 from pointsman_client.ctl import agent_failure, drain_view, group_table, layout
 from pointsman_client.ctl.agent_question import AgentGroup, AgentGroups, AgentOffsets
 from pointsman_client.ctl.agents import Agent, agents_in
 from pointsman_client.ctl.group_view import group_rows, group_view, shared_groups
-from pointsman_client.ctl.offset_view import group_totals, offset_rows
+from pointsman_client.ctl.offset_view import group_totals, offset_rows, without_empty_retries
 from pointsman_client.errors import AgentFailedError, RequestRejectedError
 from pointsman_client.route import BrokerData, BrokerReplica, BrokerState, ClusterData
 
@@ -196,6 +208,49 @@ def test_values_that_are_newer_than_this_program_are_numbers(capsys: pytest.Capt
     assert (drain_view.step_words(42), drain_view.step_state_words(43)) == ("42", "43")  # type: ignore[arg-type]  # as above
 
 
+def test_a_drain_shows_each_group_with_its_unread_messages_and_why_one_is_not_waited_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    news = DrainResponse(
+        step=DRAIN_STEP_WAIT_FOR_CONSUMERS,
+        state=DRAIN_STEP_STATE_TIMED_OUT,
+        detail="16 unread messages of 3 groups; going on",
+        groups=[
+            UnreadGroup(group="billing", lag=7, retry_lag=2, member_count=3),
+            UnreadGroup(group="young", lag=1),
+            UnreadGroup(group="old", lag=8, member_count=0),
+        ],
+    )
+
+    assert shown(capsys, drain_view.drain_parts(news))[1:] == [
+        "          billing: 7 unread, 2 of them in retry queues; members: 3",
+        "          young: 1 unread; members not known yet",
+        "          old: 8 unread; no member: not waited for",
+    ]
+    assert drain_view.outcome_words(news) == "WAIT_FOR_CONSUMERS TIMED_OUT (unread: billing 7, young 1, old 8)"
+    assert drain_view.to_drain_document("a:1", news)["groups"] == [
+        {"group": "billing", "lag": 7, "retryLag": 2, "members": 3},
+        {"group": "young", "lag": 1, "retryLag": 0, "members": None},
+        {"group": "old", "lag": 8, "retryLag": 0, "members": 0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("step", "state", "is_late"),
+    [
+        (DRAIN_STEP_WAIT_FOR_CONSUMERS, DRAIN_STEP_STATE_TIMED_OUT, True),
+        (DRAIN_STEP_WAIT_FOR_PRODUCERS, DRAIN_STEP_STATE_TIMED_OUT, True),
+        (DRAIN_STEP_WAIT_FOR_CONSUMERS, DRAIN_STEP_STATE_FAILED, True),
+        (DRAIN_STEP_UNREGISTER, DRAIN_STEP_STATE_FAILED, False),
+        (DRAIN_STEP_WAIT_FOR_CONSUMERS, DRAIN_STEP_STATE_DONE, False),
+    ],
+)
+def test_a_drain_is_late_when_a_wait_timed_out_or_messages_stay_unread(
+    step: DrainStep.ValueType, state: DrainStepState.ValueType, is_late: bool
+) -> None:
+    assert drain_view.is_late(DrainResponse(step=step, state=state)) is is_late
+
+
 # Offsets
 
 
@@ -209,6 +264,26 @@ def test_a_queue_that_a_replicas_agent_tells_of_as_well_counts_once_as_the_furth
 def test_what_is_committed_beyond_the_end_is_no_negative_lag() -> None:
     (row,) = offset_rows([(ONE, offsets((0, 9, 4)))])
     assert (row.lag, row.is_beyond_end) == (0, True)
+
+
+def test_retry_queues_that_are_read_to_their_end_are_folded_and_others_are_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    retries = offsets((0, 0, 0), (1, 7, 7), (2, 3, 5), (3, 9, 4), (4, 0, None), topic="%RETRY%g")
+    rows = offset_rows([(ONE, offsets((0, 5, 5))), (ONE, retries)])
+    kept = without_empty_retries(rows)
+    places = [(row.progress.committed.topic, row.progress.committed.queue_id) for row in kept]
+    assert places == [("%RETRY%g", 2), ("%RETRY%g", 3), ("%RETRY%g", 4), ("t", 0)]
+    lines = shown(capsys, group_table.offsets_parts(kept, group_totals(rows), folded=2))
+    assert "2 empty queues of retry topics not shown: --retry" in lines
+    assert lines[-1].split()[:3] == ["g", "6", "2"]
+
+
+def test_a_group_with_empty_retry_queues_alone_has_its_total(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = offset_rows([(ONE, offsets((0, 0, 0), topic="%RETRY%g"))])
+    lines = shown(capsys, group_table.offsets_parts((), group_totals(rows), folded=1))
+    assert lines[0] == "1 empty queue of retry topics not shown: --retry"
+    assert lines[-1].split() == ["g", "1", "0"]
 
 
 @given(st.dictionaries(st.integers(0, 50), st.tuples(st.integers(0, 2**63), st.none() | st.integers(0, 2**63))))

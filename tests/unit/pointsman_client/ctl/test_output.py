@@ -241,7 +241,7 @@ def test_a_warming_server_tells_its_progress_where_it_knows_how_many_are_to_come
 @pytest.mark.parametrize(("topics", "words"), [(1, "1 topic at a:1, 1 at b:1: equal"), (2, "2 topics at")])
 def test_one_topic_is_one_topic(capsys: pytest.CaptureFixture[str], topics: int, words: str) -> None:
     side = NodeDigests("", broker_pb2.NODE_STATE_READY, {f"topic-{number}": b"" for number in range(topics)})
-    parts = node_table.difference_parts(("a:1", "b:1"), (side, side), digest_difference(side, side))
+    parts = node_table.difference_parts(("a:1", "b:1"), (side, side), digest_difference(side, side), ())
     assert words in shown(capsys, parts)[-1]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from pointsman_client.ctl.why_document import to_why_document
 from pointsman_client.ctl.why_view import why_parts
 
 WHO = broker_pb2.BrokerIdentity(cluster="c1", broker_name="broker-a", addr="10.0.0.1:10911")
+NOW = datetime(2026, 1, 1, 0, 2, 0, 200_000, tzinfo=UTC)
 FAILING = broker_pb2.BrokerHealth(
     status=broker_pb2.PROBE_STATUS_FAILING,
     detail="connect: refused\x1b",
@@ -74,7 +76,7 @@ def node(
 
 
 def shown(capsys: pytest.CaptureFixture[str], *nodes: NodeAnswer[BrokerHistory], limit: int = 20) -> list[str]:
-    layout.show(why_parts(nodes, limit=limit))
+    layout.show(why_parts(nodes, limit=limit, now=NOW))
     return capsys.readouterr().out.splitlines()
 
 
@@ -97,7 +99,7 @@ def test_a_replica_that_is_out_is_shown_with_the_rule_and_what_it_read(capsys: p
         "    heartbeat  3.0s ago; sent every 5.0s, expires after 30.0s",
         "    stream     open",
         "    probe      failing, strong evidence, passed before: connect: refused\N{REPLACEMENT CHARACTER}",
-        "    outage     since 2026-01-01 00:00:08.123 (UTC), unplanned",
+        "    outage     for 112.1s, since 2026-01-01 00:00:08.123 (UTC), unplanned",
     ]
 
 
@@ -137,8 +139,17 @@ def test_a_replica_that_is_gone_is_shown_with_its_outage(capsys: pytest.CaptureF
     assert shown(capsys, node(events=events))[1:4] == [
         "c1/broker-a 0 at 10.0.0.1:10911: GONE since 2026-01-01 00:01:00.123 (UTC)",
         "    reason     UNREGISTERED SHUTDOWN, planned",
-        "    outage     since 2026-01-01 00:00:08.123 (UTC), unplanned",
+        "    outage     for 112.1s, since 2026-01-01 00:00:08.123 (UTC), unplanned",
     ]
+
+
+def test_an_outage_whose_beginning_is_not_remembered_lasts_at_least_as_long_and_none_is_negative(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = shown(capsys, node(events=[event(0, "CHECKPOINT", "", "GONE")]))
+    assert "    outage     for at least 2m 00s, since before 2026-01-01 00:00:00.123 (UTC), unplanned" in lines
+    lines = shown(capsys, node(events=[event(0, "REGISTERED", state="UP"), event(500, "EXPIRED", "SILENCE", "GONE")]))
+    assert "    outage     for 0ms, since 2026-01-01 00:08:20.123 (UTC), unplanned" in lines
 
 
 @pytest.mark.parametrize("columns", ["80", ""])

@@ -62,7 +62,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 def test_a_record_comes_back_as_it_was_written(
     body: bytes, tag: str, keys: list[str], properties: dict[str, str]
 ) -> None:
-    message = Message("orders", body, tag, tuple(keys), properties)
+    message = Message.unchecked("orders", body, tag, tuple(keys), properties)
     parked = Parked(7, QUEUE, OutgoingMessage(message, "id", BORN_AT))
 
     line = write_parked(parked)

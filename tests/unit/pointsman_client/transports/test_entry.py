@@ -18,7 +18,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 TIME = st.integers(0, 4_000_000_000_000).map(lambda ms: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms))
 MESSAGE = st.builds(
-    Message,
+    Message.unchecked,
     st.sampled_from(["orders", "payments"]),
     st.binary(),
     TEXT,
@@ -26,6 +26,7 @@ MESSAGE = st.builds(
     st.dictionaries(TEXT, TEXT),
 )
 OUTGOING = st.builds(OutgoingMessage, MESSAGE, TEXT.filter(bool), TIME, st.integers(0, 20), st.none() | TIME)
+DEAD = MessageQueue("%DLQ%billing", "c1", "a", 0)
 
 
 @given(OUTGOING)
@@ -66,8 +67,27 @@ def test_an_entry_is_readable_for_others() -> None:
     ]  # fmt: skip
 
 
+def test_a_dead_letter_keeps_where_it_was_first_read_and_its_last_error() -> None:
+    origin, error = "c1/a/orders/3@17", "ValueError: \ud800 in two\nlines"
+    fields = to_fields(OutgoingMessage(Message("orders", b"1"), "i", AT, 3, None, origin, error), DEAD.topic)
+    assert fields[-4:] == [b"origin", origin.encode(), b"error", b"ValueError: ? in two\nlines"]
+    received = to_received(fields, DEAD, 0)
+    assert (received.origin, received.error) == (origin, "ValueError: ? in two\nlines")
+    assert received.properties == {}
+
+
+def test_fields_named_origin_and_error_are_properties_where_no_listener_failed() -> None:
+    received = to_received([b"body", b"1", b"origin", b"web", b"error", b"none"], QUEUE, 4)
+    assert received.properties == {"origin": "web", "error": "none"}
+    assert (received.origin, received.error) == ("", "")
+
+
 def test_what_is_empty_is_left_out() -> None:
-    assert to_fields(OutgoingMessage(Message("orders", b""), "i", AT), "orders")[::2] == [b"body", b"id", b"born_at"]
+    assert to_fields(OutgoingMessage(Message.unchecked("orders", b""), "i", AT), "orders")[::2] == [
+        b"body",
+        b"id",
+        b"born_at",
+    ]
 
 
 def test_a_foreign_field_is_a_property_and_the_place_stands_for_the_id() -> None:

@@ -1,0 +1,111 @@
+"""When a group first consumed its topics, as the agents of their brokers keep it: each a copy, the earliest wins.
+
+A copy at every broker outlives the brokers that the group began with. Nothing is recorded before every agent was asked:
+so what one agent knows can be relied on while others are away, and only a group that none knows waits for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
+
+import grpc
+
+from pointsman.v1 import offset_service_pb2 as wire
+from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_addrs
+from pointsman_client.consumer.agents.queue_batch import CALL_SECONDS
+from pointsman_client.consumer.coordination import BegunTopics
+from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError
+from pointsman_client.rpc.agent_link import AgentLinks
+
+MAX_TOPICS_A_CALL = 1_000
+
+KNOWS_NONE = frozenset({grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INVALID_ARGUMENT})
+"""An agent of an earlier version, or one whose broker has lost the topic: there is nothing to wait for."""
+
+
+class TopicBegins:
+    """Asks for one group. See :meth:`~pointsman_client.consumer.coordination.OffsetStore.begin`."""
+
+    def __init__(self, brokers: RoutedBrokers, links: AgentLinks, *, group: str) -> None:
+        self._brokers = brokers
+        self._links = links
+        self._group = group
+
+    async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
+        """Return the earliest moment that an agent knows; record it, or else ``moments``, where it is not known."""
+        agents = {topic: [agent_addrs([each]) for each in self._brokers.brokers_of([topic])] for topic in moments}
+        found = _Found()
+        everyone = _by_agent(agents, first_only=False)
+        await asyncio.gather(*(self._ask(addr, dict.fromkeys(topics), found) for addr, topics in everyone.items()))
+        keepers = {topic: [addrs[0] for addrs in of_groups if addrs] for topic, of_groups in agents.items()}
+        unknown = found.unknown(keepers)
+        wanted = {topic: min([moment, *found.of(topic).values()]) for topic, moment in moments.items()}
+        wanted = {topic: moment for topic, moment in wanted.items() if topic not in unknown}
+        await self._record(wanted, {topic: agents[topic] for topic in wanted}, found)
+        unknown |= found.unknown({topic: keepers[topic] for topic in wanted})
+        # What another member recorded that began at the same time may be earlier still.
+        known = {topic: min(found.of(topic).values(), default=moment) for topic, moment in wanted.items()}
+        return BegunTopics({topic: known[topic] for topic in known if topic not in unknown}, unknown)
+
+    async def _record(
+        self, wanted: Mapping[str, datetime], agents: Mapping[str, Collection[tuple[str, ...]]], found: _Found
+    ) -> None:
+        calls = []
+        for addr, topics in _by_agent(agents, first_only=True).items():
+            later = {topic: wanted[topic] for topic in topics if found.of(topic).get(addr) != wanted[topic]}
+            if later and addr not in found.failed:
+                calls.append(self._ask(addr, later, found))
+        await asyncio.gather(*calls)
+
+    async def _ask(self, addr: str, moments: Mapping[str, datetime | None], found: _Found) -> None:
+        topics = list(moments)
+        for start in range(0, len(topics), MAX_TOPICS_A_CALL):
+            request = wire.BeginTopicsRequest(group=self._group)
+            for topic in topics[start : start + MAX_TOPICS_A_CALL]:
+                asked, moment = request.topics.add(topic=topic), moments[topic]
+                if moment is not None:
+                    asked.first_consumed_at.FromDatetime(moment)
+            link, deadline = self._links.to(addr), asyncio.get_running_loop().time() + CALL_SECONDS
+            try:
+                response = await link.call(link.offsets.BeginTopics, request, deadline=deadline)
+            except (AgentFailedError, RequestRejectedError) as error:
+                if error.status not in KNOWS_NONE:
+                    found.failed[addr] = error
+                return
+            for each in response.topics:
+                found.add(each.topic, addr, each.first_consumed_at.ToDatetime(UTC))
+
+
+class _Found:
+    def __init__(self) -> None:
+        self.failed: dict[str, PointsmanError] = {}
+        """Agents that could not be asked."""
+        self._moments: dict[str, dict[str, datetime]] = {}
+
+    def add(self, topic: str, addr: str, moment: datetime) -> None:
+        self._moments.setdefault(topic, {})[addr] = moment
+
+    def of(self, topic: str) -> Mapping[str, datetime]:
+        """What each agent knows of a topic."""
+        return self._moments.get(topic, {})
+
+    def unknown(self, keepers: Mapping[str, Iterable[str]]) -> dict[str, PointsmanError]:
+        """Topics that no agent knows, and one of whose keepers could not be asked; with its error."""
+        away = {
+            topic: [self.failed[addr] for addr in addrs if addr in self.failed]
+            for topic, addrs in keepers.items()
+            if not self.of(topic)
+        }
+        return {topic: errors[0] for topic, errors in away.items() if errors}
+
+
+def _by_agent(agents: Mapping[str, Iterable[tuple[str, ...]]], *, first_only: bool) -> dict[str, list[str]]:
+    """Turn round which agents each topic has; ``first_only``: of each replica group that of its queues."""
+    found: dict[str, list[str]] = {}
+    for topic, of_groups in agents.items():
+        for addrs in of_groups:
+            for addr in addrs[:1] if first_only else addrs:
+                found.setdefault(addr, []).append(topic)
+    return found

@@ -1,0 +1,92 @@
+"""gRPC's health and reflection services, with a bound: their streams are open for as long as clients like."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from functools import partial
+
+import grpc
+from grpc_health.v1 import health, health_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_status import rpc_status
+
+from namesrv.core.errors import LimitExceeded
+from namesrv.rpc import status
+from namesrv.rpc.calls import ENDING_SECONDS, Context, peer_of
+from pointsman.service.fair_bound import FairBound
+
+MAX_STREAMS = 200
+LIMIT = "health_and_reflection_streams"
+
+CountRefusal = Callable[[str], None]
+"""Called with the name of the limit."""
+
+
+class StandardStreams:
+    """The open streams of both services together."""
+
+    def __init__(self, count_refusal: CountRefusal) -> None:
+        self.bound = FairBound(MAX_STREAMS)
+        self._count_refusal = count_refusal
+
+    @contextlib.asynccontextmanager
+    async def place(self, context: Context) -> AsyncIterator[None]:
+        """Hold a place for the length of the block; at the bound the call is aborted, RESOURCE_EXHAUSTED."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
+        share = self.bound.take(peer_of(context).key, 1, partial(_cancel, task))
+        if share is None:
+            await self._refuse(context, value=self.bound.total + 1)
+            return
+        try:
+            yield
+        except asyncio.CancelledError:
+            if share.is_held:
+                raise
+            # Its client may not be reading.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ENDING_SECONDS):
+                    await self._refuse(context, note="this stream was ended, because its connection has the most")
+            raise
+        finally:
+            self.bound.give_back(share)
+
+    async def _refuse(self, context: Context, *, value: int | None = None, note: str = "") -> None:
+        self._count_refusal(LIMIT)
+        refusal = LimitExceeded(LIMIT, self.bound.bound, value=value, note=note)
+        await context.abort_with_status(rpc_status.to_status(status.refusal(refusal)))
+
+
+class HealthServicer(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio-health-checking has no types
+    """As gRPC's own, but a watch of a service that is not served is NOT_FOUND, and watches are bounded."""
+
+    def __init__(self, streams: StandardStreams) -> None:
+        super().__init__()
+        self._streams = streams
+
+    async def Watch(self, request: health_pb2.HealthCheckRequest, context: Context) -> None:  # noqa: N802  # gRPC's name
+        if request.service not in self._server_status:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"service: {request.service[:200]!r} is not served here")
+        async with self._streams.place(context):
+            await super().Watch(request, context)
+
+
+class ReflectionServicer(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # as above
+    """As gRPC's own, but its streams are bounded."""
+
+    def __init__(self, services: tuple[str, ...], streams: StandardStreams) -> None:
+        super().__init__(services)
+        self._streams = streams
+
+    async def ServerReflectionInfo(  # noqa: N802  # gRPC's name
+        self, request_iterator: AsyncIterable[reflection_pb2.ServerReflectionRequest], context: Context
+    ) -> AsyncIterator[reflection_pb2.ServerReflectionResponse]:
+        async with self._streams.place(context):
+            async for response in super().ServerReflectionInfo(request_iterator, context):
+                yield response
+
+
+def _cancel(task: asyncio.Task[object]) -> None:
+    task.cancel()

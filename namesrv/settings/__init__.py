@@ -1,0 +1,1 @@
+"""What operators set, on the disk before it is acknowledged."""

@@ -1,0 +1,133 @@
+"""Offsets committed beside a slave while its master is away, with real brokers: group and slave agent restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pointsman_client.client import NameServerClient
+from pointsman_client.consumer.push_consumer import PushConsumer
+from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.errors import TopicNotFoundError
+from pointsman_client.message import Message
+from pointsman_client.producer.producer import Producer
+from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from tests.fakes.real_name_server import real_name_server
+from tests.fakes.redis_broker import BrokerPlan, RedisBroker, redis_broker
+from tests.fakes.running_agent import until
+from tests.fakes.seen import Seen
+
+pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(120)]
+
+MESSAGES = 500
+PATIENCE_SECONDS = 40.0
+TOPIC = {"orders": 4}
+
+
+@dataclass
+class Pair:
+    """A master and its slave with an agent each, and a name server."""
+
+    client: NameServerClient
+    master: RedisBroker
+    slave: RedisBroker
+
+    async def routed(self, *broker_ids: int) -> None:
+        """Wait until the route has these replicas."""
+
+        async def ids() -> set[int]:
+            try:
+                route = await self.client.refresh("orders")
+            except TopicNotFoundError:
+                return set()
+            return {each.broker_id for data in route.broker_datas for each in data.replicas}
+
+        await eventually(ids, set(broker_ids))
+
+    def consumer(self, seen: Seen) -> PushConsumer:
+        return PushConsumer(
+            self.client,
+            group="billing",
+            subscriptions={"orders": "*"},
+            listener=seen,
+            transport=RedisStreamsTransport,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+        )
+
+    async def repeats(self) -> int:
+        """Start the group again: how many of its messages come again, when a new message has come from each queue."""
+        seen, new = Seen(), 4
+        async with Producer(self.client, transport=RedisStreamsTransport) as producer, self.consumer(seen):
+            for queue in await self.client.publish_queues("orders"):
+                await producer.send_to(queue, Message("orders", b"new"))
+            await until(lambda: seen.bodies.count("new") == new, within=PATIENCE_SECONDS)
+            return len(seen.bodies) - new
+
+
+async def eventually(ask: Callable[[], Awaitable[set[int]]], wanted: set[int]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await ask() != wanted:  # noqa: ASYNC110  # other processes decide
+            await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def consumed_at_the_slave(folder: Path) -> AsyncIterator[Pair]:
+    """Messages were sent, the master died, and the group read all of them from the slave, and closed."""
+    async with (
+        real_name_server(folder / "namesrv", settings={"server.warm_up_seconds": 0}) as server,
+        redis_broker(folder / "a", BrokerPlan("broker-a", TOPIC), [server.addr]) as master,
+        redis_broker(folder / "a1", BrokerPlan("broker-a", TOPIC, 1), [server.addr], replica_of=master) as slave,
+        NameServerClient([server.addr]) as client,
+    ):
+        pair = Pair(client, master, slave)
+        await pair.routed(0, 1)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "master_link_status:up" not in await slave.redis.bulk("INFO", "replication"):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        async with Producer(client, transport=lambda: RedisStreamsTransport(wait_replicas=1)) as producer:
+            for number in range(MESSAGES):
+                await producer.send(Message("orders", str(number).encode()))
+        # Its log is written behind a slow fsync, for up to two seconds.
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "aof_buffer_length:0" not in await master.redis.bulk("INFO", "persistence"):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        master.redis.kill()
+        await pair.routed(1)
+        seen = Seen()
+        async with pair.consumer(seen):
+            await until(lambda: len(seen.bodies) == MESSAGES, within=PATIENCE_SECONDS)
+        yield pair
+
+
+async def test_when_the_master_is_back_the_group_repeats_nothing_and_its_agent_gets_the_offsets(
+    tmp_path: Path,
+) -> None:
+    async with consumed_at_the_slave(tmp_path) as pair:
+        await pair.master.redis.start()
+        await pair.routed(0, 1)
+        assert await pair.repeats() == 0
+        log = "pending offsets were acknowledged by the master's agent"
+        await until(lambda: bool(pair.slave.agent.said(log)), within=PATIENCE_SECONDS)
+
+
+@pytest.mark.slow
+async def test_a_restart_of_the_slaves_agent_before_the_master_is_back_repeats_nothing_either(tmp_path: Path) -> None:
+    async with consumed_at_the_slave(tmp_path) as pair:
+        await pair.slave.agent.stop()
+        await pair.slave.agent.start()
+        await pair.routed(1)
+        seen = Seen()
+        async with pair.consumer(seen) as consumer:
+            await until(
+                lambda: sum("position" in each for each in consumer.describe()["queues"]) >= 4, within=PATIENCE_SECONDS
+            )
+            await asyncio.sleep(1.0)
+        assert seen.bodies == []
+        await pair.master.redis.start()
+        await pair.routed(0, 1)
+        assert await pair.repeats() == 0

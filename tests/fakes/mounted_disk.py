@@ -1,0 +1,44 @@
+"""A small disk of a test's own, that can be full."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def mounted(folder: Path, *options: str) -> Iterator[Path]:
+    """A disk of its own; skips where we may not mount one."""
+    mount, umount = shutil.which("mount"), shutil.which("umount")
+    if mount is None or umount is None:
+        pytest.skip("there is no mount here")
+    folder.mkdir()
+    done = subprocess.run(
+        [mount, "-t", "tmpfs", *options, "tmpfs", folder], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run([umount, "--lazy", folder], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Leave no room; ``ballast`` takes it."""
+    ballast = os.open(disk / "ballast", os.O_WRONLY | os.O_CREAT)
+    try:
+        while True:
+            os.write(ballast, b"\0" * 1_024)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+    finally:
+        os.close(ballast)

@@ -1,0 +1,136 @@
+"""A topic whose brokers are all down, over the wire: look-ups, watches, digests, a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc import StatusCode
+
+from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.v1 import route_service_pb2 as route
+from pointsman.v1.broker_pb2 import BrokerIdentity
+from pointsman.v1.registration_service_pb2 import UNREGISTER_REASON_DRAIN, UnregisterBrokerRequest
+from tests.fakes import wire
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.name_server import running_name_server
+from tests.fakes.refusal import refusal_of
+from tests.integration.namesrv.conftest import Peer
+
+WHO = wire.identity("a", addr="a:10911")
+LATER = 200.0
+ORDERS = route.GetTopicRouteRequest(topic="orders")
+
+
+async def register(peer: Peer, who: BrokerIdentity = WHO, *topics: str) -> int:
+    registered = map(wire.topic, topics or ("orders",))
+    return (await peer.registration.RegisterBroker(wire.registration(*registered, who=who))).generation
+
+
+def reasons(found: route.TopicRoute) -> list[tuple[str, bool, str]]:
+    return [(each.identity.broker_name, each.is_registered, each.reason) for each in found.absent_brokers]
+
+
+async def until(watch: Any, news: str, *, brokers: int | None = None) -> route.WatchTopicRoutesResponse:
+    """Read a watch until the news; states between are no matter."""
+    while True:
+        read: route.WatchTopicRoutesResponse = await watch.read()
+        if read.WhichOneof("news") == news and brokers in {None, len(read.route.broker_datas)}:
+            return read
+
+
+async def test_look_ups_and_digests_agree_on_an_empty_route_with_reasons(peer: Peer, clock: ManualClock) -> None:
+    await register(peer)
+    up = (await peer.route.GetTopicRoute(ORDERS)).route
+    lost_at = clock.utc_now().timestamp() + LATER
+    await clock.advance(LATER)
+    down = (await peer.route.GetTopicRoute(ORDERS)).route
+    assert (list(down.queue_datas), list(down.broker_datas), reasons(down)) == ([], [], [("a", False, "SILENCE")])
+    assert lost_at - LATER < down.absent_brokers[0].since.seconds <= lost_at
+    assert down.revision.counter > up.revision.counter
+    assert down.revision.digest not in {b"", up.revision.digest}
+    # Kept like any other answer, and no reason for another one.
+    known = route.GetTopicRouteRequest(topic="orders", known_digest=down.revision.digest)
+    assert (await peer.route.GetTopicRoute(known)).unchanged == down.revision
+    many = route.GetTopicRoutesRequest(topics=[route.KnownRoute(topic=topic) for topic in ("orders", "unknown")])
+    answer = await peer.route.GetTopicRoutes(many)
+    assert ([reasons(each) for each in answer.routes], list(answer.not_found)) == (
+        [[("a", False, "SILENCE")]],
+        ["unknown"],
+    )
+    digests = (await peer.admin.ListRouteDigests(admin.ListRouteDigestsRequest())).digests
+    assert [(each.topic, each.digest) for each in digests] == [("orders", down.revision.digest)]
+    assert (await refusal_of(peer.route.GetTopicRoute(route.GetTopicRouteRequest(topic="x")))).status is (
+        StatusCode.NOT_FOUND
+    )
+    await register(peer)
+    assert (await peer.route.GetTopicRoute(ORDERS)).route.revision.digest == up.revision.digest
+
+
+async def test_a_watch_is_sent_the_empty_route_and_then_the_broker_that_is_back(peer: Peer, clock: ManualClock) -> None:
+    await register(peer)
+    topics = [route.KnownRoute(topic="orders")]
+    watch = peer.route.WatchTopicRoutes(route.WatchTopicRoutesRequest(topics=topics))
+    async with asyncio.timeout(30):
+        await until(watch, "synced")
+        await clock.advance(LATER)
+        assert reasons((await until(watch, "route", brokers=0)).route) == [("a", False, "SILENCE")]
+        # A watch that begins now begins with it.
+        second = peer.route.WatchTopicRoutes(route.WatchTopicRoutesRequest(topics=topics))
+        assert reasons((await until(second, "route", brokers=0)).route) == [("a", False, "SILENCE")]
+        generation = await register(peer)
+        await clock.advance(1.0)
+        await until(watch, "route", brokers=1)
+        leave = UnregisterBrokerRequest(identity=WHO, generation=generation, reason=UNREGISTER_REASON_DRAIN)
+        await peer.registration.UnregisterBroker(leave)
+        await clock.advance(1.0)
+        assert (await until(watch, "gone")).gone.topic == "orders"
+    watch.cancel()
+    second.cancel()
+
+
+async def test_two_name_servers_that_lost_a_broker_have_the_same_digest(peer: Peer, clock: ManualClock) -> None:
+    async with running_name_server(clock=clock) as other, grpc.aio.insecure_channel(other.addr) as channel:
+        await register(peer)
+        await clock.advance(50.0)
+        await register(Peer(channel))
+        await clock.advance(LATER)
+        routes = [(await each.route.GetTopicRoute(ORDERS)).route for each in (peer, Peer(channel))]
+    assert routes[0].revision.digest == routes[1].revision.digest
+    assert routes[0].absent_brokers[0].since != routes[1].absent_brokers[0].since
+
+
+@pytest.mark.parametrize("elapsed_hours", [1, 73])
+async def test_a_restart_remembers_what_was_lost_for_the_rest_of_its_time(
+    clock: ManualClock, tmp_path: Path, elapsed_hours: int
+) -> None:
+    async with (
+        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
+        grpc.aio.insecure_channel(app.addr) as channel,
+    ):
+        await register(Peer(channel))
+        await register(Peer(channel), wire.identity("b", addr="b:10911"), "drained")
+        await clock.advance(LATER)
+        before = (await Peer(channel).route.GetTopicRoute(ORDERS)).route
+    clock.now += elapsed_hours * 3_600.0
+    async with (
+        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
+        grpc.aio.insecure_channel(app.addr) as channel,
+    ):
+        peer = Peer(channel)
+        if elapsed_hours == 73:
+            assert (await refusal_of(peer.route.GetTopicRoute(ORDERS))).status is StatusCode.NOT_FOUND
+            return
+        after = (await peer.route.GetTopicRoute(ORDERS)).route
+        assert (after.revision.digest, reasons(after)) == (before.revision.digest, reasons(before))
+        assert abs(after.absent_brokers[0].since.seconds - before.absent_brokers[0].since.seconds) <= 1
+        # Back, it has its segment again, and the next restart knows it as registered.
+        await register(peer)
+    async with (
+        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
+        grpc.aio.insecure_channel(app.addr) as channel,
+    ):
+        assert len((await Peer(channel).route.GetTopicRoute(ORDERS)).route.broker_datas) == 1

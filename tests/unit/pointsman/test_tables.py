@@ -1,0 +1,177 @@
+"""Tables in a file: what was written is there after a kill, and what is damaged or foreign is refused."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pointsman.service.tables import Row, Table, TableFile, TablesRefused
+from tests.fakes.mounted_disk import fill, mounted
+
+SIZES = Table("sizes", ("room", "thing"), ("text", "number"))
+NAMES = Table("names", ("id",), ("name",))
+ROWS: list[Row] = [("hall", "lamp", "brass", 2.5), ("hall", "mat", "", None)]
+
+
+def table_file(folder: Path, *, application_id: int = 0x1234) -> TableFile:
+    return TableFile(folder / "things.db", (SIZES, NAMES), application_id=application_id)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[TableFile]:
+    file = table_file(tmp_path)
+    file.open()
+    yield file
+    file.close()
+
+
+def put(file: TableFile, *rows: Row) -> None:
+    file.write(("sizes", row[:2], row[2:]) for row in rows)
+
+
+def left_by_a_kill(file: TableFile, folder: Path) -> TableFile:
+    """The file as a kill at this moment leaves it: nothing is closed."""
+    folder.mkdir()
+    for name in file.files:
+        if (file.path.parent / name).exists():
+            shutil.copy(file.path.parent / name, folder)
+    return table_file(folder)
+
+
+def test_each_write_is_there_after_a_kill(file: TableFile, tmp_path: Path) -> None:
+    put(file, *ROWS)
+    file.write([("names", ("1",), ("one",)), ("sizes", ("hall", "lamp"), None)])
+    left = left_by_a_kill(file, tmp_path / "left")
+    assert left.open() == {"sizes": [ROWS[1]], "names": [("1", "one")]}
+    left.close()
+
+
+def test_a_row_is_replaced_by_its_key(file: TableFile) -> None:
+    put(file, *ROWS)
+    put(file, ("hall", "lamp", "steel", 3.0))
+    assert file.open()["sizes"] == [("hall", "lamp", "steel", 3.0), ROWS[1]]
+
+
+def test_each_commit_is_synced(file: TableFile) -> None:
+    connection = file._connection
+    assert connection is not None
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_of_a_write_that_fails_nothing_is_done(file: TableFile) -> None:
+    put(file, ROWS[0])
+    with pytest.raises(KeyError):
+        file.write([("sizes", ("hall", "mat"), ("", None)), ("unknown", ("x",), ("y",))])
+    put(file, ("attic", "box", "", 1.0))
+    assert file.open()["sizes"] == [("attic", "box", "", 1.0), ROWS[0]]
+
+
+def test_a_file_that_an_operator_removed_is_not_current(file: TableFile) -> None:
+    assert file.is_current()
+    file.path.unlink()
+    assert not file.is_current()
+    assert file.open()["sizes"] == []
+    assert file.is_current()
+
+
+def test_a_second_process_is_refused(file: TableFile, tmp_path: Path) -> None:
+    put(file, *ROWS)
+    with pytest.raises(OSError, match="busy") as refused:
+        table_file(tmp_path).open()
+    assert refused.value.errno == errno.EBUSY
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        ("garbage", "damaged: file is not a database"),
+        ("foreign", "another application"),
+        ("newer", "format version 9"),
+        ("changed value", "digest"),
+        ("folder", "not a file"),
+        ("link", "not a file"),
+        ("pipe", "not a file"),
+    ],
+)
+def test_what_is_damaged_or_foreign_is_refused(tmp_path: Path, kind: str, problem: str) -> None:
+    file = table_file(tmp_path)
+    file.open()
+    put(file, *ROWS)
+    file.close()
+    match kind:
+        case "garbage":
+            file.path.write_bytes(b"not a database, but long enough to be taken for the header of one" * 100)
+        case "changed value":
+            file.path.write_bytes(file.path.read_bytes().replace(b"brass", b"glass"))
+        case "foreign" | "newer":
+            with sqlite3.connect(file.path) as other:
+                other.execute("PRAGMA application_id = 7" if kind == "foreign" else "PRAGMA user_version = 9")
+            other.close()
+        case _:
+            file.path.unlink()
+            if kind == "folder":
+                file.path.mkdir()
+            elif kind == "link":
+                file.path.symlink_to("/etc/passwd")
+            else:
+                os.mkfifo(file.path)
+    with pytest.raises(TablesRefused, match=problem):
+        table_file(tmp_path).open()
+
+
+def test_no_flipped_bit_and_no_cut_changes_a_row_unnoticed(tmp_path: Path, full: bool) -> None:
+    file = table_file(tmp_path)
+    file.open()
+    put(file, *((f"room-{i}", "thing", "text " * 20, 1.0) for i in range(40)))
+    whole = file.open()
+    file.close()
+    content, chance = file.path.read_bytes(), random.Random(7)
+    for _ in range(2_000 if full else 100):
+        at = chance.randrange(len(content))
+        broken = content[:at] if chance.random() < 0.3 else _flipped(content, at, chance)
+        for name in file.files:
+            (tmp_path / name).unlink(missing_ok=True)
+        file.path.write_bytes(broken)
+        try:
+            read = file.open()
+        except TablesRefused:
+            continue
+        finally:
+            file.close()
+        # Bits that mean nothing may flip. An empty file is a new one.
+        assert read == whole or (at == 0 and not any(read.values()))
+
+
+def _flipped(content: bytes, at: int, chance: random.Random) -> bytes:
+    return content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :]
+
+
+def test_a_full_disk_is_a_full_disk_and_room_is_room(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "-o", "size=256k") as disk:
+        file = table_file(disk)
+        file.open()
+        put(file, *ROWS)
+        fill(disk)
+        with pytest.raises(OSError, match=r"No space left on device \(SQLITE_FULL\)") as refused:
+            put(file, *(("attic", f"box {i}", "x" * 2_000, 1.0) for i in range(50)))
+        assert (refused.value.errno, refused.value.filename) == (errno.ENOSPC, str(file.path))
+        (disk / "ballast").unlink()
+        put(file, ("attic", "box", "", 1.0))
+        assert file.open()["sizes"] == [("attic", "box", "", 1.0), *ROWS]
+        file.close()
+
+
+def test_a_file_that_cannot_be_written_is_read_with_what_a_kill_left_beside_it(file: TableFile, tmp_path: Path) -> None:
+    put(file, *ROWS)
+    left = left_by_a_kill(file, tmp_path / "left")
+    assert left.read_copy()["sizes"] == ROWS
+    assert left.read_copy()["sizes"] == ROWS
+    assert table_file(tmp_path / "nowhere").read_copy() == {"sizes": [], "names": []}
