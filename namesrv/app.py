@@ -17,8 +17,11 @@ from namesrv.core.lifecycle import NodeLifecycle
 from namesrv.core.model import NodeState
 from namesrv.core.name_server import NameServer
 from namesrv.core.order_topics import order_problems
+from namesrv.core.staging import COMING_IN_BYTES
 from namesrv.history import assembly
 from namesrv.metrics import Metrics
+from namesrv.remoting.assembly import remoting_server
+from namesrv.remoting.server import RemotingServer
 from namesrv.rpc.admin import AdminServicer
 from namesrv.rpc.calls import Calls
 from namesrv.rpc.inspection import Node
@@ -34,6 +37,7 @@ from namesrv.snapshot.keeper import SnapshotKeeper
 from namesrv.snapshot.store import SnapshotStore
 from namesrv.upkeep import Upkeep
 from pointsman.service.clock import Clock, SystemClock
+from pointsman.service.fair_bound import FairBound
 from pointsman.service.monitoring import MonitoringServer
 from pointsman.service.sd_notify import ServiceManager
 from pointsman.wire.names import join_addr, split_addr
@@ -70,6 +74,8 @@ class NameServerApp:
         self.started = asyncio.Event()
         """Set once it serves; then :attr:`addr` and :attr:`monitoring_port` are known."""
         self.addr = ""
+        self.remoting_addr = ""
+        """Where RocketMQ's wire is served; empty: nowhere."""
         self.monitoring_port = 0
         self.metrics = Metrics()
         self._started_at = self.clock.monotonic()
@@ -85,16 +91,18 @@ class NameServerApp:
             every_heartbeat=config.history.every_heartbeat,
             remember_seconds=config.routes.remember_hours * 3_600.0,
         )
+        self._coming_in = FairBound(COMING_IN_BYTES)
         unix_offset = self.clock.utc_now().timestamp() - self._started_at
         self._boot = secrets.randbits(64)
         self.answers = RouteAnswers(
             self.core.routes,
             boot=self._boot,
-            max_bytes=config.routes.cache_bytes,
+            max_bytes=_cache_bytes(config),
             metrics=self.metrics,
             unix_offset=unix_offset,
         )
         self._version = version
+        self._remoting: RemotingServer | None = None
         self._manager = manager or ServiceManager({}, clock=self.clock)
         self.server = Server(
             self.lifecycle,
@@ -136,10 +144,17 @@ class NameServerApp:
             self.record([Event(kind=EventKind.NAMESRV_STARTED, detail={"version": self._version})])
             self.hub = self._watch_hub()
             self._upkeep = self._make_upkeep()
+            await self._start_remoting()
             self._upkeep.end_warm_up(self.clock.monotonic())
             await self._start_serving()
             state = self.lifecycle.state
-            facts = {"addr": self.addr, "node": self._node, "metrics": self.monitoring_port, "state": state}
+            facts = {
+                "addr": self.addr,
+                "remoting": self.remoting_addr,
+                "node": self._node,
+                "metrics": self.monitoring_port,
+                "state": state,
+            }
             log.info("serving", extra={"facts": facts})
             self._tell_status()
             self._manager.ready()
@@ -163,6 +178,8 @@ class NameServerApp:
         self._manager.status("draining")
         self._manager.stopping()
         await self.server.stop(self.config.server.stop_grace_seconds)
+        if self._remoting is not None:
+            await self._remoting.stop()
 
     async def _stop_snapshot(self) -> None:
         if self._keeper is not None and not await self._keeper.stop(within=SNAPSHOT_STOP_SECONDS):
@@ -232,6 +249,25 @@ class NameServerApp:
             max_topics=routes.max_topics_per_watch,
         )
 
+    async def _start_remoting(self) -> None:
+        """Serve RocketMQ's wire. Raises CannotListen."""
+        if not self.config.remoting.listen:
+            return
+        self._remoting = remoting_server(
+            self.config,
+            self.core,
+            self._settings,
+            lifecycle=self.lifecycle,
+            clock=self.clock,
+            metrics=self.metrics,
+            record=self.record,
+            catch_up=self._upkeep.catch_up,
+            coming_in=self._coming_in,
+            cache_bytes=_cache_bytes(self.config),
+        )
+        self.remoting_addr = self._remoting.bind(self.config.remoting.listen)
+        await self._remoting.start()
+
     async def _start_serving(self) -> None:
         node = Node(
             name=self._node,
@@ -253,6 +289,7 @@ class NameServerApp:
             catch_up=self._upkeep.catch_up,
             save_settings=self._settings.save,
             metrics=self.metrics,
+            coming_in=self._coming_in,
         )
         route = RouteServicer(
             self.core, self.answers, self.hub, lifecycle=self.lifecycle, clock=self.clock, metrics=self.metrics
@@ -304,6 +341,8 @@ class NameServerApp:
             ]
             if self._keeper is not None:
                 work.append(self._keeper.run())
+            if self._remoting is not None:
+                work.append(self._remoting.run())
             running = [tasks.create_task(task) for task in work]
             await stop.wait()
             for task in running:
@@ -323,12 +362,16 @@ class NameServerApp:
         self._manager.status(f"{self.lifecycle.state.lower()}, {counts}")
 
     def _sizes(self) -> dict[str, int]:
-        return self.metrics.totals() | {
-            "watchers": self.hub.count,
-            "watched_topics": self.hub.watched_count,
-            "keep_alive_streams": self._registration.stream_count,
-            "route_cache_bytes": self.answers.bytes,
-        }
+        return (
+            self.metrics.totals()
+            | {
+                "watchers": self.hub.count,
+                "watched_topics": self.hub.watched_count,
+                "keep_alive_streams": self._registration.stream_count,
+                "route_cache_bytes": self.answers.bytes,
+            }
+            | ({} if self._remoting is None else {"remoting_connections": self._remoting.connection_count})
+        )
 
     def _complaints(self) -> list[str]:
         overdue = [f"the guard of cluster {cluster} is on for too long" for cluster in self.core.guard.overdue()]
@@ -336,3 +379,8 @@ class NameServerApp:
         orders = order_problems(self.core.routes, self.core.kv)
         settings = self._settings.complaints()
         return [*overdue, *orders, *self.recorder.complaints(), *snapshot, *settings]
+
+
+def _cache_bytes(config: NameServerConfig) -> int:
+    """Return what each wire may keep of answers: they hold different bytes, so two wires share the bound."""
+    return config.routes.cache_bytes // (2 if config.remoting.listen else 1)

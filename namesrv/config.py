@@ -148,6 +148,26 @@ class RoutesConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class RemotingConfig:
+    """RocketMQ's own wire, for its brokers and clients as they are."""
+
+    listen: str = ""
+    """host:port, port 0 picks a free one; empty: off."""
+    support_acting_master: bool = False
+    """Show clients the lowest id of a group without master as id 0 (RocketMQ ``supportActingMaster``)."""
+    order_message_enable: bool = False
+    """Give clients the order configuration of a topic (RocketMQ ``orderMessageEnable``)."""
+    max_connections: int = 10_000
+    """Most open connections; beyond it, one of the latest that never asked or has been quiet is closed."""
+
+    def problems(self) -> Iterator[str]:
+        """Rules of this section."""
+        if self.listen:
+            yield from unusable_listen("listen", self.listen)
+        yield from outside("max_connections", self.max_connections, 1, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryConfig:
     """Where every registration is remembered."""
 
@@ -224,6 +244,7 @@ class NameServerConfig:
     liveness: LivenessConfig = field(default_factory=LivenessConfig)
     guard: GuardConfig = field(default_factory=GuardConfig)
     routes: RoutesConfig = field(default_factory=RoutesConfig)
+    remoting: RemotingConfig = field(default_factory=RemotingConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     snapshot: SnapshotConfig = field(default_factory=SnapshotConfig)
     log: LogConfig = field(default_factory=LogConfig)
@@ -233,6 +254,9 @@ class NameServerConfig:
         listen, directory = self.monitoring.listen, self.snapshot.directory
         if listen == self.server.listen and not listen.endswith(":0"):
             yield f"monitoring.listen: {listen!r} is server.listen as well"
+        taken = {self.server.listen: "server.listen", listen: "monitoring.listen"}
+        if self.remoting.listen in taken and not self.remoting.listen.endswith(":0"):
+            yield f"remoting.listen: {self.remoting.listen!r} is {taken[self.remoting.listen]} as well"
         both = self.history.enabled and self.snapshot.enabled
         if both and os.path.abspath(directory) == os.path.abspath(self.history.directory):
             yield f"snapshot.directory: {directory!r} is history.directory as well"

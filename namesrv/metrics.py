@@ -28,6 +28,33 @@ DISK_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0, 60.0)
 
 
+class RemotingMetrics:
+    """Of RocketMQ's own wire."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.requests = Tallies(
+            "namesrv_remoting_requests",
+            "Requests over RocketMQ's wire, by code and by the answer's (closed: clients are sent elsewhere)",
+            ["code", "result"],
+            registry=registry,
+        )
+        self.connections = Gauge(
+            "namesrv_remoting_connections", "Open connections of RocketMQ's wire", registry=registry
+        )
+        self.closed = Counter(
+            "namesrv_remoting_connections_closed",
+            "Connections that we closed: idle, elsewhere (warming or draining), limit, stopping, or what came in place "
+            "of a frame (tls, http, proxy, length, form, header)",
+            ["cause"],
+            registry=registry,
+        )
+        self.topics_skipped = Counter(
+            "namesrv_remoting_topics_skipped",
+            "Topics of registrations over RocketMQ's wire that were left out, for they break a rule",
+            registry=registry,
+        )
+
+
 class Metrics:
     """One registry a process, so that tests run several servers side by side."""
 
@@ -77,6 +104,7 @@ class Metrics:
         self.limits_exceeded = Counter(
             "namesrv_limits_exceeded", "Calls refused at a bound of this server", ["limit"], registry=self.registry
         )
+        self.remoting = RemotingMetrics(self.registry)
         self.watchers = Gauge("namesrv_watchers", "Open route watches", registry=self.registry)
         self.watched_topics = Gauge(
             "namesrv_watched_topics", "Topics of all open route watches together", registry=self.registry

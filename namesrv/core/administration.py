@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from namesrv.core.additive import drop_topic
 from namesrv.core.broker_events import write_perm_event
 from namesrv.core.errors import ClusterNotFound, InvalidRequest, TopicHeld
 from namesrv.core.events import Event, EventKind, Reason
@@ -113,8 +114,8 @@ class Administration:
         refuse_beyond("hidden_topics", MAX_HIDDEN_TOPICS, held=held, added=added)
         return {hidden_key(key, topic): hidden_setting(version) for key, version in versions.items()}
 
-    def delete_topic(self, topic: str, *, cluster: str, force: bool, by: str) -> TopicDeletion:
-        """Hide a topic, with an event for each broker name that has it.
+    def delete_topic(self, topic: str, *, cluster: str, force: bool, by: str, now: float) -> TopicDeletion:
+        """Hide a topic, with an event for each broker name that has it; RocketMQ brokers' registrations lose it.
 
         Raises TopicNotFound where no broker has it, TopicHeld where one has and it is not forced, LimitExceeded.
 
@@ -126,7 +127,7 @@ class Administration:
         told = tuple(
             Event(kind=EventKind.TOPIC_DELETED, reason=Reason.ADMIN, group=key, detail=detail) for key in hidden_on
         )
-        return TopicDeletion(hidden_on, told)
+        return TopicDeletion(hidden_on, (*drop_topic(self._core, topic, cluster, now=now), *told))
 
     def check_put_kv(self, namespace: str, key: str, value: str) -> Rows:
         """See :meth:`put_kv`."""

@@ -11,6 +11,8 @@ from namesrv.core.model import DataVersion, GroupKey, TopicTable
 from namesrv.core.replica_state import Phase
 from namesrv.core.staging import StagedTopics
 
+SOURCE = "remoting"
+"""What the history says of a registration that came over RocketMQ's own wire."""
 OWNER = "owner"
 """The label that says who answers for a broker: the history tells it, so that a report can say whom to ask."""
 
@@ -63,7 +65,12 @@ def heartbeats_event(replica: Replica, *, now: float) -> tuple[Event, ...]:
 def registration_event(replica: Replica, *, holder: Replica | None, vacated: Replica | None, now: float) -> Event:
     """Name what a registration was to the history; one event, whatever changed at once."""
     incarnation = replica.registration.incarnation
-    detail: dict[str, object] = {"topics": len(replica.registration.topics), **_owner(replica), **_probe(replica)}
+    detail: dict[str, object] = {
+        "topics": len(replica.registration.topics),
+        **_owner(replica),
+        **_probe(replica),
+        **_source(replica),
+    }
     if holder is not None and holder.identity.addr != replica.identity.addr:
         detail["previous_addr"] = holder.identity.addr
     has_restarted = bool(holder and incarnation and holder.registration.incarnation not in {"", incarnation})
@@ -126,6 +133,7 @@ def full_checkpoint_events(
         "heartbeat_interval_ms": round(registration.heartbeat_interval * 1000),
         "expiry_ms": round(registration.expiry * 1000),
         **_owner(replica),
+        **_source(replica),
     }
     topics = Event(kind=EventKind.TOPICS, reason=reason, broker=state.broker, topics=TopicsPayload(registration.topics))
     return replace(state, detail=detail), topics
@@ -139,6 +147,10 @@ def _probe(replica: Replica) -> dict[str, object]:
 def _owner(replica: Replica) -> dict[str, object]:
     owner = replica.registration.labels.get(OWNER)
     return {OWNER: owner} if owner else {}
+
+
+def _source(replica: Replica) -> dict[str, object]:
+    return {} if replica.registration.from_broker is None else {"source": SOURCE}
 
 
 def write_perm_event(key: GroupKey, reason: Reason, *, writable: bool, detail: dict[str, object]) -> Event:

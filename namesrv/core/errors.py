@@ -10,6 +10,8 @@ NameServerError
 ├── ClusterNotFound         CLUSTER_NOT_FOUND    no broker is known in the cluster
 ├── BrokerUnknown           BROKER_UNKNOWN       nobody holds the identity
 ├── IdentityHeld            IDENTITY_HELD        a living holder has a higher state version
+├── FirstOfOneTopic         FIRST_OF_ONE_TOPIC   RocketMQ's wire: one topic of a broker that is not registered
+├── HeldByAgent             HELD_BY_AGENT        RocketMQ's wire: a broker's agent registered it with another address
 ├── StaleGeneration         STALE_GENERATION     another registration holds the identity
 └── StaleDataVersion        STALE_DATA_VERSION   a delta on a base that is not the version held
 
@@ -168,6 +170,24 @@ class IdentityHeld(NameServerError):
     def facts(self) -> Mapping[str, str]:
         """The holder."""
         return {"holder_addr": self.holder_addr}
+
+
+class FirstOfOneTopic(NameServerError):
+    """A first registration with exactly one topic: a change of a table that is not known here (as in RocketMQ 5)."""
+
+    code = "FIRST_OF_ONE_TOPIC"
+
+    def __init__(self) -> None:
+        super().__init__("register broker failed")
+
+
+class HeldByAgent(NameServerError):
+    """The agent of a broker at another address holds the position."""
+
+    code = "HELD_BY_AGENT"
+
+    def __init__(self, identity: BrokerIdentity, *, holder_addr: str) -> None:
+        super().__init__(f"broker {identity} is registered by its agent as {holder_addr}")
 
 
 class StaleGeneration(NameServerError):

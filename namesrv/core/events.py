@@ -79,6 +79,8 @@ class Reason(StrEnum):
     """What was set for a time is over."""
     INCARNATION = "INCARNATION"
     """The broker's next process ended what was set for the last one."""
+    DATA_VERSION = "DATA_VERSION"
+    """Another version of its topics ended what was set for the last one: so it is for RocketMQ's own brokers."""
     DAY = "DAY"
     """The first rows of a day."""
     START = "START"

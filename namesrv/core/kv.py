@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from namesrv.core.errors import InvalidRequest, KvNotFound, LimitExceeded
-from pointsman.wire.names import MAX_QUEUES, name_problem, text_problem
+from pointsman.wire.names import MAX_QUEUES, registered_name_problem, text_problem
 from pointsman.wire.violation import FieldViolation, shown
 
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
@@ -110,7 +110,7 @@ class KvConfig:
 def entry_violations(namespace: str, key: str, value: str) -> Iterator[FieldViolation]:
     """Check one key and its value; the fields are named as they are in a request."""
     for field, name in (("namespace", namespace), ("key", key)):
-        problem = name_problem(name)
+        problem = registered_name_problem(name)
         if problem is not None:
             yield FieldViolation(field, f"{problem}: {shown(name)}")
     problem = text_problem(value, longest=MAX_VALUE_LENGTH)
@@ -127,7 +127,7 @@ def order_conf_problem(conf: str) -> str | None:
         name, colon, queues = part.partition(":")
         if not colon:
             return f"must be brokerName:queues;..., and {shown(part)} is not"
-        problem = name_problem(name)
+        problem = registered_name_problem(name)
         if problem is not None:
             return f"names broker {shown(name)}, which {problem}"
         if name in brokers:

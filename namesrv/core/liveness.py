@@ -40,6 +40,8 @@ class Pulse:
     """The KeepAlive stream that brought the last beat, if one did."""
     stream_broken_at: float | None = None
     handed_over_at: float | None = None
+    vouched_since: float | None = None
+    """The agent's last own heartbeat, if the broker itself has been heard since."""
     excused: float = 0.0
     """Seconds since the last sign of life in which this server itself stood still."""
 
@@ -50,7 +52,21 @@ class Pulse:
             self.stream = stream
         self.stream_broken_at = None
         self.handed_over_at = now if hand_over else None
+        self.vouched_since = None
         self.excused = 0.0
+
+    def vouch(self, *, now: float) -> None:
+        """Take a heartbeat of the broker itself, whose agent may be silent; the agent's stream stays the agent's."""
+        if self.vouched_since is None:
+            self.vouched_since = self.last_seen
+        self.last_seen = now
+        self.stream_broken_at = None
+        self.handed_over_at = None
+        self.excused = 0.0
+
+    def is_left_to_broker(self, *, now: float) -> bool:
+        """Whether only the broker itself has been heard for an expiry: its agent does not hold it any longer."""
+        return self.vouched_since is not None and now - self.vouched_since > self.expiry
 
     def break_stream(self, stream: int, *, now: float) -> bool:
         """Take the end of a stream; return whether it says anything of the broker.

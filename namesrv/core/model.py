@@ -132,6 +132,14 @@ class NodeState(StrEnum):
     """About to stop, or told to send its clients elsewhere."""
 
 
+class FromBroker(NamedTuple):
+    """Marks a registration that a RocketMQ broker made itself, over RocketMQ's own wire."""
+
+    acting_master: bool = False
+    """``enableActingMaster`` as it was sent. Its slaves stand in for their master whatever it says: that is how
+    RocketMQ's consumers go on reading from them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Registration:
     """Everything a broker says of itself. Times are seconds."""
@@ -154,3 +162,10 @@ class Registration:
     agent_version: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     filter_servers: tuple[str, ...] = ()
+    from_broker: FromBroker | None = None
+    """None: an agent registered it."""
+
+    @property
+    def shown_acting_master(self) -> bool:
+        """The acting-master flag as clients are shown it."""
+        return self.acting_master if self.from_broker is None else self.from_broker.acting_master

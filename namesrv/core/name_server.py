@@ -53,7 +53,7 @@ from namesrv.core.model import (
     Registration,
     TopicTable,
 )
-from namesrv.core.overrides import Overrides
+from namesrv.core.overrides import NEXT_REGISTRATION, Overrides, wiped_against
 from namesrv.core.punctuality import Punctuality
 from namesrv.core.queue_stats import QueueStats
 from namesrv.core.replica_state import UP, Facts, Phase, ReplicaState, replica_state
@@ -227,7 +227,7 @@ class NameServer:
         group.replicas[identity.broker_id] = replica
         self.routes.groups[group.key] = group
         recovered = holder is not None and holder.failing_since is not None and replica.failing_since is None
-        ended = self._end_wipe(registration, recovered=recovered)
+        ended = self._end_wipe(registration, recovered=recovered) or self._end_wipe_of_version(registration)
         self.overrides.follow_incarnation(registration)
         if replica.failing_since is not None and (holder is None or holder.failing_since is None):
             events += self._judge_failure(replica, now=now)
@@ -251,6 +251,11 @@ class NameServer:
         group = self.routes.groups.get(key) or Group(key)
         if registration.identity.broker_id in group.replicas or group.at_addr(registration.identity.addr) is not None:
             return
+        if registration.from_broker is not None:
+            # It only adds: what was deleted after the snapshot was written would come back for good.
+            deleted = self.overrides.tombstones.get(key, {})
+            kept = {topic: queues for topic, queues in registration.topics.items() if topic not in deleted}
+            registration = replace(registration, topics=kept) if deleted else registration
         topics = staged(registration.topics, held=self.held_topics(registration.identity))
         replica = self._new_replica(replace(registration, topics=topics.topics), None, now=now)
         replica.generation = generation
@@ -338,10 +343,11 @@ class NameServer:
         group = self.routes.groups[identity.group_key]
         if group.contributor() is replica:
             self.overrides.end_tombstones(replica.registration)
+        ended = self._end_wipe_of_version(replica.registration) if data_version != base else ()
         delta = StagedTopics(topics, held.topics, changed, gone)
-        self.routes.refresh(group, visibly=False, staged=delta)
+        self.routes.refresh(group, visibly=bool(ended), staged=delta)
         self._make_room()
-        return TopicsUpdated(len(topics), (delta_event(replica, changed, gone, base=base, now=now),))
+        return TopicsUpdated(len(topics), (delta_event(replica, changed, gone, base=base, now=now), *ended))
 
     def beat(
         self,
@@ -395,22 +401,56 @@ class NameServer:
             if was_failing and health.failing is None and replica.identity.broker_id == MASTER_ID:
                 # The topics that it registered while it was out of the routes are its group's from now on.
                 self.overrides.end_tombstones(replica.registration)
-            self._settle(replica, now=now)
-            # Also of a broker of the snapshot: its wipe may be older than the process that it was stored with.
-            ended = self._end_wipe(replica.registration, recovered=was_failing and health.failing is None)
-            if replica.state.phase is not before.phase or ended:
-                self.routes.refresh(group)
-            if was_provisional:
-                events.append(broker_event(EventKind.REREGISTERED, replica, Reason.SNAPSHOT, now=now, interval=silence))
-            elif replica.state.phase is Phase.UP:
-                reason = Reason.PROBE if was_failing else Reason.HEARTBEAT
-                events.append(broker_event(EventKind.RECOVERED, replica, reason, now=now, interval=silence))
-            elif replica.state != before:
-                events.append(transition_event(replica, now=now, interval=silence))
-            events += ended
+            events += self._hear(
+                group, replica, was_failing=was_failing, was_provisional=was_provisional, silence=silence, now=now
+            )
         if self._every_heartbeat:
             events.append(broker_event(EventKind.HEARTBEAT, replica, now=now, interval=silence))
         return tuple(events)
+
+    def _hear(
+        self, group: Group, replica: Replica, *, was_failing: bool, was_provisional: bool, silence: float, now: float
+    ) -> list[Event]:
+        """Apply the state of a replica that was not plainly up when it was heard."""
+        before, events = replica.state, list[Event]()
+        self._settle(replica, now=now)
+        # Also of a broker of the snapshot: its wipe may be older than the process that it was stored with.
+        ended = self._end_wipe(replica.registration, recovered=was_failing and replica.health.failing is None)
+        if replica.state.phase is not before.phase or ended:
+            self.routes.refresh(group)
+        if was_provisional:
+            events.append(broker_event(EventKind.REREGISTERED, replica, Reason.SNAPSHOT, now=now, interval=silence))
+        elif replica.state.phase is Phase.UP:
+            reason = Reason.PROBE if was_failing else Reason.HEARTBEAT
+            events.append(broker_event(EventKind.RECOVERED, replica, reason, now=now, interval=silence))
+        elif replica.state != before:
+            events.append(transition_event(replica, now=now, interval=silence))
+        return [*events, *ended]
+
+    def vouch(self, identity: BrokerIdentity, *, now: float) -> tuple[Event, ...]:
+        """Take a frame of a broker itself whose agent holds the registration: a heartbeat that says nothing else.
+
+        Raises BrokerUnknown.
+        """
+        group, replica = self.routes.groups.get(identity.group_key), self._replica(identity)
+        if group is None or replica is None or replica.identity != identity:
+            raise BrokerUnknown(identity)
+        silence = now - replica.pulse.last_seen
+        replica.pulse.vouch(now=now)
+        was_provisional, replica.is_provisional = replica.is_provisional, False
+        if replica.state.phase is Phase.UP:
+            return ()
+        is_failing = replica.health.failing is not None
+        return tuple(
+            self._hear(
+                group,
+                replica,
+                was_failing=is_failing,
+                was_provisional=was_provisional and not is_failing,
+                silence=silence,
+                now=now,
+            )
+        )
 
     def end_stream(
         self, identity: BrokerIdentity, generation: int, *, stream: int, now: float, by_us: bool = False
@@ -559,6 +599,7 @@ class NameServer:
             replica.registration, state.reason, failing=replica.failing_since is not None
         )
         ended = self._lift_wipe(replica.registration, why)
+        self.overrides.note_absence(replica.registration, state.reason)
         return [*heartbeats, transition_event(replica, now=now, detail=detail), *ended]
 
     def _facts(self, replica: Replica, *, now: float) -> Facts:
@@ -599,20 +640,20 @@ class NameServer:
 
         What ends a wipe: see :class:`namesrv.core.overrides.Overrides`. Raises BrokerUnknown.
         """
-        incarnation = self.check_writable(key, writable)
+        wiped = self.check_writable(key, writable)
         if writable is (key not in self.overrides.wipes):
             return False
-        if incarnation is None:
+        if wiped is None:
             del self.overrides.wipes[key]
         else:
-            self.overrides.wipes[key] = incarnation
+            self.overrides.wipes[key] = wiped
         group = self.routes.groups.get(key)
         if group is not None:
             self.routes.refresh(group)
         return True
 
     def check_writable(self, key: GroupKey, writable: bool) -> str | None:
-        """Return the incarnation that a wipe is made against; None where there is to be none. Raises BrokerUnknown."""
+        """Return what a wipe is made against; None where there is to be none. Raises BrokerUnknown."""
         group, wiped = self.routes.groups.get(key), self.overrides.wipes.get(key)
         if group is None and wiped is None:
             raise BrokerUnknown(key)
@@ -621,7 +662,10 @@ class NameServer:
         if group is None or wiped is not None:
             return wiped
         master = group.replicas.get(MASTER_ID)
-        return "" if master is None else master.registration.incarnation
+        if master is not None:
+            return wiped_against(master.registration)
+        slave = group.lowest()
+        return "" if slave is None or slave.registration.from_broker is None else NEXT_REGISTRATION
 
     def holders(self, topic: str, cluster: str = "", *, with_absent: bool = False) -> list[GroupKey]:
         """The groups that have a topic in the routes, or also those without a broker that is up, sorted.
@@ -707,6 +751,13 @@ class NameServer:
 
     # --- within -----------------------------------------------------------------------------------------------
 
+    def move_to_peer(self, replica: Replica, peer: str) -> None:
+        """Count a broker that came over another connection there from now on."""
+        if replica.peer != peer:
+            self._count(replica, -1)
+            replica.peer = peer
+            self._count(replica, 1)
+
     def _count(self, replica: Replica, sign: int) -> None:
         self._brokers.add(replica.peer, sign)
         self._topics.add(replica.peer, sign * _topic_count(replica))
@@ -744,12 +795,20 @@ class NameServer:
         reason = self.overrides.why_wipe_ends(registration, recovered=recovered)
         return self._lift_wipe(registration, reason)
 
+    def _end_wipe_of_version(self, registration: Registration) -> tuple[Event, ...]:
+        """End the wipe of a RocketMQ broker that registers other topics; the caller updates the routes."""
+        return self._lift_wipe(registration, self.overrides.why_version_ends_wipe(registration))
+
     def _lift_wipe(self, registration: Registration, reason: Reason | None) -> tuple[Event, ...]:
         if reason is None:
             return ()
         key = registration.identity.group_key
         del self.overrides.wipes[key]
-        detail: dict[str, object] = {"incarnation": registration.incarnation} if reason is Reason.INCARNATION else {}
+        detail: dict[str, object] = {}
+        if reason is Reason.INCARNATION:
+            detail["incarnation"] = registration.incarnation
+        elif reason is Reason.DATA_VERSION:
+            detail["data_version"] = str(registration.data_version)
         return (write_perm_event(key, reason, writable=True, detail=detail),)
 
     def _refuse_lower_claim(self, registration: Registration, holder: Replica | None, *, now: float) -> None:
@@ -834,7 +893,7 @@ def _visible(replica: Replica | None) -> object:
     if replica is None:
         return None
     r = replica.registration
-    return (r.identity, replica.state.phase, r.ha_addr, r.agent_addr, r.zone, r.acting_master, r.filter_servers)
+    return (r.identity, replica.state.phase, r.ha_addr, r.agent_addr, r.zone, r.shown_acting_master, r.filter_servers)
 
 
 def _topics(replica: Replica | None) -> object:

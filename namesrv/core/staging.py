@@ -11,6 +11,14 @@ from dataclasses import dataclass, field
 
 from namesrv.core.model import QueueConfig, TopicTable
 
+COMING_IN_BYTES = 112 * 1024 * 1024
+"""Memory of all registrations that are coming in, over any wire, estimated. One of 200,000 topics has room while their
+names have no more than 210 characters on average."""
+COMING_IN_LIMIT = "bytes_of_registrations_at_once"
+"""How errors and metrics name that bound."""
+BYTES_OF_STAGED_TOPIC = 130
+"""Memory of a topic that was read, besides twice its bytes on the wire: name, entry, numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class StagedTopics:
@@ -37,6 +45,11 @@ class Staging:
         self._held = held
         self._changed: dict[str, QueueConfig] = {}
         self._new = 0
+
+    @property
+    def changed(self) -> Mapping[str, QueueConfig]:
+        """Topics so far that are new or different."""
+        return self._changed
 
     def add(self, chunk: Mapping[str, QueueConfig]) -> None:
         """Take the next topics, none of which stood in an earlier chunk."""

@@ -19,7 +19,7 @@ from pointsman.wire.names import (
     MIN_EXPIRY_INTERVALS,
     PERM_MASK,
     addr_problem,
-    name_problem,
+    registered_name_problem,
     text_problem,
 )
 from pointsman.wire.violation import FieldViolation, shown
@@ -40,8 +40,8 @@ class IntervalBounds:
 
 def identity_violations(identity: BrokerIdentity, *, path: str) -> Iterator[FieldViolation]:
     """Check names, id and address."""
-    yield from _violations(f"{path}.cluster", identity.cluster, name_problem(identity.cluster))
-    yield from _violations(f"{path}.broker_name", identity.broker_name, name_problem(identity.broker_name))
+    yield from _violations(f"{path}.cluster", identity.cluster, registered_name_problem(identity.cluster))
+    yield from _violations(f"{path}.broker_name", identity.broker_name, registered_name_problem(identity.broker_name))
     if not 0 <= identity.broker_id <= MAX_BROKER_ID:
         yield _violation(f"{path}.broker_id", identity.broker_id, f"must be from 0 to {MAX_BROKER_ID}")
     yield from _violations(f"{path}.addr", identity.addr, addr_problem(identity.addr))
@@ -76,7 +76,7 @@ def registration_violations(registration: Registration, *, bounds: IntervalBound
 
 def topic_violations(topic: str, queues: QueueConfig, *, path: str) -> Iterator[FieldViolation]:
     """Check one topic of a registration or delta."""
-    yield from _violations(f"{path}.topic", topic, name_problem(topic))
+    yield from _violations(f"{path}.topic", topic, registered_name_problem(topic))
     for field, count in (("read_queue_nums", queues.read_queue_nums), ("write_queue_nums", queues.write_queue_nums)):
         if not 0 <= count <= MAX_QUEUES:
             yield _violation(f"{path}.{field}", count, f"must be from 0 to {MAX_QUEUES}")
@@ -88,7 +88,7 @@ def topic_violations(topic: str, queues: QueueConfig, *, path: str) -> Iterator[
 
 def name_violations(field: str, name: str) -> Iterator[FieldViolation]:
     """Check a topic, cluster or broker name that stands alone in a request."""
-    yield from _violations(field, name, name_problem(name))
+    yield from _violations(field, name, registered_name_problem(name))
 
 
 def text_violations(field: str, text: str) -> Iterator[FieldViolation]:

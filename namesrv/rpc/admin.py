@@ -80,7 +80,9 @@ class AdminServicer(Inspection):
         admin, topic, where, force = self._administration, request.topic, request.cluster, request.force
         done = await self._settings.change(
             lambda: admin.check_delete_topic(topic, cluster=where, force=force),
-            lambda: self._recorded(admin.delete_topic(topic, cluster=where, force=force, by=request.by)),
+            lambda: self._recorded(
+                admin.delete_topic(topic, cluster=where, force=force, by=request.by, now=self._clock.monotonic())
+            ),
         )
         return wire.DeleteTopicResponse(hidden_on=map(str, done.outcome.hidden_on), **_durability(done))
 

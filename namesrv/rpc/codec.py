@@ -41,7 +41,7 @@ from namesrv.core.validation import (
     topic_violations,
 )
 from pointsman.v1 import admin_service_pb2, broker_pb2, registration_service_pb2
-from pointsman.wire.names import name_problem
+from pointsman.wire.names import registered_name_problem
 from pointsman.wire.violation import FieldViolation, bounded
 
 DEFAULT_HEARTBEAT_INTERVAL = 30.0
@@ -245,7 +245,7 @@ def topics(
         queues = held.get(name)
         if queues is None or queues != of_topic:
             equal = checked.get(of_topic)
-            if equal is None or (queues is None and name_problem(name) is not None):
+            if equal is None or (queues is None and registered_name_problem(name) is not None):
                 equal = checked[of_topic] = QueueConfig(*of_topic)
                 violations += topic_violations(name, equal, path=f"{path}[{i}]")
             queues = equal
@@ -417,7 +417,7 @@ def broker_data(group: Group) -> broker_pb2.BrokerData:
             for replica in routed
         ],
         zone=lowest.zone if lowest is not None else "",
-        acting_master=lowest is not None and lowest.acting_master,
+        acting_master=lowest is not None and lowest.shown_acting_master,
     )
 
 
@@ -449,7 +449,7 @@ def broker_status(group: Group, replica: Replica, *, now: float, utc_now: dateti
         silence=duration(now - replica.pulse.last_seen),
         stream_open=replica.pulse.stream is not None,
         health=to_health(replica.health),
-        acting_master=registration.acting_master,
+        acting_master=registration.shown_acting_master,
     )
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from namesrv.core.errors import InvalidRequest, LimitExceeded
 from namesrv.core.model import Registration, TopicTable
 from namesrv.core.name_server import NameServer, Registered
-from namesrv.core.staging import StagedTopics, Staging
+from namesrv.core.staging import BYTES_OF_STAGED_TOPIC, COMING_IN_BYTES, COMING_IN_LIMIT, StagedTopics, Staging
 from namesrv.core.validation import IntervalBounds
 from namesrv.rpc import codec
 from namesrv.rpc.calls import Ended, RecordEvents, SlowStream
@@ -44,14 +44,10 @@ COLLECT_SECONDS = 60.0
 MAX_AT_ONCE = 2_048
 """Registrations that may be coming in at the same time: all of a large fleet, after a restart without a snapshot.
 As many streams again may be open before their first chunk."""
-BYTES_A_TOPIC = 200
-"""On the wire, at most, rounded up: a name of 127 characters and four numbers."""
+BYTES_A_TOPIC = 340
+"""On the wire, at most, rounded up: a name of 262 characters and four numbers."""
 BYTES_OF_BROKER = 128 * 1024
 """What a broker says of itself, with every label and text as long as it may be, stays below this."""
-COMING_IN_BYTES = 112 * 1024 * 1024
-"""Memory of all registrations that are coming in, estimated; the largest one that is allowed takes 106 MB."""
-BYTES_OF_STAGED_TOPIC = 130
-"""Memory of a topic that was read, besides twice its bytes on the wire: name, entry, numbers."""
 WORTH_REMEMBERING_BYTES = 4_096
 REMEMBERED_BYTES = 16 * 1024 * 1024
 IDENTITY_BYTES = 640
@@ -68,10 +64,17 @@ class _Remembered:
 
 
 class RegisterCalls:
-    """Takes registrations; ``max_topics`` bounds those of one broker."""
+    """Takes registrations; ``max_topics`` bounds those of one broker, ``coming_in`` the memory of what comes in."""
 
     def __init__(
-        self, core: NameServer, *, clock: Clock, bounds: IntervalBounds, max_topics: int, record: RecordEvents
+        self,
+        core: NameServer,
+        *,
+        clock: Clock,
+        bounds: IntervalBounds,
+        max_topics: int,
+        record: RecordEvents,
+        coming_in: FairBound | None = None,
     ) -> None:
         self._core = core
         self._clock = clock
@@ -80,7 +83,7 @@ class RegisterCalls:
         self._record = record
         self._silent = FairBound(MAX_AT_ONCE)
         self._accepted = FairBound(MAX_AT_ONCE)
-        self._memory = FairBound(COMING_IN_BYTES)
+        self._memory = coming_in or FairBound(COMING_IN_BYTES)
         self._turn = asyncio.Lock()
         self._since_rest = 0
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
@@ -105,7 +108,7 @@ class RegisterCalls:
             first = await self._first_chunk(requests)
             place.give_back()
             place.take(self._accepted, "registrations_at_once", 1)
-            place.take(self._memory, "bytes_of_registrations_at_once", 0)
+            place.take(self._memory, COMING_IN_LIMIT, 0)
             async with asyncio.timeout(COLLECT_SECONDS):
                 registered, registration = await self._collect(first, requests, place)
         except TimeoutError:

@@ -46,6 +46,7 @@ class RegistrationServicer:
         catch_up: Callable[[float], None],
         save_settings: Callable[[], Awaitable[object]],
         metrics: Metrics,
+        coming_in: FairBound | None = None,
     ) -> None:
         self._core = core
         self._clock = clock
@@ -59,7 +60,9 @@ class RegistrationServicer:
         self._streams: set[asyncio.Task[None]] = set()
         self._stream_bound = FairBound(max_streams)
         self._draining = False
-        self.calls = RegisterCalls(core, clock=clock, bounds=bounds, max_topics=max_topics, record=record)
+        self.calls = RegisterCalls(
+            core, clock=clock, bounds=bounds, max_topics=max_topics, record=record, coming_in=coming_in
+        )
         self.register_broker = self.calls.register_broker
 
     def update_topics(self, request: wire.UpdateTopicsRequest) -> wire.UpdateTopicsResponse:

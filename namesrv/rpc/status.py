@@ -22,6 +22,9 @@ STATUS_CODES: dict[type[errors.NameServerError], grpc.StatusCode] = {
     errors.ClusterNotFound: grpc.StatusCode.NOT_FOUND,
     errors.BrokerUnknown: grpc.StatusCode.NOT_FOUND,
     errors.IdentityHeld: grpc.StatusCode.ALREADY_EXISTS,
+    # These two arise on RocketMQ's wire alone; mapped all the same, for a refusal without a status is a crash.
+    errors.FirstOfOneTopic: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.HeldByAgent: grpc.StatusCode.ALREADY_EXISTS,
     errors.StaleGeneration: grpc.StatusCode.FAILED_PRECONDITION,
     errors.StaleDataVersion: grpc.StatusCode.FAILED_PRECONDITION,
 }

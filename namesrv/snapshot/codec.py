@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from namesrv.core.errors import NameServerError
 from namesrv.core.events import Reason
-from namesrv.core.model import Health, QueueConfig, Registration
+from namesrv.core.model import FromBroker, Health, QueueConfig, Registration
 from namesrv.core.validation import IntervalBounds
 from namesrv.rpc import codec
 from namesrv.snapshot.segment import SegmentRefused
@@ -42,9 +42,10 @@ def encode_lost(lost: Lost) -> bytes:
 
 def encode_broker(registration: Registration, generation: int, health: Health) -> bytes:
     """Encode one replica with the health that it has now."""
-    parts = [
-        snapshot_pb2.BrokerSegment(broker=_broker(registration, health), generation=generation).SerializeToString()
-    ]
+    head = snapshot_pb2.BrokerSegment(broker=_broker(registration, health), generation=generation)
+    if registration.from_broker is not None:
+        head.from_broker.acting_master = registration.from_broker.acting_master
+    parts = [head.SerializeToString()]
     topics = iter(registration.topics.items())
     # Encoded messages may be joined; one of all topics would hold the interpreter, and so the loop, for too long.
     while chunk := list(itertools.islice(topics, MAX_CHUNK_TOPICS)):
@@ -109,7 +110,8 @@ def decode_broker(content: bytes, *, bounds: IntervalBounds, max_topics: int) ->
         topics = codec.topics(message.topics, path="topics")
     except (DecodeError, NameServerError) as error:
         raise SegmentRefused(f"breaks a rule: {error}") from error
-    return replace(registration, topics=topics), message.generation
+    from_broker = FromBroker(message.from_broker.acting_master) if message.HasField("from_broker") else None
+    return replace(registration, topics=topics, from_broker=from_broker), message.generation
 
 
 def _exactly(seconds: float) -> Duration:

@@ -13,6 +13,8 @@ from namesrv.config import (
     LivenessConfig,
     MonitoringConfig,
     NameServerConfig,
+    RemotingConfig,
+    RoutesConfig,
     ServerConfig,
     SnapshotConfig,
 )
@@ -27,6 +29,8 @@ async def running_name_server(
     listen: str = "127.0.0.1:0",
     liveness: LivenessConfig | None = None,
     snapshot: Path | None = None,
+    remoting: RemotingConfig | None = None,
+    routes: RoutesConfig | None = None,
     warm_up_seconds: float = 0.0,
 ) -> AsyncIterator[NameServerApp]:
     """Serve for the length of the block; ``addr`` says where. Invariants are checked at the end."""
@@ -34,6 +38,8 @@ async def running_name_server(
         server=ServerConfig(listen=listen, stop_grace_seconds=1.0, warm_up_seconds=warm_up_seconds),
         monitoring=MonitoringConfig(listen="127.0.0.1:0"),
         liveness=liveness or LivenessConfig(),
+        remoting=remoting or RemotingConfig(),
+        routes=routes or RoutesConfig(),
         history=HistoryConfig(enabled=history is not None, directory=str(history or "unused")),
         snapshot=SnapshotConfig(enabled=snapshot is not None, directory=str(snapshot or "unused")),
     )

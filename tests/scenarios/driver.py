@@ -268,7 +268,7 @@ class Player:
         yield from _shown(self._operator.set_write_perm(_key(group), writable=True, by="ann").events)
 
     def do_delete(self, topic: str, force: str = "no", cluster: str = "") -> Iterator[str]:
-        deletion = self._operator.delete_topic(topic, cluster=cluster, force=force == "yes", by="ann")
+        deletion = self._operator.delete_topic(topic, cluster=cluster, force=force == "yes", by="ann", now=self.now)
         yield from _shown(deletion.events)
 
     def do_evict(self, broker: str) -> Iterator[str]:

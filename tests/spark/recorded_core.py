@@ -184,7 +184,7 @@ class RecordedCore:
     def delete(self) -> None:
         try:
             topic = self.rng.choice(TOPICS)
-            told = Administration(self.core).delete_topic(topic, cluster="", force=True, by="ops")
+            told = Administration(self.core).delete_topic(topic, cluster="", force=True, by="ops", now=self.now)
         except NameServerError:
             return
         self.tell(told.events)

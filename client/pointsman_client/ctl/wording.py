@@ -52,6 +52,7 @@ _REASONS: Mapping[str, str] = {
     "STATE_VERSION": "its state version is lower",
     "ADMIN": "by an operator",
     "INCARNATION": "by a new process of the broker",
+    "DATA_VERSION": "by another version of the broker's topics",
     "TIME_OVER": "the time that an operator set is over",
     "LIMIT": "on beyond guard.limit_seconds; check the cluster",
 }

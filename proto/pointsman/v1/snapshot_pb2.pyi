@@ -31,6 +31,7 @@ class BrokerSegment(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
+    FROM_BROKER_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """The registration's fence: an agent that still holds it needs not register again. 0: it was lost, see `lost`."""
     @_builtins.property
@@ -45,6 +46,10 @@ class BrokerSegment(_message.Message):
     def lost(self) -> Global___LostBroker:
         """Set for a broker that is no longer registered, and was lost."""
 
+    @_builtins.property
+    def from_broker(self) -> Global___FromBroker:
+        """Set where the broker registered itself over RocketMQ's own wire."""
+
     def __init__(
         self,
         *,
@@ -52,14 +57,37 @@ class BrokerSegment(_message.Message):
         topics: _abc.Iterable[_broker_pb2.TopicConfig] | None = ...,
         generation: _builtins.int = ...,
         lost: Global___LostBroker | None = ...,
+        from_broker: Global___FromBroker | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "lost", b"lost"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "from_broker", b"from_broker", "lost", b"lost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "generation", b"generation", "lost", b"lost", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "from_broker", b"from_broker", "generation", b"generation", "lost", b"lost", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BrokerSegment: _TypeAlias = BrokerSegment  # noqa: Y015
+
+@_typing.final
+class FromBroker(_message.Message):
+    """What marks a registration that a RocketMQ broker made itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTING_MASTER_FIELD_NUMBER: _builtins.int
+    acting_master: _builtins.bool
+    """`enableActingMaster` as it was sent."""
+    def __init__(
+        self,
+        *,
+        acting_master: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acting_master", b"acting_master"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FromBroker: _TypeAlias = FromBroker  # noqa: Y015
 
 @_typing.final
 class LostBroker(_message.Message):

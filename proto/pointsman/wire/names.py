@@ -10,6 +10,9 @@ import re
 MAX_NAME_LENGTH = 127
 """RocketMQ's ``TopicValidator.TOPIC_MAX_LENGTH``."""
 
+MAX_REGISTERED_NAME_LENGTH = 262
+"""RocketMQ's longest topic: ``%RETRY%`` and a group of 255 characters."""
+
 PERM_MASK = 0b1111
 """Permission bits: priority 8, read 4, write 2, inherit 1 (RocketMQ ``PermName``)."""
 
@@ -34,6 +37,7 @@ MIN_EXPIRY_INTERVALS = 3
 """A broker may miss two beats without being taken for dead."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_REGISTERED_NAME = re.compile(r"[%|a-zA-Z0-9_.+-]+")
 _HOST = re.compile(
     r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*"
 )
@@ -49,6 +53,20 @@ def name_problem(name: str) -> str | None:
         return f"has {len(name)} characters, at most {MAX_NAME_LENGTH} are allowed"
     if _NAME.fullmatch(name) is None:
         return "may hold only letters, digits and %|_-"
+    return None
+
+
+def registered_name_problem(name: str) -> str | None:
+    """Check a name as a name server takes it: also what RocketMQ's own brokers register.
+
+    Their default broker name is the host's, with dots; a pop retry topic has a plus (``%RETRY%group+topic``).
+    """
+    if not name:
+        return "must not be empty"
+    if len(name) > MAX_REGISTERED_NAME_LENGTH:
+        return f"has {len(name)} characters, at most {MAX_REGISTERED_NAME_LENGTH} are allowed"
+    if _REGISTERED_NAME.fullmatch(name) is None:
+        return "may hold only letters, digits and %|_-.+"
     return None
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -13,6 +14,7 @@ from namesrv.app import NameServerApp
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
+from tests.fakes.gated_store import GatedStore
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 
@@ -48,3 +50,18 @@ async def peer(server: NameServerApp) -> AsyncIterator[Peer]:
     """A client of that server."""
     async with grpc.aio.insecure_channel(server.addr) as channel:
         yield Peer(channel)
+
+
+@pytest.fixture
+def gated(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[GatedStore]]:
+    """The stores of the name servers that start."""
+    made: list[GatedStore] = []
+
+    def make(*arguments: Any, **more: Any) -> GatedStore:
+        made.append(GatedStore(*arguments, **more))
+        return made[-1]
+
+    monkeypatch.setattr("namesrv.app.SettingsStore", make)
+    yield made
+    for store in made:
+        store.gate.set()

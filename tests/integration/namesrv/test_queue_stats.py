@@ -129,12 +129,12 @@ LAGS = [messages.QueueLag(group="g", topic="t", queue_id=n) for n in range(21)]
         (
             messages.QueueStats(top_put_rates=[messages.QueuePuts(topic="a\nb")]),
             "stats.top_put_rates[0].topic",
-            "may hold only letters, digits and %|_-: 'a\\nb'",
+            "may hold only letters, digits and %|_-.+: 'a\\nb'",
         ),
         (
-            messages.QueueStats(top_lags=[messages.QueueLag(group="x" * 128, topic="t")]),
+            messages.QueueStats(top_lags=[messages.QueueLag(group="x" * 263, topic="t")]),
             "stats.top_lags[0].group",
-            f"has 128 characters, at most 127 are allowed: '{'x' * 76}...",
+            f"has 263 characters, at most 262 are allowed: '{'x' * 76}...",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

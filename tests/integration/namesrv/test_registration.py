@@ -175,7 +175,7 @@ def _bad_topic(**fields: int | str) -> list[RegisterBrokerRequest]:
     ("chunks", "field", "value"),
     [
         pytest.param(_bad(who=wire.identity(name="a b")), "broker.identity.broker_name", "'a b'", id="name"),
-        pytest.param(_bad(who=wire.identity(name="x" * 128)), "broker.identity.broker_name", "128", id="long-name"),
+        pytest.param(_bad(who=wire.identity(name="x" * 263)), "broker.identity.broker_name", "263", id="long-name"),
         pytest.param(_bad(who=wire.identity(cluster="")), "broker.identity.cluster", "''", id="no-cluster"),
         pytest.param(_bad(who=wire.identity(addr="10.0.0.1")), "broker.identity.addr", "'10.0.0.1'", id="no-port"),
         pytest.param(_bad(who=wire.identity(addr="h:0")), "broker.identity.addr", "'h:0'", id="port-0"),

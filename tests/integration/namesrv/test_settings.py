@@ -6,8 +6,7 @@ import asyncio
 import errno
 import os
 import shutil
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from grpc import StatusCode
 
 from namesrv.app import NameServerApp
 from namesrv.core import guard as guard_module
-from namesrv.core.settings import Rows, Setting, SettingKey, SettingKind
+from namesrv.core.settings import Setting, SettingKey, SettingKind
 from namesrv.settings import keeper as keeper_module
 from namesrv.settings.store import FILE_NAME, REFRESH_SECONDS, SettingsStore, table_file
 from pointsman.v1 import admin_service_pb2 as admin
@@ -30,6 +29,7 @@ from pointsman.v1.registration_service_pb2 import (
     UnregisterBrokerRequest,
 )
 from tests.fakes import wire
+from tests.fakes.gated_store import GatedStore
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.mounted_disk import fill, mounted
 from tests.fakes.name_server import running_name_server
@@ -302,39 +302,6 @@ async def _register_two(peer: Peer, name: str) -> None:
 
 
 # --- the order of things --------------------------------------------------------------------------------------
-
-
-class GatedStore(SettingsStore):
-    """A disk that takes nothing until the test lets it, and keeps what it was given."""
-
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        self.gate = threading.Event()
-        self.gate.set()
-        self.writes: list[Rows] = []
-        self.refuses: OSError | None = None
-
-    def write(self, rows: Rows) -> None:
-        self.writes.append(rows)
-        assert self.gate.wait(DEADLINE)
-        if self.refuses is not None:
-            raise self.refuses
-        super().write(rows)
-
-
-@pytest.fixture
-def gated(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[GatedStore]]:
-    """The stores of the name servers that start."""
-    made: list[GatedStore] = []
-
-    def make(*arguments: Any, **more: Any) -> GatedStore:
-        made.append(GatedStore(*arguments, **more))
-        return made[-1]
-
-    monkeypatch.setattr("namesrv.app.SettingsStore", make)
-    yield made
-    for store in made:
-        store.gate.set()
 
 
 REQUESTS = [

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.wire.names import addr_problem, name_problem, split_addr, text_problem
+from pointsman.wire.names import addr_problem, name_problem, registered_name_problem, split_addr, text_problem
 
 GOOD_CHARACTERS = string.ascii_letters + string.digits + "%|_-"
 
@@ -26,6 +26,16 @@ def test_no_text_with_another_character_is_a_name(name: str) -> None:
 @pytest.mark.parametrize(("name", "word"), [("", "empty"), ("n" * 128, "128 characters"), ("orders\n", "only letters")])
 def test_what_is_wrong_with_a_name_is_said(name: str, word: str) -> None:
     assert word in (name_problem(name) or "")
+
+
+@given(st.text(GOOD_CHARACTERS + ".+", min_size=1, max_size=262))
+def test_a_name_server_takes_what_rocketmqs_brokers_are_called(name: str) -> None:
+    assert registered_name_problem(name) is None
+
+
+@pytest.mark.parametrize(("name", "word"), [("", "empty"), ("n" * 263, "263 characters"), ("a b", "only letters")])
+def test_what_is_wrong_with_a_registered_name_is_said(name: str, word: str) -> None:
+    assert word in (registered_name_problem(name) or "")
 
 
 @pytest.mark.parametrize(

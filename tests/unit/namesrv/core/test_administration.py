@@ -135,10 +135,10 @@ def test_a_topic_that_brokers_hold_is_not_deleted_and_they_are_named(core: NameS
     for key in (FAR, B, A):
         core.register(registration(key), now=0.0)
     with pytest.raises(TopicHeld) as refused:
-        admin.delete_topic("orders", cluster="", force=False, by=BY)
+        admin.delete_topic("orders", cluster="", force=False, by=BY, now=0.0)
     assert dict(refused.value.facts) == {"brokers": "c1/a,c1/b,c2/a", "broker_count": "3"}
     with pytest.raises(TopicHeld, match=r"held by c2/a$"):
-        admin.delete_topic("orders", cluster="c2", force=False, by=BY)
+        admin.delete_topic("orders", cluster="c2", force=False, by=BY, now=0.0)
     assert core.topic_names() == ["orders"]
 
 
@@ -154,7 +154,7 @@ def test_a_topic_that_no_broker_has_cannot_be_deleted(core: NameServer, admin: A
     core.register(registration(), now=0.0)
     for topic, cluster in (("nothing", ""), ("orders", "c2")):
         with pytest.raises(TopicNotFound):
-            admin.delete_topic(topic, cluster=cluster, force=force, by=BY)
+            admin.delete_topic(topic, cluster=cluster, force=force, by=BY, now=0.0)
 
 
 def test_a_forced_deletion_hides_a_topic_until_its_broker_brings_another_version(
@@ -162,7 +162,7 @@ def test_a_forced_deletion_hides_a_topic_until_its_broker_brings_another_version
 ) -> None:
     core.register(registration(), now=0.0)
     core.register(registration(FAR), now=0.0)
-    done = admin.delete_topic("orders", cluster="", force=True, by=BY)
+    done = admin.delete_topic("orders", cluster="", force=True, by=BY, now=0.0)
     assert (done.hidden_on, core.topic_names()) == ((A, FAR), [])
     assert [(told.kind, told.reason, told.group) for told in done.events] == [
         (EventKind.TOPIC_DELETED, Reason.ADMIN, key) for key in (A, FAR)
@@ -178,7 +178,7 @@ def test_a_slave_with_another_version_does_not_end_what_hides_its_masters_topic(
     core: NameServer, admin: Administration
 ) -> None:
     core.register(registration(), now=0.0)
-    admin.delete_topic("orders", cluster="", force=True, by=BY)
+    admin.delete_topic("orders", cluster="", force=True, by=BY, now=0.0)
     core.register(registration(broker_id=1, data_version=DataVersion(0, 0, 9)), now=1.0)
     assert core.topic_names() == []
 
@@ -188,7 +188,7 @@ def test_a_slave_in_its_masters_place_hides_a_topic_once_it_has_the_version_it_w
 ) -> None:
     master = core.register(registration(), now=0.0)
     core.register(registration(broker_id=1, data_version=DataVersion(0, 0, 9)), now=0.0)
-    admin.delete_topic("orders", cluster="", force=True, by=BY)
+    admin.delete_topic("orders", cluster="", force=True, by=BY, now=0.0)
     core.unregister(registration().identity, master.generation, reason=Reason.SHUTDOWN, now=1.0)
     assert core.topic_names() == ["orders"]
     core.register(registration(broker_id=1), now=2.0)
@@ -204,7 +204,7 @@ def test_what_a_master_said_while_its_probe_failed_ends_a_deletion_once_it_recov
     core: NameServer, admin: Administration, broker_id: int, names: list[str]
 ) -> None:
     core.register(registration(broker_id=broker_id), now=0.0)
-    admin.delete_topic("orders", cluster="", force=True, by=BY)
+    admin.delete_topic("orders", cluster="", force=True, by=BY, now=0.0)
     later = DataVersion(0, 0, 2)
     failing = registration(broker_id=broker_id, data_version=later, health=Health(ProbeVerdict.FAILING))
     generation = core.register(failing, now=1.0).generation
@@ -218,7 +218,7 @@ def test_what_a_master_said_while_its_probe_failed_ends_a_deletion_once_it_recov
 def test_a_deletion_in_one_cluster_leaves_the_others(core: NameServer, admin: Administration) -> None:
     core.register(registration(), now=0.0)
     core.register(registration(FAR), now=0.0)
-    done = admin.delete_topic("orders", cluster="c2", force=True, by=BY)
+    done = admin.delete_topic("orders", cluster="c2", force=True, by=BY, now=0.0)
     assert (done.hidden_on, the(done.events).group) == ((FAR,), FAR)
     assert core.routes.holders("orders") == [A]
 

@@ -222,8 +222,8 @@ def test_a_topic_that_is_down_can_be_deleted_and_stays_hidden_when_its_broker_is
     core.register(registration(topics=("orders", "old")), now=0.0)
     core.sweep(now=LATER)
     with pytest.raises(TopicHeld, match="c1/a"):
-        admin.delete_topic("old", cluster="", force=False, by="ann")
-    done = admin.delete_topic("old", cluster="", force=True, by="ann")
+        admin.delete_topic("old", cluster="", force=False, by="ann", now=0.0)
+    done = admin.delete_topic("old", cluster="", force=True, by="ann", now=0.0)
     assert (done.hidden_on, absent(core, "old"), absent(core)) == ((A,), None, [GONE])
     core.check_invariants()
     core.register(registration(topics=("orders", "old")), now=LATER + 1)

@@ -54,7 +54,7 @@ def test_what_an_agent_may_say_has_no_fault(stats: QueueStats) -> None:
         ),
         (
             replace(MEASURED, top_put_rates=(PUTS._replace(topic="a b"),)),
-            ("stats.top_put_rates[0].topic", "may hold only letters, digits and %|_-: 'a b'"),
+            ("stats.top_put_rates[0].topic", "may hold only letters, digits and %|_-.+: 'a b'"),
         ),
         (
             replace(MEASURED, top_put_rates=(PUTS._replace(queue_id=65_535),)),

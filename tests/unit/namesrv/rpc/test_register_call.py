@@ -73,7 +73,7 @@ async def test_a_registration_of_more_bytes_than_its_topics_can_have_is_refused(
     first.ClearField("commit")
     padding = RegisterBrokerRequest.FromString(b"\x82\x7d\x80\x80\x04" + bytes(64 * 1024))
     with pytest.raises(LimitExceeded, match="bytes_per_registration"):
-        await calls.register_broker(stream([first, *[padding] * 4]), PEER)
+        await calls.register_broker(stream([first, *[padding] * 5]), PEER)
     assert core.replicas() == []
     assert calls.coming_in_bytes == 0
 

@@ -519,7 +519,7 @@ async def test_the_default_bounds_hold_as_many_as_they_say() -> None:
     assert world.hub.watched_count == routes.max_watched_topics
     assert world.hub.count == watches
     (ended,) = [name for name, client in world.clients.items() if client.task is not None and client.task.done()]
-    assert "at most 400000 watched_topics" in await refusal(world, ended)
+    assert "at most 200000 watched_topics" in await refusal(world, ended)
     await world.close()
 
 

@@ -1,0 +1,1 @@
+"""RocketMQ's own wire: a shell around the shared codec, beside ``rpc`` and on the same core."""

@@ -1,0 +1,364 @@
+"""Frames and headers of RocketMQ's remoting protocol: bytes in, commands out, and back. No I/O.
+
+A frame is a length, a second length whose high byte names the header's form, the header, the body
+(RocketMQ ``NettyDecoder``, ``RemotingCommand``, ``RocketMQSerializable``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+"""Of a whole frame (``com.rocketmq.remoting.frameMaxLength``)."""
+MAX_HEADER_BYTES = 64 * 1024
+"""Of a header: more would hold the reader for too long. RocketMQ has no such bound."""
+
+JSON_FORM, BINARY_FORM = 0, 1
+ANSWER_FLAG, ONE_WAY_FLAG = 1, 2
+LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST",
+             "NODE_JS")  # fmt: skip
+"""By their number in the binary form (RocketMQ ``LanguageCode``)."""
+OWN_LANGUAGE = "PYTHON"
+OWN_VERSION = 479
+"""The version that we speak as: 5.3.3."""
+
+_LENGTHS = struct.Struct(">II")
+_BINARY = struct.Struct(">hbhii")
+_OPAQUE = re.compile(rb'"opaque":(-?(?:0|[1-9][0-9]{0,9}))(?=[,}])')
+_PROXY_V1, _PROXY_V2 = b"PROXY ", b"\r\n\r\n\x00\r\nQUIT\n"
+_LONGEST_PROXY_LINE = 107
+_HTTP = (b"PRI ", b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC")
+
+
+class BadFrame(Exception):
+    """Bytes that are no frame of this protocol; the connection cannot be read on."""
+
+    def __init__(self, cause: str, problem: str) -> None:
+        super().__init__(problem)
+        self.cause = cause
+        """One word: tls, http, proxy, length, form, header."""
+
+
+class Frame(NamedTuple):
+    """One frame, its header not read yet."""
+
+    form: int
+    header: bytes
+    body: bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class Command:
+    """A header (RocketMQ ``RemotingCommand``)."""
+
+    code: int
+    opaque: int = 0
+    flag: int = 0
+    language: str = OWN_LANGUAGE
+    version: int = OWN_VERSION
+    remark: str | None = None
+    ext: Mapping[str, str] = field(default_factory=dict)
+    """``extFields``: what the request is about, as texts."""
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it answers a request."""
+        return bool(self.flag & ANSWER_FLAG)
+
+    @property
+    def is_one_way(self) -> bool:
+        """Whether no answer is wanted."""
+        return bool(self.flag & ONE_WAY_FLAG)
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames; a PROXY header before the first one is skipped, as HAProxy sends it."""
+
+    def __init__(self) -> None:
+        self._data: bytes | bytearray = b""
+        self._at = 0
+        self._skip_preface = True
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that were fed and are in no frame yet."""
+        return len(self._data) - self._at
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes."""
+        if self._at == len(self._data):
+            self._data, self._at = data, 0
+        elif isinstance(self._data, bytearray):
+            if self._at:
+                del self._data[: self._at]
+                self._at = 0
+            self._data += data
+        else:
+            self._data, self._at = bytearray(self._data[self._at :]) + data, 0
+
+    def next(self) -> Frame | None:
+        """The next whole frame, None until its bytes are here. Raises BadFrame."""
+        if self._skip_preface and not self._skips_preface():
+            return None
+        data, at = self._data, self._at
+        there = len(data) - at
+        if there < 4:
+            return None
+        length = int.from_bytes(data[at : at + 4], "big")
+        if not 4 <= length <= MAX_FRAME_BYTES - 4:
+            raise _no_length(bytes(data[at : at + 4]), length)
+        if there < 8:
+            return None
+        form, header_length = data[at + 4], int.from_bytes(data[at + 5 : at + 8], "big")
+        if form not in {JSON_FORM, BINARY_FORM}:
+            raise BadFrame("form", f"the header's form is {form}, neither JSON (0) nor ROCKETMQ (1)")
+        if header_length > length - 4:
+            raise BadFrame("length", f"a header of {header_length} bytes does not fit into a frame of {length}")
+        if header_length > MAX_HEADER_BYTES:
+            raise BadFrame("header", f"a header has {header_length} bytes, at most {MAX_HEADER_BYTES} are read")
+        end = at + 4 + length
+        if end > len(data):
+            return None
+        body_at = at + 8 + header_length
+        self._at = end
+        view = memoryview(data)  # one copy of a large body, not two
+        frame = Frame(form, bytes(view[at + 8 : body_at]), bytes(view[body_at:end]))
+        view.release()
+        if end == len(data):
+            self._data, self._at = b"", 0
+        return frame
+
+    def _skips_preface(self) -> bool:
+        """Skip a PROXY header; return whether what follows can be read."""
+        head = bytes(self._data[self._at : self._at + 16])
+        if not head:
+            return False
+        if head[: len(_PROXY_V1)] == _PROXY_V1[: len(head)]:
+            end = self._data.find(b"\r\n", self._at, self._at + _LONGEST_PROXY_LINE)
+            if end < 0:
+                if self.waiting >= _LONGEST_PROXY_LINE:
+                    raise BadFrame("proxy", f"a PROXY line has no end within {_LONGEST_PROXY_LINE} bytes")
+                return False
+            self._at = end + 2
+        elif head[: len(_PROXY_V2)] == _PROXY_V2[: len(head)]:
+            if len(head) < 16 or self.waiting < 16 + int.from_bytes(head[14:16], "big"):
+                return False
+            self._at += 16 + int.from_bytes(head[14:16], "big")
+        self._skip_preface = False
+        return True
+
+
+def _no_length(first: bytes, length: int) -> BadFrame:
+    if first.startswith(b"\x16\x03"):
+        return BadFrame("tls", "a TLS hello came; this port takes RocketMQ's frames in plain text alone")
+    if first in _HTTP:
+        return BadFrame("http", "HTTP came; this port takes RocketMQ's frames alone")
+    return BadFrame("length", f"a frame of {length} bytes is announced, from 4 to {MAX_FRAME_BYTES - 4} are read")
+
+
+# --- headers in -----------------------------------------------------------------------------------------------
+
+
+def read_header(form: int, header: bytes) -> Command:
+    """Read a header of either form. Raises BadFrame."""
+    return _read_json(header) if form == JSON_FORM else _read_binary(header)
+
+
+def cut_opaque(form: int, header: bytes) -> tuple[bytes, bytes] | None:
+    """A header without its opaque, and the opaque as digits; None where it does not stand there just once.
+
+    Requests are equal but for this number, so what is left of them shows whether one was seen before.
+    """
+    if form == BINARY_FORM:
+        if len(header) < _BINARY.size:
+            return None
+        return header[:5] + header[9:], b"%d" % int.from_bytes(header[5:9], "big", signed=True)
+    if header.count(b'"opaque"') != 1:
+        return None
+    found = _OPAQUE.search(header)
+    return None if found is None else (header[: found.start(1)] + header[found.end(1) :], found[1])
+
+
+def _read_json(header: bytes) -> Command:
+    try:
+        fields = json.loads(header)
+    except (ValueError, RecursionError) as error:
+        raise BadFrame("header", "a header is not JSON") from error
+    if not isinstance(fields, dict):
+        raise BadFrame("header", "a header is not a JSON object")
+    language, remark, ext = fields.get("language"), fields.get("remark"), fields.get("extFields")
+    if ext is not None and not isinstance(ext, dict):
+        raise BadFrame("header", "extFields of a header is not a JSON object")
+    return Command(
+        code=_int32(fields, "code"),
+        opaque=_int32(fields, "opaque"),
+        flag=_int32(fields, "flag"),
+        language=language if isinstance(language, str) else _language(language),
+        version=_int32(fields, "version"),
+        remark=remark if isinstance(remark, str) else None,
+        ext={key: text for key, value in ext.items() if (text := _text(value)) is not None} if ext else {},
+    )
+
+
+def _int32(fields: Mapping[str, object], name: str) -> int:
+    value = fields.get(name, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or not -(2**31) <= value < 2**31:
+        raise BadFrame("header", f"{name} of a header is not a number of 32 bits")
+    return value
+
+
+def _text(value: object) -> str | None:
+    """A value of extFields, which are texts but may have been written as numbers."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value) if isinstance(value, bool | int | float) else None
+
+
+def _language(number: object) -> str:
+    is_known = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(LANGUAGES)
+    return LANGUAGES[number] if is_known and isinstance(number, int) else "OTHER"
+
+
+def _read_binary(header: bytes) -> Command:
+    try:
+        code, language, version, opaque, flag = _BINARY.unpack_from(header)
+        remark, at = _sized(header, _BINARY.size, 4)
+        rest, _ = _sized(header, at, 4)
+        ext, at = dict[str, str](), 0
+        while at < len(rest):
+            key, at = _sized(rest, at, 2)
+            value, at = _sized(rest, at, 4)
+            ext[key.decode()] = value.decode()
+        return Command(
+            code=code,
+            opaque=opaque,
+            flag=flag,
+            language=_language(language),
+            version=version,
+            remark=remark.decode() or None,
+            ext=ext,
+        )
+    except (struct.error, UnicodeDecodeError) as error:
+        raise BadFrame("header", f"a binary header cannot be read: {error}") from error
+
+
+def _sized(data: bytes, at: int, width: int) -> tuple[bytes, int]:
+    """The bytes after their length of ``width`` bytes, and where they end."""
+    start = at + width
+    length = int.from_bytes(data[at:start], "big", signed=True)
+    if start > len(data) or not 0 <= length <= len(data) - start:
+        raise BadFrame("header", f"a length in a binary header says {length}, {max(0, len(data) - start)} bytes follow")
+    return data[start : start + length], start + length
+
+
+# --- out ------------------------------------------------------------------------------------------------------
+
+
+def compact(value: object) -> bytes:
+    """Strict JSON without blanks, which every reader of this protocol takes (the Go client's takes no other)."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def encode(command: Command, body: bytes = b"", *, form: int = JSON_FORM) -> bytes:
+    """Write a frame."""
+    header = _binary_header(command) if form == BINARY_FORM else _json_header(command)
+    return _LENGTHS.pack(4 + len(header) + len(body), form << 24 | len(header)) + header + body
+
+
+def _json_header(command: Command) -> bytes:
+    fields: dict[str, object] = {
+        "code": command.code,
+        "extFields": dict(command.ext),
+        "flag": command.flag,
+        "language": command.language,
+        "opaque": command.opaque,
+        "remark": command.remark,
+        "serializeTypeCurrentRPC": "JSON",
+        "version": command.version,
+    }
+    return compact({name: value for name, value in fields.items() if value is not None and value != {}})
+
+
+def _binary_header(command: Command) -> bytes:
+    language = LANGUAGES.index(command.language) if command.language in LANGUAGES else LANGUAGES.index("OTHER")
+    remark = (command.remark or "").encode()
+    ext = b"".join(
+        struct.pack(">h", len(key.encode())) + key.encode() + struct.pack(">i", len(value.encode())) + value.encode()
+        for key, value in command.ext.items()
+    )
+    fixed = _BINARY.pack(command.code, language, command.version, command.opaque, command.flag)
+    return fixed + struct.pack(">i", len(remark)) + remark + struct.pack(">i", len(ext)) + ext
+
+
+class ReadyAnswer:
+    """An answer in the JSON form whose bytes are ready but for the opaque of who asks."""
+
+    __slots__ = ("_after", "_before", "_frame_bytes", "_header_bytes", "code")
+
+    def __init__(
+        self, *, code: int = 0, remark: str | None = None, ext: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> None:
+        """``ext``: given, it stands in the answer even when it is empty, as upstream has it for some codes."""
+        self.code = code
+        facts = b"" if ext is None else b'"extFields":' + compact(dict(ext)) + b","
+        said = b"" if remark is None else b',"remark":' + compact(remark)
+        before = b'{"code":%d,%b"flag":1,"language":"%b","opaque":' % (code, facts, OWN_LANGUAGE.encode())
+        after = said + b',"serializeTypeCurrentRPC":"JSON","version":%d}' % OWN_VERSION
+        self._header_bytes = len(before) + len(after)
+        self._frame_bytes = 4 + self._header_bytes + len(body)
+        self._before = before
+        self._after = after + body
+
+    def __len__(self) -> int:
+        """Bytes of the frame, about."""
+        return self._frame_bytes + 8
+
+    def to(self, opaque: bytes) -> bytes:
+        """The frame for a request with this opaque, in digits."""
+        digits = len(opaque)
+        return b"".join(
+            (
+                _LENGTHS.pack(self._frame_bytes + digits, self._header_bytes + digits),
+                self._before,
+                opaque,
+                self._after,
+            )
+        )
+
+
+class BodyCrc32:
+    """``bodyCrc32`` of a body that is taken part by part (RocketMQ ``UtilAll.crc32``)."""
+
+    __slots__ = ("_crc",)
+
+    def __init__(self) -> None:
+        self._crc = 0
+
+    def add(self, part: bytes) -> None:
+        """Take the next part."""
+        self._crc = zlib.crc32(part, self._crc)
+
+    @property
+    def value(self) -> int:
+        """Of all parts so far. The sign bit is cut off here alone: with it the next part would be summed up wrongly."""
+        return self._crc & 0x7FFFFFFF
+
+
+def body_crc32(body: bytes) -> int:
+    """``bodyCrc32`` of a whole body."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def version_text(version: int) -> str:
+    """A header's version as people write it, 479 as 5.3.3 (RocketMQ ``MQVersion``); empty below 4.0.0 and above 5.x."""
+    if not 212 <= version < 612:
+        return ""
+    snapshot = "-SNAPSHOT" if version % 2 == 0 else ""
+    major, rest = divmod(version + (version % 2 == 0) - 213, 200)
+    return f"{4 + major}.{rest // 20}.{rest % 20 // 2}{snapshot}"

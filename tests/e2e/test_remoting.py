@@ -1,0 +1,26 @@
+"""RocketMQ's wire of the installed program, on uvloop as it runs for users."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.real_name_server import real_name_server
+from tests.fakes.remoting_peer import remoting_peer
+from tests.fakes.rocketmq_frames import register, register_body, topic_config
+
+pytestmark = pytest.mark.e2e
+
+
+async def test_a_broker_registers_and_a_client_finds_it(tmp_path: Path) -> None:
+    settings = {"remoting.listen": "127.0.0.1:0", "server.warm_up_seconds": 0.0}
+    async with real_name_server(tmp_path, settings=settings) as server:
+        addr = [line for line in server.said() if line["message"] == "serving"][-1]["remoting"]
+        table = {f"topic-{i}": topic_config(f"topic-{i}") for i in range(3_000)}
+        async with remoting_peer(addr) as broker, remoting_peer(addr) as client:
+            broker.send(register(body=register_body(table)))
+            assert (await broker.answer()).code == 0
+            assert (await client.ask(105, {"topic": "topic-2999"})).json()["queueDatas"][0]["brokerName"] == "broker-a"
+            assert await server.metric("namesrv_remoting_connections") == 2
+        assert not [line for line in server.said() if line["level"] == "ERROR"]

@@ -1,0 +1,29 @@
+"""A disk for what operators set that answers when a test says so."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from namesrv.core.settings import Rows
+from namesrv.settings.store import SettingsStore
+
+GATE_SECONDS = 30.0
+
+
+class GatedStore(SettingsStore):
+    """A disk that takes nothing until the test lets it, and keeps what it was given."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.writes: list[Rows] = []
+        self.refuses: OSError | None = None
+
+    def write(self, rows: Rows) -> None:
+        self.writes.append(rows)
+        assert self.gate.wait(GATE_SECONDS)
+        if self.refuses is not None:
+            raise self.refuses
+        super().write(rows)

@@ -1,0 +1,253 @@
+"""Brokers on RocketMQ's wire over time: connections, silence, agents beside them, warming and draining, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import pytest
+
+from namesrv.app import NameServerApp
+from namesrv.config import RemotingConfig
+from namesrv.core.model import GroupKey
+from namesrv.core.replica_state import Phase
+from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
+from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
+from tests.fakes import wire
+from tests.fakes.condition import eventually
+from tests.fakes.history_rows import rows_in
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.name_server import running_name_server
+from tests.fakes.remoting_peer import Closed, RemotingPeer, remoting_peer
+from tests.fakes.rocketmq_frames import ask, broker_ext, register, register_body, topic_config
+
+A = GroupKey("DefaultCluster", "broker-a")
+MEMBER = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
+BEAT = {name: value for name, value in broker_ext().items() if name != "brokerId"}
+
+
+async def registered(peer: RemotingPeer, ext: dict[str, str] | None = None, body: bytes | None = None) -> None:
+    peer.send(register(ext, body))
+    assert (await peer.answer()).code == 0
+
+
+def phase(server: NameServerApp, broker_id: int = 0) -> Phase | None:
+    group = server.core.routes.groups.get(A)
+    replica = None if group is None else group.replicas.get(broker_id)
+    return None if replica is None else replica.state.phase
+
+
+async def pass_time(clock: ManualClock, seconds: float) -> None:
+    """Let time pass in steps that are no pause of the server."""
+    for _ in range(round(seconds * 2)):
+        await clock.advance(0.5)
+
+
+async def test_the_end_of_a_connection_is_suspicion_and_then_a_removal(
+    server: NameServerApp, clock: ManualClock
+) -> None:
+    await pass_time(clock, 130)  # a server that has just started is lenient
+    async with remoting_peer(server.remoting_addr) as broker:
+        await registered(broker)
+    await eventually(lambda: phase(server) is Phase.SUSPECT)
+    await pass_time(clock, 16)
+    await eventually(lambda: phase(server) is None)
+
+
+async def test_a_topic_whose_brokers_are_all_down_does_not_exist_for_clients(
+    server: NameServerApp, clock: ManualClock
+) -> None:
+    await pass_time(clock, 130)
+    async with remoting_peer(server.remoting_addr) as client:
+        async with remoting_peer(server.remoting_addr) as broker:
+            await registered(broker)
+            assert (await client.ask(105, {"topic": "TopicTest"})).code == 0
+        await pass_time(clock, 16)
+        await eventually(lambda: phase(server) is None)
+        assert server.core.routes.known("TopicTest")
+        assert (await client.ask(105, {"topic": "TopicTest"})).code == 17
+        assert (
+            (await client.ask(206)).json()
+            == (await client.ask(224, {"cluster": A.cluster})).json()
+            == {"topicList": []}
+        )
+        async with remoting_peer(server.remoting_addr) as broker:
+            await registered(broker)
+            assert (await client.ask(105, {"topic": "TopicTest"})).code == 0
+
+
+async def test_a_broker_that_reconnects_outlives_its_old_connection(server: NameServerApp, clock: ManualClock) -> None:
+    await pass_time(clock, 130)
+    async with remoting_peer(server.remoting_addr) as later:
+        async with remoting_peer(server.remoting_addr) as earlier:
+            await registered(earlier)
+            later.send(ask(904, BEAT, flag=2))
+            assert await later.is_answered()
+        await asyncio.sleep(0.05)
+        assert phase(server) is Phase.UP
+
+
+async def test_a_strangers_question_keeps_no_broker_alive(server: NameServerApp, clock: ManualClock) -> None:
+    async with remoting_peer(server.remoting_addr) as broker, remoting_peer(server.remoting_addr) as stranger:
+        await registered(broker, {"heartbeatTimeoutMillis": "10000"})
+        for _ in range(16):
+            await pass_time(clock, 1)
+            await stranger.ask(322, broker_ext(), b'{"counter":1,"stateVersion":0,"timestamp":1700000000001}')
+        assert phase(server) is None
+
+
+async def test_a_beat_after_its_leave_brings_no_broker_back(rocketmq: RemotingPeer, server: NameServerApp) -> None:
+    await registered(rocketmq)
+    assert (await rocketmq.ask(104, broker_ext())).code == 0
+    rocketmq.send(ask(904, BEAT, flag=2) + ask(322, broker_ext(), b"{}", flag=2))
+    assert await rocketmq.is_answered()
+    assert not server.core.routes.groups
+
+
+async def test_a_leave_beside_the_living_connection_changes_nothing(server: NameServerApp) -> None:
+    async with remoting_peer(server.remoting_addr) as living, remoting_peer(server.remoting_addr) as earlier:
+        await registered(living)
+        assert (await earlier.ask(104, broker_ext())).code == 0
+        assert phase(server) is Phase.UP
+
+
+async def test_an_unchanged_registration_is_known_by_its_bytes(
+    rocketmq: RemotingPeer, server: NameServerApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = {f"t{i}": topic_config(f"t{i}") for i in range(20)}
+    await registered(rocketmq, body=register_body(table, sent_at=1))
+    before = server.core.routes.change
+    monkeypatch.setattr("namesrv.remoting.brokers.RegisterBody", None)  # reading would fail now
+    await registered(rocketmq, body=register_body(table, sent_at=2_222))
+    assert server.core.routes.change == before
+    rocketmq.send(register(body=register_body(table, counter=2)))
+    assert (await rocketmq.answer()).code == 1
+
+
+async def test_a_large_registration_is_read_in_slices_while_routes_are_answered(server: NameServerApp) -> None:
+    table = {f"topic-{i}": topic_config(f"topic-{i}") for i in range(7_000)}
+    async with remoting_peer(server.remoting_addr) as broker, remoting_peer(server.remoting_addr) as client:
+        broker.send(register(body=register_body(table)) + ask(105, {"topic": "topic-6999"}, opaque=9))
+        asked = 0
+        while (await client.ask(105, {"topic": "topic-1"})).code == 17:
+            asked += 1
+        assert asked > 3
+        assert (await broker.answer()).code == 0
+        route = await broker.answer()
+        assert (route.code, route.command.opaque) == (0, 9)
+
+
+async def test_everything_else_sees_them(rocketmq: RemotingPeer, server: NameServerApp, tmp_path: Path) -> None:
+    body = register_body(
+        {"%RETRY%g+TopicTest": topic_config("%RETRY%g+TopicTest"), "TopicTest": topic_config("TopicTest")}
+    )
+    await registered(rocketmq, broker_ext("host-1.example.com"), body)
+    async with grpc.aio.insecure_channel(server.addr) as channel:
+        for topic in ("TopicTest", "%RETRY%g+TopicTest"):
+            request = route_service_pb2.GetTopicRouteRequest(topic=topic)
+            route = (await RouteServiceStub(channel).GetTopicRoute(request)).route
+            assert [data.broker_name for data in route.broker_datas] == ["host-1.example.com"]
+        query = admin_service_pb2.ListBrokersRequest()
+        (broker,) = (await AdminServiceStub(channel).ListBrokers(query)).brokers
+        assert (broker.broker_version, broker.agent_version) == ("5.3.3", "")
+
+    def row() -> bool:
+        rows = [row for row in rows_in(tmp_path / "history") if row["event"] == "REGISTERED"]
+        return bool(rows) and (rows[0]["broker_version"], rows[0]["detail"]["source"]) == ("5.3.3", "remoting")
+
+    await eventually(row)
+
+
+async def test_where_an_agent_registers_frames_are_heartbeats_alone(
+    rocketmq: RemotingPeer, server: NameServerApp
+) -> None:
+    async with grpc.aio.insecure_channel(server.addr) as channel:
+        stub = RegistrationServiceStub(channel)
+        who = wire.identity(cluster="DefaultCluster", name="broker-a", addr="10.0.0.1:10911")
+        await stub.RegisterBroker(wire.registration(wire.topic("agents"), who=who))
+        await registered(rocketmq)
+        assert (await rocketmq.ask(206)).json() == {"topicList": ["agents"]}
+        assert (await rocketmq.ask(104, broker_ext())).code == 0
+        assert phase(server) is Phase.UP
+        generation = server.core.routes.groups[A].replicas[0].generation
+        await stub.UnregisterBroker(
+            registration_service_pb2.UnregisterBrokerRequest(
+                identity=who,
+                generation=generation,
+                reason=registration_service_pb2.UNREGISTER_REASON_SHUTDOWN,
+            )
+        )
+    assert phase(server) is None
+    await registered(rocketmq)
+    assert (await rocketmq.ask(206)).json() == {"topicList": ["Other", "TopicTest"]}
+
+
+# --- warming, draining, stopping ----------------------------------------------------------------------------------
+
+
+class TestWarming:
+    @pytest.fixture
+    def warm_up_seconds(self) -> float:
+        return 45.0
+
+    async def test_clients_are_sent_away_by_a_closed_connection(
+        self, server: NameServerApp, clock: ManualClock
+    ) -> None:
+        async with remoting_peer(server.remoting_addr) as client:
+            assert (await client.ask(106)).code == 0
+            client.send(ask(105, {"topic": "TopicTest"}))
+            await client.until_closed()
+        await pass_time(clock, 46)
+        async with remoting_peer(server.remoting_addr) as client:
+            assert (await client.ask(105, {"topic": "TopicTest"})).code == 17
+
+    async def test_brokers_are_served(self, server: NameServerApp) -> None:
+        async with remoting_peer(server.remoting_addr) as broker:
+            assert (await broker.ask(105, {"topic": MEMBER})).code == 17
+            await registered(broker)
+            assert (await broker.ask(105, {"topic": "TopicTest"})).code == 0
+            assert (await broker.ask(104, broker_ext())).code == 0
+            assert (await broker.ask(105, {"topic": "TopicTest"})).code == 17
+
+    async def test_answers_before_the_question_are_not_lost(self, server: NameServerApp) -> None:
+        async with remoting_peer(server.remoting_addr) as client:
+            client.send(ask(106, opaque=1) + ask(105, {"topic": "t"}, opaque=2) + ask(106, opaque=3))
+            assert (await client.answer()).command.opaque == 1
+            with pytest.raises(Closed):
+                await client.answer()
+
+
+async def test_a_node_that_drains_sends_clients_elsewhere_and_keeps_brokers(server: NameServerApp) -> None:
+    async with remoting_peer(server.remoting_addr) as client, remoting_peer(server.remoting_addr) as broker:
+        await registered(broker)
+        assert (await client.ask(105, {"topic": "TopicTest"})).code == 0
+        server.lifecycle.drain(by="ann")
+        await client.until_closed()
+        assert (await broker.ask(105, {"topic": "TopicTest"})).code == 0
+        async with remoting_peer(server.remoting_addr) as late:
+            assert (await late.ask(901, BEAT)).code == 0
+            late.send(ask(105, {"topic": "TopicTest"}))
+            await late.until_closed()
+        assert phase(server) is Phase.UP
+
+
+async def test_a_stop_says_nothing_of_brokers_and_a_warm_restart_knows_them(clock: ManualClock, tmp_path: Path) -> None:
+    history, snapshot, remoting = tmp_path / "history", tmp_path / "state", RemotingConfig(listen="127.0.0.1:0")
+    async with running_name_server(clock=clock, remoting=remoting, history=history, snapshot=snapshot) as server:
+        await pass_time(clock, 130)
+        peer = remoting_peer(server.remoting_addr)
+        broker = await peer.__aenter__()
+        await registered(broker)
+    await broker.until_closed()
+    await peer.__aexit__(None, None, None)
+    assert not [row for row in rows_in(tmp_path / "history") if row["event"] == "SUSPECTED"]
+    async with running_name_server(clock=clock, remoting=remoting, history=history, snapshot=snapshot) as server:
+        assert phase(server) is Phase.PROVISIONAL
+        async with remoting_peer(server.remoting_addr) as again:
+            again.send(ask(904, BEAT, flag=2))
+            assert await again.is_answered()
+            assert phase(server) is Phase.UP
+            await registered(again)

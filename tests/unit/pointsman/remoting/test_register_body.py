@@ -1,0 +1,213 @@
+"""The body of a registration: both forms, in slices, and everything that is wrong with it."""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman.remoting.register_body import (
+    MAX_INFLATED_BYTES,
+    RegisterBody,
+    TopicConfig,
+    UnreadableBody,
+    Version,
+    mapping_version_span,
+    read_data_version,
+)
+from tests.fakes import rocketmq_frames as recorded
+from tests.fakes.rocketmq_frames import register_body, topic_config
+
+COMPRESSED = bytes.fromhex(
+    "000000387b22636f756e746572223a332c22737461746556657273696f6e223a302c2274696d657374616d70223a313730303030303030303030307d"
+    "000000020000001d546f706963546573742038203820362053494e474c455f544147207b7d"
+    "0000003154425731303220382038203720"
+    "53494e474c455f544147207b226d6573736167652e74797065223a224e4f524d414c227d000000025b5d00000000"
+)
+"""Two topics, as RocketMQ 5.3.3 writes them before zlib."""
+
+
+def read(body: bytes, *, version: int = 479) -> tuple[RegisterBody, dict[str, TopicConfig]]:
+    reader, topics = RegisterBody(), dict[str, TopicConfig]()
+    for part in reader.slices(body, version=version):
+        topics.update(part)
+    return reader, topics
+
+
+@pytest.mark.parametrize("name", [name for name in recorded.REQUESTS if name.startswith("103")])
+def test_recorded_registrations_are_read_whole(name: str) -> None:
+    (frame,) = recorded.frames(recorded.request(name))
+    reader, topics = read(frame.body)
+    table = json.loads(frame.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
+    assert topics == {
+        topic: (c["readQueueNums"], c["writeQueueNums"], c["perm"], c["topicSysFlag"]) for topic, c in table.items()
+    }
+    assert (reader.bad_topics, reader.has_static_topics, reader.filter_servers) == (0, False, [])
+
+
+@pytest.mark.parametrize("version", [479, 407])
+def test_a_compressed_body_is_known_by_its_first_byte(version: int) -> None:
+    body = zlib.compress(COMPRESSED if version == 479 else COMPRESSED[:-4])
+    reader, topics = read(body, version=version)
+    assert reader.data_version == Version(0, 1_700_000_000_000, 3)
+    assert topics == {"TopicTest": (8, 8, 6, 0), "TBW102": (8, 8, 7, 0)}
+
+
+def test_a_large_table_comes_in_slices() -> None:
+    table = {f"topic-{i}": topic_config(f"topic-{i}", perm=i % 8) for i in range(3_000)}
+    slices = list(RegisterBody().slices(register_body(table), version=479))
+    assert max(map(len, slices)) <= 500
+    assert {topic: config.perm for part in slices for topic, config in part.items()} == {
+        topic: i % 8 for i, topic in enumerate(table)
+    }
+
+
+def test_one_bad_topic_costs_itself() -> None:
+    table: dict[str, dict[str, object]] = {
+        "good": topic_config("good"),
+        "text": topic_config("text", perm="6"),
+        "half": topic_config("half", readQueueNums=1.5),
+        "list": topic_config("list", writeQueueNums=[1]),
+        "true": topic_config("true", perm=True),
+        "bare": {},
+        "last": topic_config("last", attributes={"a": "},"}),
+    }
+    reader, topics = read(register_body(table))
+    assert list(topics) == ["good", "bare", "last"]
+    assert topics["bare"] == TopicConfig()
+    assert (reader.bad_topics, reader.first_bad) == (4, "text")
+
+
+def test_a_topic_that_is_not_an_object_or_too_large_costs_itself() -> None:
+    body = register_body({"good": topic_config("good"), "after": topic_config("after")})
+    large = b'"large":{"perm":6,"attributes":{"a":"' + b'\\"}{' * 5_000 + b'"}},"number":7,"list":[{}],'
+    reader, topics = read(body.replace(b'"after":', large + b'"after":'))
+    assert list(topics) == ["good", "after"]
+    assert (reader.bad_topics, reader.first_bad) == (3, "large")
+
+
+def test_mappings_of_static_topics_are_passed_over_with_their_bare_keys() -> None:
+    mapping = b'"topicQueueMappingInfoMap":{"s":{"bname":"broker-a","currIdMap":{0:0,1:1},"scope":"__global__"}}'
+    reader, topics = read(register_body().replace(b'"topicQueueMappingInfoMap":{}', mapping))
+    assert reader.has_static_topics
+    assert list(topics) == ["TopicTest", "Other"]
+
+
+def test_the_bare_wrapper_of_old_brokers_is_read() -> None:
+    wrapper = json.loads(register_body(counter=4))["topicConfigSerializeWrapper"]
+    reader, topics = read(json.dumps(wrapper, indent=1).encode(), version=35)
+    assert reader.data_version.counter == 4
+    assert list(topics) == ["TopicTest", "Other"]
+
+
+def test_without_a_body_there_are_no_topics() -> None:
+    assert read(b"")[1] == {}
+    assert read(b'{"topicConfigSerializeWrapper":null}')[1] == {}
+    assert read_data_version(b"") is None
+
+
+def test_two_registrations_differ_in_the_time_of_sending_alone() -> None:
+    one, other = register_body(sent_at=1), register_body(sent_at=22)
+    assert one != other
+    cut = [body[:start] + body[end:] for body in (one, other) for start, end in [mapping_version_span(body)]]
+    assert cut[0] == cut[1]
+    assert mapping_version_span(b'{"topicConfigSerializeWrapper":{}}') == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"nonsense",
+        b"[]",
+        b"{",
+        b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"a":{}',
+        b'{"topicConfigSerializeWrapper":{"dataVersion":[]}}',
+        b'{"topicConfigSerializeWrapper":{"dataVersion":{"counter":-1}}}',
+        b'{"topicConfigSerializeWrapper":{"dataVersion":{"counter":9223372036854775808}}}',
+        b'{"a" 1}',
+        b'{"a":1 ;}',
+        b'{"a":}',
+        b'{"filterServerList":[' + b'"x",' * 50_000 + b'"x"]}',
+        b'{"a":"' + b"x" * 600_000,
+        zlib.compress(COMPRESSED)[:-9],
+        b"\x78\xdaxxxx",
+        zlib.compress(COMPRESSED[:100]),
+        zlib.compress(b"\x00\x00\x00\x02{}\x7f\xff\xff\xff"),
+        zlib.compress(b"\xff\xff\xff\xff"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(body: bytes) -> None:
+    with pytest.raises(UnreadableBody):
+        read(body)
+
+
+def test_a_zip_bomb_is_refused() -> None:
+    bomb = zlib.compress(bytes(3 * MAX_INFLATED_BYTES))
+    assert len(bomb) < 200_000
+    with pytest.raises(UnreadableBody, match="gives more than"):
+        read(bomb)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_read_or_refused(body: bytes) -> None:
+    for data in (body, b"{" + body, zlib.compress(body)):
+        try:
+            read(data)
+        except UnreadableBody:
+            continue
+
+
+@given(st.integers(0, 10_000), st.binary(min_size=1, max_size=4))
+def test_a_registration_with_other_bytes_in_it_is_read_or_refused(at: int, patch: bytes) -> None:
+    body = bytearray(register_body({f"t{i}": topic_config(f"t{i}") for i in range(20)}))
+    at %= len(body)
+    body[at : at + len(patch)] = patch
+    try:
+        read(bytes(body))
+    except UnreadableBody:
+        return
+
+
+def _bombs() -> dict[str, bytes]:
+    size = 1024 * 1024
+    inner = b'{"topicConfigSerializeWrapper":'
+    return {
+        "many keys": b'{"a":1' + b',"a":1' * (size // 6) + b"}",
+        "one string": b'{"a":"' + b"x" * size + b'"}',
+        "one number": b'{"a":[' + b"7" * size + b"]}",
+        "deep": b'{"a":' + b"[" * size,
+        "deep table": b'{"topicConfigTable":{"t":' + b"[" * size,
+        "wrappers": inner * (size // len(inner)),
+        "no topics": b'{"topicConfigTable":{' + b'"a":7,' * (size // 6) + b'"a":7}}',
+        "broken topics": b'{"topicConfigTable":{' + b'"a":{"perm":9},' * (size // 15) + b'"a":[}',
+        "far texts": b'{"topicConfigTable":{' + b'"a":{"b":"' + b'x\\"' * (size // 3) + b'"}}}',
+        "not ASCII": ('{"a":"' + "é" * (size // 2) + '"}').encode(),
+    }
+
+
+def _longest_step(body: bytes) -> float:
+    steps, longest = RegisterBody().slices(body, version=479), 0.0
+    gc.disable()  # a round over all that the tests have loaded does not belong to a step
+    try:
+        while True:
+            started = time.process_time()
+            part = next(steps, None)
+            longest = max(longest, time.process_time() - started)
+            if part is None:
+                return longest
+    except UnreadableBody:
+        return longest
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("kind", _bombs())
+def test_no_step_is_long_whatever_the_bytes_are(kind: str) -> None:
+    # About 1 ms on a quiet machine; the bound lies between a step and a whole body, which takes 0.2 s and more. A busy
+    # machine may hold up any step, so the shortest of some runs counts.
+    assert any(_longest_step(_bombs()[kind]) < 0.1 for _ in range(5))
