@@ -22,8 +22,10 @@ class _TopicMap:
 class KeyQueues:
     """The maps of one producer, one for each topic that it sends to by key."""
 
-    def __init__(self, sharding: ShardingMap) -> None:
+    def __init__(self, sharding: ShardingMap, *, zone: str = "") -> None:
+        """``zone``: to which the client's routes are limited, empty: to none."""
         self._sharding = sharding
+        self._zone = zone
         self._topics: dict[str, _TopicMap] = {}
 
     def queue_of(self, route: TopicRoute, key: str, *, second: str | None = None) -> MessageQueue:
@@ -40,7 +42,8 @@ class KeyQueues:
         if not queues:
             if route.absent_brokers:
                 raise NoBrokerUpError(route.topic, route.absent_brokers)
-            raise NoWritableQueueError(route.topic, why_without_queue(route) or "its brokers have no write queues")
+            why = why_without_queue(route, zone=self._zone) or "its brokers have no write queues"
+            raise NoWritableQueueError(route.topic, why)
         if topic.map is None or queues is not topic.queues:
             topic.queues, topic.map = queues, self._sharding.over(queues)
         return topic.map.queue_of(key, second=second)

@@ -140,7 +140,7 @@ class Producer:
         )
         self._clock = self._parts.clock
         self._in_flight = InFlight(most=back_pressure_for_async_send_num, most_bytes=back_pressure_for_async_send_size)
-        self._key_queues = KeyQueues(sharding or HashRing())
+        self._key_queues = KeyQueues(sharding or HashRing(), zone=self._parts.client.zone)
         self._engine: ProducerEngine | None = None
         self._starting = asyncio.Lock()
         self._closing = Closing()

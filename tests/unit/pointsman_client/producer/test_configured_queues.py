@@ -111,6 +111,8 @@ def test_w14_a_third_of_the_keys_moves_when_eight_queues_become_twelve() -> None
 def test_a_topic_without_write_queues_has_no_queue_for_a_key() -> None:
     with pytest.raises(NoWritableQueueError, match="has 0 write queues"):
         KeyQueues(HashRing()).queue_of(route("a:0"), "key")
+    with pytest.raises(NoWritableQueueError, match="no broker of zone z1 has it"):
+        KeyQueues(HashRing(), zone="z1").queue_of(route(), "key")
 
 
 @pytest.mark.parametrize(
