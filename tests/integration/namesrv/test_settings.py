@@ -289,6 +289,42 @@ async def test_of_100_acknowledged_calls_of_each_kind_a_sigkill_right_behind_the
         assert {key[0] for key in expected} == {"HIDDEN_TOPIC"}
 
 
+@pytest.mark.e2e
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+async def test_each_call_is_on_the_disk_between_its_request_and_its_answer(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+
+    def syncs() -> int:
+        return sum("settings.db" in line for line in trace.read_text().splitlines())
+
+    async with daemon(tmp_path) as process, _peer_of(process) as peer:
+        await _register_two(peer, NAMES[0])
+        command = (
+            "strace",
+            "-f",
+            "-y",
+            "-e",
+            "trace=fsync,fdatasync",
+            "-o",
+            str(trace),
+            "-p",
+            str(process.process.pid),
+        )
+        tracer = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        assert tracer.stderr is not None
+        if b"attached" not in (line := await tracer.stderr.readline()):
+            await tracer.communicate()
+            pytest.skip(f"strace may not trace here: {line.decode()}")
+        try:
+            for method, request, _ in (*SETS, *REMOVES):
+                before = syncs()
+                await getattr(peer.admin, method)(request(NAMES[0]))
+                assert syncs() > before, method
+        finally:
+            tracer.terminate()
+            await tracer.communicate()
+
+
 @asynccontextmanager
 async def _peer_of(process: Daemon) -> AsyncIterator[Peer]:
     async with grpc.aio.insecure_channel((await process.until("serving"))["addr"]) as channel:
