@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,40 @@ async def test_with_a_late_heartbeat_ten_minutes_are_one_row(clock: ManualClock,
     (row,) = await heartbeats(clock, tmp_path, ahead=(None,) * 30, pause=50.0)
 
     assert (row["detail"]["count"], row["detail"]["max_ms"]) == (30, 75_000)
+
+
+async def test_no_heartbeat_is_missing_of_a_broker_that_leaves_every_fifty_minutes(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    """From 22:50 UTC, over midnight."""
+    clock.jump_wall_clock(timedelta(hours=22, minutes=50))
+    answered = 0
+    async with (
+        running_name_server(clock=clock, history=tmp_path) as server,
+        grpc.aio.insecure_channel(server.addr) as channel,
+    ):
+        stub = RegistrationServiceStub(channel)
+        for _ in range(3):
+            generation = (await stub.RegisterBroker(wire.registration())).generation
+            for _ in range(120):
+                await clock.advance(EVERY)
+                beat = messages.HeartbeatRequest(beat=wire.beat(generation))
+                answered += (await stub.Heartbeat(beat)).answer.status == messages.BEAT_STATUS_OK
+            await stub.UnregisterBroker(
+                messages.UnregisterBrokerRequest(
+                    identity=wire.identity(), generation=generation, reason=messages.UNREGISTER_REASON_SHUTDOWN
+                )
+            )
+            await clock.advance(60.0)
+    rows = [row for row in rows_in(tmp_path) if row["event"] == "HEARTBEATS"]
+
+    assert answered == 360
+    assert [row["detail"]["count"] for row in rows] == [120, 45, 75, 120]
+    ends = [datetime.fromisoformat(row["event_at"]) for row in rows]
+    begins = [end - timedelta(seconds=row["detail"]["seconds"]) for end, row in zip(ends, rows, strict=True)]
+    days = [begin.day for begin in begins]
+    assert days == [1, 1, 2, 2]
+    assert all((end - timedelta(seconds=EVERY)).day == day for end, day in zip(ends, days, strict=True))
 
 
 async def test_the_row_says_how_far_the_agents_clock_is_ahead(clock: ManualClock, tmp_path: Path) -> None:
