@@ -19,7 +19,7 @@ from tests.bench.servers import name_server
 from tests.bench.worker import Worker, worker
 
 LARGE_TOPICS = 100_000
-BROKERS_AT_ONCE = 10
+BROKERS_AT_ONCE = 4
 AGAIN = 5
 LONGEST_HOLD_SECONDS = 0.025
 
