@@ -9,22 +9,15 @@ backwards what the other wrote. Deleting a group's hash deletes its offsets, onc
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from broker_agent.core.offsets import BEGIN_ID, OffsetChange, OffsetKey
-from broker_agent.deadline import within
 from broker_agent.offsets.store import StoreFailed, StoreNotInstalledError, queue_text, stored_offset
 from pointsman.service.clock import Clock
-from pointsman.wire.names import split_addr
 
 try:
-    from redis.asyncio import Redis
-    from redis.asyncio.retry import Retry
-    from redis.backoff import NoBackoff
-    from redis.exceptions import RedisError
+    from broker_agent.redis_link import RedisLink
 except ModuleNotFoundError as error:
     raise StoreNotInstalledError("offsets in redis need the redis package: pip install 'pointsman[redis]'") from error
 
@@ -33,7 +26,6 @@ BATCH = 1_000
 """Offsets in one exchange: Redis serves nobody else meanwhile, for about a millisecond."""
 MAX_LOADED = 1_000_000
 """More cannot come from an agent, which stops far earlier."""
-CLOSE_SECONDS = 1.0
 REPLICA_SECONDS = 30.0
 SETTLING_SECONDS = 30.0
 """After the first load: an agent that hands over to this one may still write so long."""
@@ -73,8 +65,6 @@ keep their value, with it."""
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 
 def hash_key(group: str) -> str:
     """The key of a group's hash."""
@@ -99,23 +89,11 @@ class RedisStore:
     ) -> None:
         self._target = target
         self._clock = clock
-        self._timeout = timeout
         self._is_master = is_master
         self._first_loaded_at: float | None = None
         self._loaded_at: float | None = None
-        host, port = split_addr(target)
-        self._redis = Redis(
-            host=host,
-            port=port,
-            username=username or None,
-            password=password or None,
-            socket_timeout=None,
-            socket_connect_timeout=None,
-            decode_responses=True,
-            encoding_errors="replace",
-            protocol=2,
-            # Of a connection that broke unnoticed; a server that is away is tried again at the next interval.
-            retry=Retry(NoBackoff(), 1),
+        self._link = RedisLink(
+            target, clock=clock, timeout=timeout, username=username, password=password, failure=StoreFailed
         )
 
     async def load(self) -> Mapping[OffsetKey, int]:
@@ -150,7 +128,7 @@ class RedisStore:
         """See :meth:`OffsetStore.write`."""
         higher: dict[OffsetKey, int] = {}
         for start in range(0, len(changes), BATCH):
-            higher.update(await self._ask(self._advance(changes[start : start + BATCH])))
+            higher.update(await self._link.ask(self._advance(changes[start : start + BATCH])))
         return higher
 
     def is_ours(self) -> bool:
@@ -165,14 +143,13 @@ class RedisStore:
 
     async def close(self) -> None:
         """See :meth:`OffsetStore.close`."""
-        with contextlib.suppress(TimeoutError, RedisError, OSError):
-            await within(self._clock, CLOSE_SECONDS, self._redis.aclose())
+        await self._link.close()
 
     async def _advance(self, batch: Sequence[OffsetChange]) -> dict[OffsetKey, int]:
         of_group: dict[str, list[OffsetChange]] = {}
         for change in batch:
             of_group.setdefault(change.key.group, []).append(change)
-        pipeline = self._redis.pipeline(transaction=False)
+        pipeline = self._link.client.pipeline(transaction=False)
         for group, changes in of_group.items():
             words = [word for change in changes for word in (_field(change.key), str(change.offset), _rule(change))]
             pipeline.eval(ADVANCE, 2, hash_key(group), GROUPS_KEY, group, *words)
@@ -192,27 +169,18 @@ class RedisStore:
     async def _groups(self) -> AsyncIterator[str]:
         cursor = -1
         while cursor:
-            cursor, groups = await self._ask(self._scan("SSCAN", GROUPS_KEY, max(cursor, 0)))
+            cursor, groups = await self._link.ask(
+                self._link.command("SSCAN", GROUPS_KEY, max(cursor, 0), "COUNT", BATCH)
+            )
             for group in groups:
                 yield group
 
     async def _fields(self, key: str) -> AsyncIterator[tuple[str, str]]:
         cursor = -1
         while cursor:
-            cursor, fields = await self._ask(self._scan("HSCAN", key, max(cursor, 0)))
+            cursor, fields = await self._link.ask(self._link.command("HSCAN", key, max(cursor, 0), "COUNT", BATCH))
             for field in fields.items():
                 yield field
-
-    async def _scan(self, command: str, key: str, cursor: int) -> Any:  # noqa: ANN401  # redis-py says no more
-        return await self._redis.execute_command(command, key, cursor, "COUNT", BATCH)  # type: ignore[no-untyped-call]  # untyped there
-
-    async def _ask(self, exchange: Coroutine[Any, Any, T]) -> T:
-        try:
-            return await within(self._clock, self._timeout, exchange)
-        except TimeoutError:
-            raise StoreFailed(f"redis {self._target}: no answer in {self._timeout:g} s") from None
-        except (RedisError, OSError, ValueError, EOFError) as error:  # ValueError: what answers does not speak RESP
-            raise StoreFailed(f"redis {self._target}: {error}") from error
 
 
 def _field(key: OffsetKey) -> str:

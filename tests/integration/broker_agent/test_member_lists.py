@@ -84,7 +84,7 @@ async def test_after_redis_lost_its_data_or_another_agent_wrote_everything_is_wr
     await other.write({"other": ["10.0.0.9@z"]})
     await store.write({**LISTS, "new": ["10.0.0.3@c"]})
     assert await other.load() == {**LISTS, "new": ["10.0.0.3@c"]}
-    await store._redis.delete(KEY)
+    await store._link.client.delete(KEY)
     await store.write(LISTS)
     assert await other.load() == LISTS
     await store.close()
@@ -93,7 +93,7 @@ async def test_after_redis_lost_its_data_or_another_agent_wrote_everything_is_wr
 
 async def test_redis_that_is_away_or_holds_something_else_fails_with_its_address(redis: RedisProcess) -> None:
     store = store_at(redis)
-    await store._redis.set(KEY, "text")
+    await store._link.client.set(KEY, "text")
     with pytest.raises(MemberListsFailed, match=redis.addr):
         await store.load()
     redis.kill()
