@@ -24,7 +24,12 @@ STREAMS_A_CONNECTION = 900
 BATCH = 100
 PADDING = "n" * 105
 """A topic name of the review: 110 characters and more."""
-OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+OPTIONS = [
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", -1),
+    # With its probe gRPC widens the windows of flow control, and takes in megabytes that nothing reads.
+    ("grpc.http2.bdp_probe", 0),
+]
 
 
 async def greedy(pipe: Connection, addr: str) -> None:
@@ -52,6 +57,8 @@ class Greedy:
             "health": self._health,
             "knock": self._knock,
             "stay_silent": self._stay_silent,
+            "widen": self._widen,
+            "stall": self._stall,
         }
 
     async def _channel(self) -> grpc.aio.Channel:
@@ -76,6 +83,19 @@ class Greedy:
             assert await call.read() is not grpc.aio.EOF
 
         return await self._each(count, watch)
+
+    async def _widen(self, brokers: int, queues: int) -> int:
+        """Register a topic on ``brokers`` brokers."""
+
+        async def register(channel: grpc.aio.Channel, number: int) -> None:
+            await self._register(channel, f"{'w' * 60}-{number}", 30_000 + number, [wire.topic("wide", queues)])
+
+        return await self._each(brokers, register)
+
+    async def _stall(self, count: int) -> int:
+        """Watch that topic, and read nothing."""
+        request = WatchTopicRoutesRequest(topics=[KnownRoute(topic="wide")]).SerializeToString()
+        return await self._open_streams(count, lambda channel: _watching(channel)(request))
 
     async def _topics(self, brokers: int, topics: int) -> int:
         served, channel = 0, await self._channel()

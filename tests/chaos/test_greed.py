@@ -17,6 +17,7 @@ import pytest
 from namesrv.app import STREAMS_A_BROKER
 from namesrv.config import RoutesConfig
 from namesrv.rpc import register_call
+from namesrv.rpc.watch_hub import MOST_UNREAD_BYTES, ROOM_SECONDS
 from pointsman.service.standard_services import MAX_STREAMS
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
@@ -45,6 +46,7 @@ connection asks for more it was 2.0 to 2.6 times on a busy machine (each such wa
 LEAST_P99_SECONDS = 0.05
 """Below that, twice as slow is noise of two cores that the clients share."""
 SILENT_SECONDS = 120.0
+STALLED, WIDE_BROKERS = 1_000, 2_000
 
 
 @asynccontextmanager
@@ -171,6 +173,30 @@ async def test_all_bounds_filled_together_fit_the_memory_limit(tmp_path: Path, r
         report(f"all: {server.rss_bytes() / 1e6:.0f} MB; p99 of others {client.p99() * 1e3:.0f} ms")
         assert server.is_alive
         assert server.rss_bytes() < MEMORY_MAX
+
+
+async def test_watchers_that_do_not_read_large_changes_take_no_more_than_their_bound(
+    tmp_path: Path, report: Report
+) -> None:
+    async with (
+        limited_server(tmp_path) as server,
+        honest(server.addr) as client,
+        worker(greedy, server.addr) as taker,
+    ):
+        await taker.ask("widen", WIDE_BROKERS, 4)
+        before = server.rss_bytes()
+        await taker.ask("stall", STALLED)
+        for queues in range(5, 9):
+            await taker.ask("widen", 1, queues)
+            await asyncio.sleep(ROOM_SECONDS)
+        grown, ended = server.rss_bytes() - before, await server.metric("namesrv_limits_exceeded_total")
+        report(
+            f"{STALLED} watches that read nothing of a route of {WIDE_BROKERS} brokers: {grown / 1e6:.0f} MB, "
+            f"{ended:.0f} ended; p99 of others {client.p99() * 1e3:.0f} ms"
+        )
+        assert ended > 0
+        # Beside the bound: the watch itself, and what its flow control lets through.
+        assert grown < MOST_UNREAD_BYTES + STALLED * 128 * 1024
 
 
 async def test_three_silent_connections_keep_no_broker_out_for_two_minutes(tmp_path: Path, report: Report) -> None:
