@@ -1,0 +1,51 @@
+import java.nio.charset.StandardCharsets;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+
+/**
+ * produce NAMESRV TOPIC GROUP COUNT MILLIS: sends one each MILLIS, again when that failed, 20 failures in total.
+ * consume NAMESRV TOPIC GROUP: reads until it is killed.
+ */
+public class Client {
+  public static void main(String[] a) throws Exception {
+    if (a[0].equals("produce")) {
+      DefaultMQProducer p = new DefaultMQProducer(a[3]);
+      p.setNamesrvAddr(a[1]);
+      p.setVipChannelEnabled(false);
+      p.setPollNameServerInterval(2000);
+      p.start();
+      System.out.println("started");
+      int failures = 0;
+      for (int i = 0; i < Integer.parseInt(a[4]) && failures < 20; i++) {
+        try {
+          byte[] body = ("m" + i).getBytes(StandardCharsets.UTF_8);
+          System.out.println("sent m" + i + " " + p.send(new Message(a[2], body), 3000).getMessageQueue().getBrokerName());
+        } catch (Exception e) {
+          System.out.println("failed m" + i + " " + e.toString().split("\n")[0]);
+          failures++;
+          i--;
+        }
+        Thread.sleep(Long.parseLong(a[5]));
+      }
+      p.shutdown();
+      System.exit(0);
+    }
+    DefaultMQPushConsumer c = new DefaultMQPushConsumer(a[3]);
+    c.setNamesrvAddr(a[1]);
+    c.setVipChannelEnabled(false);
+    c.setPollNameServerInterval(2000);
+    c.subscribe(a[2], "*");
+    c.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+    c.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+      messages.forEach(m -> System.out.println("got " + new String(m.getBody(), StandardCharsets.UTF_8)));
+      return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+    });
+    c.start();
+    System.out.println("started");
+    Thread.sleep(Long.MAX_VALUE);
+  }
+}

@@ -1,0 +1,72 @@
+"""One name server and its RocketMQ brokers for all tests of this folder: starting them takes longest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.leaks import nothing_left
+from tests.real_rocketmq.processes import Broker, Pointsman, RocketMQ, Running, fetched, missing_programs, until
+
+MANY = 10_000
+
+
+@dataclass
+class Fleet:
+    """Brokers ``a`` (5.3.3, with a slave), ``many`` (5.3.3, with MANY topics) and ``old`` (4.9.7)."""
+
+    name_server: Pointsman
+    v5: RocketMQ
+    v4: RocketMQ
+    clients: ExitStack
+    master: Broker
+    slave: Broker
+    many: Broker
+    old: Broker
+
+    def client(self, client: Running) -> Running:
+        """Have a client ended with the test."""
+        self.clients.callback(client.end)
+        return client
+
+    def until_whole(self) -> None:
+        """Wait until every broker is registered."""
+        expected = {"a": {"0", "1"}, "many": {"0"}, "old": {"0"}}
+        for name, ids in expected.items():
+            until(lambda: set(self.name_server.addrs(name)) == ids, seconds=60, what=f"broker {name}")  # noqa: B023
+
+
+@pytest.fixture(autouse=True)
+def no_leak(fleet: Fleet) -> Iterator[None]:
+    """Fail a test that leaves something behind; processes that it started again are the fleet's."""
+    with nothing_left(but="process"), fleet.clients:
+        yield
+
+
+@pytest.fixture(scope="session")
+def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """All processes, each broker registered. Skips where Java or Maven is not installed."""
+    missing = missing_programs()
+    if missing:
+        pytest.skip(missing)
+    cache = Path(request.config.cache.mkdir("rocketmq"))
+    libs = {version: fetched(version, cache) for version in ("5.3.3", "4.9.7")}
+    folder = tmp_path_factory.mktemp("rocketmq")
+    with ExitStack() as stack:
+        name_server = Pointsman(folder / "ns")
+        stack.callback(name_server.stop)
+        v5, v4 = (RocketMQ(lib, folder / version, name_server.addr) for version, lib in libs.items())
+        # A slave copies its master's topics once a minute: both have this one from the start.
+        v5.topics_on_disk("a", 0, ["Seeded"])
+        v5.topics_on_disk("a", 1, ["Seeded"])
+        v5.topics_on_disk("many", 0, [f"topic-{i}" for i in range(MANY)])
+        brokers = [v5.broker("a"), v5.broker("a", 1), v5.broker("many"), v4.broker("old")]
+        for broker in brokers:
+            stack.callback(broker.end)
+        running = Fleet(name_server, v5, v4, ExitStack(), *brokers)
+        running.until_whole()
+        yield running

@@ -1,0 +1,324 @@
+"""Unmodified RocketMQ processes and the installed name server, each in its folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pointsman.remoting.frames import FrameReader, read_header
+from pointsman.wire.names import split_addr
+from tests.fakes.history_rows import rows_in
+from tests.fakes.rocketmq_frames import ask
+
+HERE = Path(__file__).parent
+COMMAND = Path(sys.executable).with_name("pointsman-namesrv")
+JVM = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms64m", "-Xmx256m"]
+OPEN = [
+    "-XX:MaxDirectMemorySize=256m",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+    "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.98",
+    "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.97",
+]
+LOGBACK = """<configuration><appender name="out" class="ch.qos.logback.core.ConsoleAppender"><encoder>
+<pattern>%d %p %t - %m%n</pattern></encoder></appender>
+<root level="INFO"><appender-ref ref="out"/></root></configuration>"""
+"""4.9 does not start without such a file; 5.x has one in its jar, and takes a property."""
+
+T = TypeVar("T")
+
+
+def missing_programs() -> str:
+    """Say in one line what to install; empty: everything is there."""
+    absent = [program for program in ("java", "javac", "mvn") if shutil.which(program) is None]
+    if not absent:
+        return ""
+    return (
+        f"needs {', '.join(absent)}: install JDK 17 and Maven (Debian: apt-get install openjdk-17-jdk-headless maven)"
+    )
+
+
+def fetched(version: str, cache: Path) -> Path:
+    """Return the folder with RocketMQ's jars and the compiled client, fetched from Maven Central the first time."""
+    folder = cache / version
+    if not (folder / "Client.class").exists():
+        partial = cache / f"{version}.partial"
+        options = ["-DincludeScope=runtime", f"-Drocketmq.version={version}", f"-DoutputDirectory={partial}"]
+        _run(["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", *options])
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+    client = HERE / "Client.java"
+    if not (folder / "Client.class").exists() or (folder / "Client.class").stat().st_mtime < client.stat().st_mtime:
+        _run(["javac", "-nowarn", "-proc:none", "-cp", f"{folder}/*", "-d", str(folder), str(client)])
+    return folder
+
+
+def _run(command: list[str], *, seconds: float = 180.0, cwd: Path | None = None) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False, cwd=cwd)
+    assert done.returncode == 0, f"{command[0]} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def until(condition: Callable[[], T], *, seconds: float = 60.0, what: str = "") -> T:
+    """Wait for something true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"timed out after {seconds:g} s waiting for {what or 'the condition'}"
+        time.sleep(0.1)
+    return found
+
+
+def free_port() -> int:
+    """Return a port whose neighbours are free as well: a broker takes two below and one above (HA) too."""
+    while True:
+        with socket.socket() as first:
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+        try:
+            for near in (port - 2, port, port + 1):
+                with socket.socket() as probe:
+                    probe.bind(("", near))
+        except OSError:
+            continue
+        return port
+
+
+class Running:
+    """A process, what it prints to a file, and how it ends."""
+
+    def __init__(self, command: list[str], folder: Path, environment: Mapping[str, str] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._out = folder / "out"
+        with self._out.open("ab") as out:
+            self._process = subprocess.Popen(
+                command, cwd=folder, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}
+            )
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def said(self) -> list[str]:
+        """Return the lines that it printed, of earlier processes in this folder as well."""
+        return self._out.read_text(errors="replace").splitlines()
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def end(self, number: signal.Signals = signal.SIGKILL, *, seconds: float = 30.0) -> None:
+        """Send a signal, and wait for the end."""
+        if self.is_alive:
+            self._process.send_signal(number)
+        self._process.wait(seconds)
+
+
+class Pointsman:
+    """The installed name server with RocketMQ's wire, on the same ports after a restart."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.addr = f"127.0.0.1:{free_port()}"
+        self.started_at = 0.0
+        self._settings = {
+            "server.listen": "127.0.0.1:0",
+            "server.node": "ns1",
+            "server.warm_up_seconds": "0",
+            "monitoring.listen": "127.0.0.1:0",
+            "remoting.listen": self.addr,
+            # A closed connection counts only an expiry after a start: 30 s here, of brokers that register each 10 s.
+            "liveness.max_heartbeat_interval_seconds": "10",
+            "liveness.max_expiry_seconds": "30",
+            "history.directory": str(folder / "history"),
+            "snapshot.directory": str(folder / "state"),
+            "snapshot.interval_seconds": "0.5",
+        }
+        self.start()
+
+    def start(self) -> None:
+        environment = {f"NAMESRV_{name.replace('.', '__').upper()}": value for name, value in self._settings.items()}
+        starts = 0 if not hasattr(self, "_running") else self._starts()
+        self._running = Running([str(COMMAND)], self.folder, environment)
+        until(lambda: self._starts() > starts, what="the name server")
+        self.started_at = time.monotonic()
+
+    def _starts(self) -> int:
+        return sum('"message": "serving"' in line for line in self._running.said())
+
+    def restart(self, number: signal.Signals) -> None:
+        self._running.end(number)
+        self.start()
+
+    def stop(self) -> None:
+        self._running.end()
+
+    def until_connections_count(self) -> None:
+        """Wait until the end of a connection says something of its broker again."""
+        time.sleep(max(0.0, self.started_at + 31.0 - time.monotonic()))
+
+    def errors(self) -> list[str]:
+        return [line for line in self._running.said() if '"level": "ERROR"' in line]
+
+    def ask(self, code: int, **ext: str) -> tuple[int, Any]:
+        """Ask one question on its own connection; return the code and the body."""
+        with socket.create_connection(split_addr(self.addr), timeout=5.0) as connection:
+            connection.sendall(ask(code, ext))
+            frames = FrameReader()
+            while (frame := frames.next()) is None:
+                data = connection.recv(65_536)
+                assert data, "the name server closed the connection"
+                frames.feed(data)
+        body = json.loads(frame.body) if frame.body else None
+        return int(read_header(frame.form, frame.header).code), body
+
+    def addrs(self, name: str) -> dict[str, str]:
+        """Return the addresses of a broker name by id."""
+        table = self.ask(106)[1]["brokerAddrTable"]
+        return dict(table[name]["brokerAddrs"]) if name in table else {}
+
+    def perms(self, topic: str) -> dict[str, int]:
+        """Return the permission by broker name; none: the topic does not exist."""
+        code, body = self.ask(105, topic=topic)
+        assert code in {0, 17}
+        return {} if code else {data["brokerName"]: data["perm"] for data in body["queueDatas"]}
+
+    def rows(self, broker_name: str) -> list[dict[str, Any]]:
+        """Return the history of a broker name."""
+        rows = [row for row in rows_in(self.folder / "history") if row.get("broker_name") == broker_name]
+        return sorted(rows, key=lambda row: (row["event_at"], row["seq"]))
+
+    def events(self, broker_name: str, broker_id: int = 0) -> list[tuple[str, str | None]]:
+        """Return event and reason of what became of one broker, without its topics and heartbeats."""
+        quiet = {"TOPICS", "HEARTBEATS", "CHECKPOINT", "LATE_HEARTBEAT"}
+        rows = [
+            row for row in self.rows(broker_name) if row["event"] not in quiet and row.get("broker_id") == broker_id
+        ]
+        return [(row["event"], row["reason"]) for row in rows]
+
+
+class RocketMQ:
+    """Processes of one version of RocketMQ that know one name server."""
+
+    def __init__(self, lib: Path, folder: Path, namesrv: str) -> None:
+        self.is_4 = lib.name.startswith("4.")
+        self._lib = lib
+        self._folder = folder
+        self._namesrv = namesrv
+        self._clients = 0
+        self._version = lib.name.replace(".", "")
+
+    def _java(self, home: Path, kind: str, *options: str) -> list[str]:
+        (home / "conf").mkdir(parents=True, exist_ok=True)
+        (home / "conf" / f"logback_{kind}.xml").write_text(LOGBACK)
+        logback = f"-Drmq.logback.configurationFile={home}/conf/logback_{kind}.xml"
+        homes = [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
+        return ["java", *JVM, *options, *homes, logback, "-cp", f"{self._lib}/*:{self._lib}"]
+
+    def broker(self, name: str, broker_id: int = 0, **settings: str) -> Broker:
+        """Start a broker."""
+        home = self._folder / f"{name}-{broker_id}"
+        mapped = "maped" if self.is_4 else "mapped"
+        port = free_port()
+        conf = {
+            "brokerClusterName": "C",
+            "brokerName": name,
+            "brokerId": str(broker_id),
+            "brokerRole": "SLAVE" if broker_id else "ASYNC_MASTER",
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "bindAddress": "127.0.0.1",
+            "listenPort": str(port),
+            "namesrvAddr": self._namesrv,
+            "registerNameServerPeriod": "10000",
+            "storePathRootDir": f"{home}/store",
+            "storePathCommitLog": f"{home}/store/commitlog",
+            f"{mapped}FileSizeCommitLog": "16777216",
+            f"{mapped}FileSizeConsumeQueue": "300000",
+            "maxIndexNum": "50000",
+            "maxHashSlotNum": "10000",
+            "diskMaxUsedSpaceRatio": "95",
+        } | settings
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
+        main = ["org.apache.rocketmq.broker.BrokerStartup", "-c", str(home / "broker.conf")]
+        return Broker([*self._java(home, "broker", *OPEN), *main], home, addr=f"127.0.0.1:{port}")
+
+    def topics_on_disk(self, name: str, broker_id: int, topics: list[str]) -> None:
+        """Give a broker topics before its first start."""
+        config = {
+            topic: {
+                "order": False,
+                "perm": 6,
+                "readQueueNums": 4,
+                "topicFilterType": "SINGLE_TAG",
+                "topicName": topic,
+                "topicSysFlag": 0,
+                "writeQueueNums": 4,
+            }
+            for topic in topics
+        }
+        file = self._folder / f"{name}-{broker_id}" / "store" / "config" / "topics.json"
+        file.parent.mkdir(parents=True)
+        version = {"counter": 1, "stateVersion": 0, "timestamp": 1_700_000_000_000}
+        file.write_text(json.dumps({"dataVersion": version, "topicConfigTable": config}))
+
+    def producer(self, topic: str, count: int, *, millis: int = 100) -> Running:
+        """Start a producer of numbered messages."""
+        return self._client("produce", topic, str(count), str(millis))
+
+    def consumer(self, topic: str) -> Running:
+        """Start a consumer, in its own group, from the first message."""
+        return self._client("consume", topic)
+
+    def _client(self, what: str, topic: str, *more: str) -> Running:
+        self._clients += 1
+        home = self._folder / f"client-{self._clients}"
+        options = [f"-Drocketmq.client.logRoot={home}", "-Drocketmq.client.rebalance.waitInterval=2000"]
+        java = self._java(home, "client", *options)
+        group = f"G{self._version}-{self._clients}"
+        return Running([*java, "Client", what, self._namesrv, topic, group, *more], home)
+
+    def admin(self, *command: str) -> str:
+        """Run mqadmin and return what it printed."""
+        home = self._folder / "admin"
+        java = self._java(home, "tools")
+        main = "org.apache.rocketmq.tools.command.MQAdminStartup"
+        return _run([*java, main, command[0], "-n", self._namesrv, *command[1:]], seconds=60.0, cwd=home)
+
+
+class Broker(Running):
+    """A broker that may be started again with the same store."""
+
+    def __init__(self, command: list[str], folder: Path, *, addr: str) -> None:
+        super().__init__(command, folder)
+        self.addr = addr
+        self._again = command
+        self._folder = folder
+
+    def start_again(self) -> None:
+        Running.__init__(self, self._again, self._folder)
+
+
+def sent(client: Running) -> set[str]:
+    """Return the messages that a producer could send."""
+    return {line.split()[1] for line in client.said() if line.startswith("sent ")}
+
+
+def failed(client: Running) -> list[str]:
+    """Return what a producer could not send, each message as often as that happened."""
+    return [line for line in client.said() if line.startswith("failed ")]
+
+
+def got(client: Running) -> list[str]:
+    """Return the messages that a consumer got."""
+    return [line.split()[1] for line in client.said() if line.startswith("got ")]

@@ -1,0 +1,140 @@
+"""Unmodified RocketMQ 5.3.3 and 4.9.7: brokers, Java clients and mqadmin with this name server alone.
+
+In the order of the file, because the processes are shared.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from tests.real_rocketmq.conftest import MANY, Fleet
+from tests.real_rocketmq.processes import failed, got, sent, until
+
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
+
+ALL = {f"m{i}" for i in range(10)}
+
+
+def test_brokers_of_both_versions_register_themselves(fleet: Fleet) -> None:
+    for name, version in (("a", "5.3.3"), ("many", "5.3.3"), ("old", "4.9.7")):
+        (first, *_) = [row for row in fleet.name_server.rows(name) if row["event"] == "REGISTERED"]
+        assert first["detail"]["source"] == "remoting"
+        assert first["broker_version"] == version
+    assert fleet.name_server.addrs("a") == {"0": fleet.master.addr, "1": fleet.slave.addr}
+
+
+def test_a_topic_made_by_its_first_message_reaches_clients_of_both_versions(fleet: Fleet) -> None:
+    topics = {"NewOf5": (fleet.v5, fleet.v4), "NewOf4": (fleet.v4, fleet.v5)}
+    assert [fleet.name_server.perms(topic) for topic in topics] == [{}, {}]
+    consumers = [fleet.client(reading.consumer(topic)) for topic, (_, reading) in topics.items()]
+    producers = [fleet.client(sending.producer(topic, 10)) for topic, (sending, _) in topics.items()]
+    until(lambda: [sent(producer) for producer in producers] == [ALL, ALL], seconds=60, what="messages sent")
+    until(lambda: [set(got(consumer)) for consumer in consumers] == [ALL, ALL], seconds=60, what="messages read")
+    for topic in topics:
+        assert fleet.name_server.perms(topic).keys() <= {"a", "many", "old"}
+
+
+def test_ten_thousand_topics_are_routed(fleet: Fleet) -> None:
+    assert fleet.name_server.perms(f"topic-{MANY - 1}") == {"many": 6}
+    topics = set(fleet.name_server.ask(206)[1]["topicList"])
+    assert topics >= {f"topic-{i}" for i in range(MANY)}
+
+
+def test_mqadmin_wipes_a_permission_that_survives_a_kill_of_the_name_server(fleet: Fleet) -> None:
+    server = fleet.name_server
+    assert server.perms("Seeded") == {"a": 6}
+    assert "OK" in fleet.v5.admin("wipeWritePerm", "-b", "a")
+    assert server.perms("Seeded") == {"a": 4}
+    server.restart(signal.SIGKILL)
+    assert server.perms("Seeded") == {"a": 4}
+    until(lambda: server.events("a")[-1] == ("REREGISTERED", "SNAPSHOT"), what="an unchanged registration")
+    assert server.perms("Seeded") == {"a": 4}
+    assert "OK" in fleet.v5.admin("addWritePerm", "-b", "a")
+    assert server.perms("Seeded") == {"a": 6}
+
+
+def test_a_wipe_ends_with_the_next_topic_and_mqadmin_deletes_it(fleet: Fleet) -> None:
+    server = fleet.name_server
+    assert server.ask(205, brokerName="a")[0] == 0
+    assert server.perms("Seeded") == {"a": 4}
+    assert "success" in fleet.v5.admin("updateTopic", "-b", fleet.master.addr, "-t", "ByAdmin", "-r", "2", "-w", "2")
+    until(lambda: server.perms("ByAdmin") == {"a": 6}, what="the topic")
+    assert server.perms("Seeded") == {"a": 6}
+
+    def rows(event: str) -> list[dict[str, Any]]:
+        return [row for row in server.rows("a") if row["event"] == event]
+
+    until(lambda: rows("PERM_CHANGED")[-1]["reason"] == "DATA_VERSION", what="the history")
+    held = rows("TOPICS")[-1]["data_version"]
+    assert "success" in fleet.v5.admin("deleteTopic", "-c", "C", "-t", "ByAdmin")
+    assert server.perms("ByAdmin") == {}
+    of_master = [row for row in rows("TOPICS") if row["broker_id"] == 0]
+    until(lambda: rows("TOPICS")[len(of_master) :] and rows("TOPICS")[-1]["data_version"] != held, what="a new version")
+    assert server.perms("ByAdmin") == {}
+
+
+def test_a_killed_master_leaves_within_the_grace_and_its_slave_is_read(fleet: Fleet) -> None:
+    server = fleet.name_server
+    producer = fleet.client(fleet.v5.producer("Seeded", 10))
+    until(lambda: sent(producer) == ALL, what="messages sent")
+    server.until_connections_count()
+    time.sleep(2)  # for the slave to copy the last message
+    killed_at = time.monotonic()
+    fleet.master.end()
+    until(lambda: set(server.addrs("a")) == {"1"}, what="the master to be out of the routes")
+    assert time.monotonic() - killed_at < 25
+    last = [("SUSPECTED", "STREAM_BROKEN"), ("EXPIRED", "STREAM_BROKEN")]
+    until(lambda: server.events("a")[-2:] == last, what="the history")
+    assert server.perms("Seeded") == {"a": 4}
+    consumer = fleet.client(fleet.v5.consumer("Seeded"))
+    until(lambda: "started" in consumer.said(), what="the consumer")
+    time.sleep(5)
+    # RocketMQ's default: a slave refuses every pull. The route is there, the broker decides.
+    assert got(consumer) == []
+    fleet.v5.admin("updateBrokerConfig", "-b", fleet.slave.addr, "-k", "slaveReadEnable", "-v", "true")
+    until(lambda: set(got(consumer)) >= ALL, what="messages read from the slave")
+    fleet.master.start_again()
+    fleet.until_whole()
+    assert server.perms("Seeded") == {"a": 6}
+    assert ("EXPIRED", "STREAM_BROKEN") not in server.events("a", 1)
+
+
+def test_clients_and_brokers_outlive_a_restart_of_the_name_server(fleet: Fleet) -> None:
+    server = fleet.name_server
+    producer = fleet.client(fleet.v5.producer("Seeded", 40, millis=200))
+    until(lambda: len(sent(producer)) >= 5, what="the first messages")
+    before = failed(producer)
+
+    def changes() -> list[dict[str, Any]]:
+        return [row for row in server.rows("many") if row["event"] == "TOPICS" and row["reason"] is None]
+
+    written = changes()
+    server.restart(signal.SIGTERM)
+    until(lambda: not producer.is_alive, what="the producer to end")
+    assert sent(producer) == {f"m{i}" for i in range(40)}
+    assert failed(producer) == before
+    for name in ("a", "many", "old"):
+        until(lambda: server.events(name)[-1] == ("REREGISTERED", "SNAPSHOT"), what=f"{name} to be heard")  # noqa: B023
+        assert not [event for event in server.events(name) if event[1] == "SILENCE"]
+    # A registration that says nothing new is a heartbeat.
+    assert changes() == written
+    assert server.errors() == []
+
+
+def test_a_stopped_broker_leaves_immediately_and_its_last_heartbeats_do_not_bring_it_back(fleet: Fleet) -> None:
+    server, stopped = fleet.name_server, {"many": fleet.many, "old": fleet.old}
+    for broker in stopped.values():
+        broker.send(signal.SIGTERM)
+    until(lambda: not server.addrs("many") and not server.addrs("old"), seconds=10, what="both to leave")
+    for broker in stopped.values():
+        broker.end(signal.SIGTERM)
+    assert server.addrs("many") == server.addrs("old") == {}
+    assert server.perms("topic-1") == {}
+    for name in stopped:
+        until(lambda: server.events(name)[-1] == ("UNREGISTERED", "SHUTDOWN"), what="the history")  # noqa: B023
+    fleet.old.start_again()
+    until(lambda: set(server.addrs("old")) == {"0"}, what="its return")
