@@ -13,13 +13,17 @@ SERVICES := $(sort $(wildcard proto/pointsman/v1/*_service.proto))
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 ##@ The two commands
 
 .PHONY: demo
 demo: setup ## Name servers, brokers, faults and the nightly report, end to end; under three minutes
 	$(BIN)/python -m deploy.demo
+
+.PHONY: demo-rocketmq
+demo-rocketmq: setup ## The same with unmodified RocketMQ 5.3.3 brokers and Java clients; under five minutes
+	$(BIN)/python -m deploy.demo.rocketmq
 
 .PHONY: test
 test: setup ## The tests to run before each commit; WORKERS=3 of them at a time

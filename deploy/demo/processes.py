@@ -9,7 +9,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,12 +88,17 @@ class Program:
     name: str
     command: list[str]
     log: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    """Beside that of the demo."""
     process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         """Start it; its output goes to the end of its log."""
         with self.log.open("ab") as output:
-            self.process = await asyncio.create_subprocess_exec(*self.command, stdout=output, stderr=output)
+            environment = os.environ | self.environment
+            self.process = await asyncio.create_subprocess_exec(
+                *self.command, stdout=output, stderr=output, env=environment
+            )
 
     async def kill(self) -> None:
         """SIGKILL: no goodbye to anybody."""
@@ -160,19 +165,30 @@ class Fleet:
     def _log(self, name: str) -> Path:
         return self.folder / "logs" / f"{name}.log"
 
-    async def name_server(self, node: str) -> str:
-        """Start a name server and return its address."""
+    async def name_server(self, node: str, *, settings: Mapping[str, str] | None = None) -> str:
+        """Start a name server and return its address; ``settings`` (``section.key``) stand above its configuration."""
         config = self.folder / f"{node}.toml"
         config.write_text(NAME_SERVER.format(node=node, folder=self.folder), encoding="utf-8")
         program = Program(node, [_command("pointsman-namesrv"), "--config", str(config)], self._log(node))
+        program.environment = {_variable(name): value for name, value in (settings or {}).items()}
         await self._begin(program)
-        async with patience(START_SECONDS, f"{node} to serve; its log is {program.log}"):
-            while True:
+        return await self._until_serving(program, starts=1)
+
+    async def restart_name_server(self, node: str, addr: str) -> None:
+        """SIGTERM, and start it again on the same address."""
+        (program,) = (program for program in self.programs if program.name == node)
+        starts = len(_served(program))
+        program.environment[_variable("server.listen")] = addr
+        await program.stop()
+        await program.start()
+        await self._until_serving(program, starts=starts + 1)
+
+    async def _until_serving(self, program: Program, *, starts: int) -> str:
+        async with patience(START_SECONDS, f"{program.name} to serve; its log is {program.log}"):
+            while len(addrs := _served(program)) < starts:
                 program.check_alive()
-                for line in program.said():
-                    if line["message"] == "serving":
-                        return str(line["addr"])
                 await asyncio.sleep(POLL_SECONDS)
+        return addrs[-1]
 
     async def redis(self, name: str, *, replica_of: Redis | None = None) -> Redis:
         """Start a redis-server on a free port."""
@@ -233,6 +249,16 @@ class Fleet:
     async def kill_all(self) -> None:
         """Leave nothing running."""
         await asyncio.gather(*(program.kill() for program in self.programs))
+
+
+def _served(program: Program) -> list[str]:
+    """Where a name server served, one address for each start."""
+    return [str(line["addr"]) for line in program.said() if line["message"] == "serving"]
+
+
+def _variable(setting: str) -> str:
+    """The environment variable of a name server's ``section.key``."""
+    return f"NAMESRV_{setting.replace('.', '__').upper()}"
 
 
 def _command(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,6 +11,8 @@ NOTICED_WITHIN_SECONDS = 20.0
 """A slow machine takes seconds to notice what a fast one does in less than two."""
 
 PROCESS_DIED, AGENT_LOST = "process_died", "agent_lost"
+UNKNOWN, STREAM_BROKEN = "unknown", "STREAM_BROKEN"
+"""Without a probe and an incarnation, the end of a connection does not show whether its process died or the network."""
 
 Instance = tuple[str, int]
 """Broker name and id."""
@@ -18,33 +20,34 @@ Instance = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One kill, and the cause that the report must give for the outage that follows."""
+    """One kill, the cause that the report must give for the outage that follows, and its reason where that is sure."""
 
     at: datetime
     cause: str
+    reason: str | None
 
 
 @dataclass
 class Deeds:
-    """The kills that were made, by broker, and which broker was to flap."""
+    """The kills that were made, by broker, and which broker was to flap, if any."""
 
-    flapping: Instance
+    flapping: Instance | None
     kills: dict[Instance, list[Kill]] = field(default_factory=dict)
 
-    def note(self, instance: Instance, at: datetime, *, cause: str) -> None:
+    def note(self, instance: Instance, at: datetime, *, cause: str, reason: str | None = None) -> None:
         """Remember a kill."""
-        self.kills.setdefault(instance, []).append(Kill(at, cause))
+        self.kills.setdefault(instance, []).append(Kill(at, cause, reason))
 
 
-def faults(report: dict[str, Any], deeds: Deeds, *, expected: set[Instance]) -> Iterator[str]:
+def faults(report: dict[str, Any], deeds: Deeds, *, expected: Collection[Instance]) -> Iterator[str]:
     """Everything in which the report is not what happened."""
     brokers = {(entry["broker_name"], entry["broker_id"]): entry for entry in report["brokers"]}
-    if set(brokers) != expected:
+    if set(brokers) != set(expected):
         yield f"the report lists {sorted(brokers)}, there were {sorted(expected)}"
         return
     yield from _incident_faults(report)
     first = next(iter(brokers))
-    if first != deeds.flapping:
+    if deeds.flapping is not None and first != deeds.flapping:
         yield f"{_shown(first)} tops the list, not {_shown(deeds.flapping)}"
     for instance, entry in brokers.items():
         flaps = entry["class"] == "flapping"
@@ -61,6 +64,26 @@ def longest_delay(report: dict[str, Any], deeds: Deeds) -> float:
         for instance, kills in deeds.kills.items()
         for kill, start in zip(kills, _starts(brokers[instance]), strict=True)
     )
+
+
+def wipe_faults(rows: Iterable[dict[str, Any]], wiped: str, *, nodes: Iterable[str]) -> Iterator[str]:
+    """Where rows of a history, in their order, have anything but one wipe and its end, both by an operator."""
+    expected = [(wiped, "ADMIN", False), (wiped, "ADMIN", True)]
+    changes = [row for row in rows if row["event"] == "PERM_CHANGED"]
+    for node in nodes:
+        found = [
+            (row["broker_name"], row["reason"], row["detail"]["writable"]) for row in changes if row["node"] == node
+        ]
+        if found != expected:
+            yield f"the history of {node} has changes of the write permission {found}, there were {expected}"
+
+
+def message_faults(produced: Collection[str], unsure: Collection[str], consumed: Collection[str]) -> Iterator[str]:
+    """``unsure``: messages of which a send failed; the broker may have them all the same."""
+    if lost := set(produced) - set(consumed):
+        yield f"{len(lost)} messages were produced and not consumed, {min(lost)} is one of them"
+    if strange := set(consumed) - set(produced) - set(unsure):
+        yield f"{len(strange)} messages were consumed and not produced, {min(strange)} is one of them"
 
 
 def _incident_faults(report: dict[str, Any]) -> Iterator[str]:
@@ -93,6 +116,8 @@ def _outage_faults(instance: Instance, entry: dict[str, Any], kills: list[Kill])
             yield (
                 f"outage {number} of {name} has the cause {outage['cause']} ({outage['evidence']}), it was {kill.cause}"
             )
+        if kill.reason not in {None, outage["reason"]}:
+            yield f"outage {number} of {name} has the reason {outage['reason']}, it was {kill.reason}"
 
 
 def _starts(entry: dict[str, Any]) -> list[datetime]:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from deploy.rocketmq.processes import Broker, RocketMQ, Running, fetched, missing_programs
 from tests.leaks import nothing_left
-from tests.real_rocketmq.processes import Broker, Pointsman, RocketMQ, Running, fetched, missing_programs, until
+from tests.real_rocketmq.name_server import Pointsman, until
 
 MANY = 10_000
 

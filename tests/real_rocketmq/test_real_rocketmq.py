@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from deploy.rocketmq.processes import failed, got, sent
 from tests.real_rocketmq.conftest import MANY, Fleet
-from tests.real_rocketmq.processes import failed, got, sent, until
+from tests.real_rocketmq.name_server import until
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 

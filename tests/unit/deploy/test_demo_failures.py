@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from deploy.demo import __main__ as demo
+from deploy.demo import rocketmq, story
+from deploy.demo.__main__ import Demo
 from deploy.demo.processes import ProcessFailed, patience
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(demo, "ROOT", tmp_path)
+    monkeypatch.setattr(story, "ROOT", tmp_path)
     # The demo logs into its folder; the test run has its own handlers.
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
     return tmp_path
@@ -39,13 +40,13 @@ async def test_a_wait_that_ends_is_named() -> None:
 async def test_a_failure_is_never_empty_and_says_how_to_continue(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception, said: str
 ) -> None:
-    async def run(self: demo.Demo) -> None:
+    async def run(self: Demo) -> None:
         (self.folder / "history").mkdir()
         raise failure
 
-    monkeypatch.setattr(demo.Demo, "run", run)
+    monkeypatch.setattr(Demo, "run", run)
 
-    assert await demo.main() == 1
+    assert await story.main(Demo) == 1
     lines = capsys.readouterr().err.splitlines()
     assert said in lines[0]
     (folder,) = (root / ".build" / "demo").iterdir()
@@ -60,10 +61,21 @@ async def test_a_failure_is_never_empty_and_says_how_to_continue(
 async def test_without_a_history_there_is_nothing_to_continue_from(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def run(_: demo.Demo) -> None:
+    async def run(_: Demo) -> None:
         raise ProcessFailed("redis-server is needed")
 
-    monkeypatch.setattr(demo.Demo, "run", run)
+    monkeypatch.setattr(Demo, "run", run)
 
-    assert await demo.main() == 1
+    assert await story.main(Demo) == 1
     assert "continue" not in capsys.readouterr().err
+
+
+async def test_what_is_missing_for_rocketmq_is_said_in_one_line(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(root))
+
+    assert await story.main(rocketmq.RocketMQDemo) == 1
+    said, logs = capsys.readouterr().err.splitlines()
+    assert said.startswith("the demo failed: needs java, javac, mvn: install JDK 17 and Maven")
+    assert logs.startswith(f"logs: {root}/.build/demo-rocketmq/")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deploy.demo.verdict import PROCESS_DIED, Deeds, faults, longest_delay
+from deploy.demo.verdict import PROCESS_DIED, STREAM_BROKEN, Deeds, faults, longest_delay, message_faults, wipe_faults
 
 KILLED_AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FLAPPING, QUIET = ("broker-c", 0), ("broker-a", 1)
@@ -27,6 +27,7 @@ def entry(name: str, broker_id: int, kind: str, *starts: float) -> dict[str, Any
         {
             "start_at": (KILLED_AT + timedelta(seconds=at)).isoformat(),
             "cause": PROCESS_DIED,
+            "reason": "REFUSED",
             "evidence": "probe refused, new process afterwards",
         }
         for at in starts
@@ -121,3 +122,69 @@ def test_a_report_that_is_wrong_is_noticed(spoil: Callable[[dict[str, Any]], Non
     found = report()
     spoil(found)
     assert any(said in line for line in faults(found, deeds(), expected=ALL))
+
+
+def test_without_a_flapping_broker_none_may_be_classed_so() -> None:
+    quiet = Deeds(flapping=None, kills=deeds().kills)
+    found = report()
+    assert list(faults(found, quiet, expected=ALL)) == ["broker-c/0 is classed flapping"]
+    found["brokers"] = [entry(*QUIET, "healthy"), entry(*FLAPPING, "degraded", 1.0, 12.9)]
+    assert list(faults(found, quiet, expected=ALL)) == []
+
+
+def test_an_outage_with_another_reason_than_the_sign_that_was_given_is_noticed() -> None:
+    made = Deeds(flapping=FLAPPING)
+    for second, reason in ((0, "REFUSED"), (10, STREAM_BROKEN)):
+        made.note(FLAPPING, KILLED_AT + timedelta(seconds=second), cause=PROCESS_DIED, reason=reason)
+    (said,) = faults(report(), made, expected=ALL)
+    assert said == "outage 2 of broker-c/0 has the reason REFUSED, it was STREAM_BROKEN"
+
+
+def changed(node: str, *, writable: bool, broker: str = "broker-b", reason: str = "ADMIN") -> dict[str, Any]:
+    detail = {"writable": writable}
+    return {"node": node, "event": "PERM_CHANGED", "broker_name": broker, "reason": reason, "detail": detail}
+
+
+WIPED = [changed(node, writable=writable) for writable in (False, True) for node in ("one", "two")]
+
+
+def test_a_wipe_and_its_end_in_every_history_have_no_fault() -> None:
+    beside: dict[str, Any] = {
+        "node": "one",
+        "event": "REGISTERED",
+        "broker_name": "broker-b",
+        "reason": None,
+        "detail": {},
+    }
+    assert list(wipe_faults([beside, *WIPED], "broker-b", nodes=("one", "two"))) == []
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        WIPED[:3],
+        WIPED[::-1],
+        [*WIPED, changed("two", writable=False)],
+        [*WIPED[:3], changed("two", writable=True, reason="DATA_VERSION")],
+        [*WIPED, changed("two", writable=True, broker="broker-a")],
+    ],
+    ids=["none", "not given back", "the wrong way round", "wiped again", "ended by the broker", "another broker too"],
+)
+def test_a_history_of_anything_but_one_wipe_is_noticed(rows: list[dict[str, Any]]) -> None:
+    assert any("the history of two has changes" in line for line in wipe_faults(rows, "broker-b", nodes=("one", "two")))
+
+
+@pytest.mark.parametrize(
+    ("produced", "unsure", "consumed", "said"),
+    [
+        ({"m1", "m2"}, [], ["m1", "m2", "m1"], []),
+        ({"m1"}, ["m2"], ["m1", "m2"], []),
+        ({"m1", "m2"}, ["m2"], ["m1"], ["1 messages were produced and not consumed, m2 is one of them"]),
+        ({"m1"}, [], ["m1", "m3"], ["1 messages were consumed and not produced, m3 is one of them"]),
+    ],
+)
+def test_messages_must_be_consumed_as_they_were_produced(
+    produced: set[str], unsure: list[str], consumed: list[str], said: list[str]
+) -> None:
+    assert list(message_faults(produced, unsure, consumed)) == said

@@ -1,3 +1,4 @@
+import java.io.File;
 import java.nio.charset.StandardCharsets;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -7,7 +8,8 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * produce NAMESRV TOPIC GROUP COUNT MILLIS: sends one each MILLIS, again when that failed, 20 failures in total.
+ * produce NAMESRV TOPIC GROUP COUNT MILLIS: sends one each MILLIS, again when that failed, 20 failures in total;
+ *   ends earlier where there is a file "stop" in its folder.
  * consume NAMESRV TOPIC GROUP: reads until it is killed.
  */
 public class Client {
@@ -20,7 +22,7 @@ public class Client {
       p.start();
       System.out.println("started");
       int failures = 0;
-      for (int i = 0; i < Integer.parseInt(a[4]) && failures < 20; i++) {
+      for (int i = 0; i < Integer.parseInt(a[4]) && failures < 20 && !new File("stop").exists(); i++) {
         try {
           byte[] body = ("m" + i).getBytes(StandardCharsets.UTF_8);
           System.out.println("sent m" + i + " " + p.send(new Message(a[2], body), 3000).getMessageQueue().getBrokerName());

@@ -1,0 +1,114 @@
+"""The installed name server with RocketMQ's wire."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from deploy.rocketmq.processes import Running, free_port
+from pointsman.remoting.frames import FrameReader, read_header
+from pointsman.wire.names import split_addr
+from tests.fakes.history_rows import rows_in
+from tests.fakes.rocketmq_frames import ask
+
+COMMAND = Path(sys.executable).with_name("pointsman-namesrv")
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], *, seconds: float = 60.0, what: str = "") -> T:
+    """Wait for something true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"timed out after {seconds:g} s waiting for {what or 'the condition'}"
+        time.sleep(0.1)
+    return found
+
+
+class Pointsman:
+    """The installed name server with RocketMQ's wire, on the same ports after a restart."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.addr = f"127.0.0.1:{free_port()}"
+        self.started_at = 0.0
+        self._settings = {
+            "server.listen": "127.0.0.1:0",
+            "server.node": "ns1",
+            "server.warm_up_seconds": "0",
+            "monitoring.listen": "127.0.0.1:0",
+            "remoting.listen": self.addr,
+            # A closed connection counts only an expiry after a start: 30 s here, of brokers that register each 10 s.
+            "liveness.max_heartbeat_interval_seconds": "10",
+            "liveness.max_expiry_seconds": "30",
+            "history.directory": str(folder / "history"),
+            "snapshot.directory": str(folder / "state"),
+            "snapshot.interval_seconds": "0.5",
+        }
+        self.start()
+
+    def start(self) -> None:
+        environment = {f"NAMESRV_{name.replace('.', '__').upper()}": value for name, value in self._settings.items()}
+        starts = 0 if not hasattr(self, "_running") else self._starts()
+        self._running = Running([str(COMMAND)], self.folder, environment)
+        until(lambda: self._starts() > starts, what="the name server")
+        self.started_at = time.monotonic()
+
+    def _starts(self) -> int:
+        return sum('"message": "serving"' in line for line in self._running.said())
+
+    def restart(self, number: signal.Signals) -> None:
+        self._running.end(number)
+        self.start()
+
+    def stop(self) -> None:
+        self._running.end()
+
+    def until_connections_count(self) -> None:
+        """Wait until the end of a connection says something of its broker again."""
+        time.sleep(max(0.0, self.started_at + 31.0 - time.monotonic()))
+
+    def errors(self) -> list[str]:
+        return [line for line in self._running.said() if '"level": "ERROR"' in line]
+
+    def ask(self, code: int, **ext: str) -> tuple[int, Any]:
+        """Ask one question on its own connection; return the code and the body."""
+        with socket.create_connection(split_addr(self.addr), timeout=5.0) as connection:
+            connection.sendall(ask(code, ext))
+            frames = FrameReader()
+            while (frame := frames.next()) is None:
+                data = connection.recv(65_536)
+                assert data, "the name server closed the connection"
+                frames.feed(data)
+        body = json.loads(frame.body) if frame.body else None
+        return int(read_header(frame.form, frame.header).code), body
+
+    def addrs(self, name: str) -> dict[str, str]:
+        """Return the addresses of a broker name by id."""
+        table = self.ask(106)[1]["brokerAddrTable"]
+        return dict(table[name]["brokerAddrs"]) if name in table else {}
+
+    def perms(self, topic: str) -> dict[str, int]:
+        """Return the permission by broker name; none: the topic does not exist."""
+        code, body = self.ask(105, topic=topic)
+        assert code in {0, 17}
+        return {} if code else {data["brokerName"]: data["perm"] for data in body["queueDatas"]}
+
+    def rows(self, broker_name: str) -> list[dict[str, Any]]:
+        """Return the history of a broker name."""
+        rows = [row for row in rows_in(self.folder / "history") if row.get("broker_name") == broker_name]
+        return sorted(rows, key=lambda row: (row["event_at"], row["seq"]))
+
+    def events(self, broker_name: str, broker_id: int = 0) -> list[tuple[str, str | None]]:
+        """Return event and reason of what became of one broker, without its topics and heartbeats."""
+        quiet = {"TOPICS", "HEARTBEATS", "CHECKPOINT", "LATE_HEARTBEAT"}
+        rows = [
+            row for row in self.rows(broker_name) if row["event"] not in quiet and row.get("broker_id") == broker_id
+        ]
+        return [(row["event"], row["reason"]) for row in rows]
