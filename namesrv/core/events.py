@@ -94,12 +94,13 @@ class BrokerFacts:
     """The broker of an event, as it was at that moment."""
 
     identity: BrokerIdentity
-    generation: int
-    incarnation: str
+    generation: int | None
+    """None, as the next two: an observer of another name server does not know it."""
+    incarnation: str | None
     zone: str
     host: str
     broker_version: str
-    data_version: DataVersion
+    data_version: DataVersion | None
     state: ReplicaState
     """After the event."""
     state_for: float | None

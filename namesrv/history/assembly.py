@@ -32,6 +32,16 @@ def recorder(config: HistoryConfig, *, node: str, boot_id: str, clock: Clock, me
     )
 
 
+def check_folder(config: HistoryConfig, *, node: str) -> None:
+    """Make the folder, and see that no other process writes this node's history. Raises OSError: HistoryInUse, or none.
+
+    What is found is not held: it is for a program that begins to record later.
+    """
+    files = HistoryFiles(Path(config.directory), node=node, boot_id="")
+    files.prepare()
+    files.release()
+
+
 def _upkeep(config: HistoryConfig, files: HistoryFiles, clock: Clock, metrics: Metrics) -> Upkeep:
     shipper = None
     if config.ship:

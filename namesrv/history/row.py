@@ -89,15 +89,19 @@ def _row(record: Record, detail: Mapping[str, object], seq: int, node: str, boot
         "host": broker.host if broker else None,
         "incarnation": broker.incarnation if broker else None,
         # A number of 64 bits: as text, for readers whose numbers are doubles.
-        "generation": str(broker.generation) if broker else None,
+        "generation": _text(broker.generation) if broker else None,
         "broker_version": broker.broker_version if broker else None,
-        "data_version": str(broker.data_version) if broker else None,
+        "data_version": _text(broker.data_version) if broker else None,
         "interval_ms": _millis(event.interval),
         "state": broker.state.phase.value if broker else None,
         "since_ms": _millis(broker.state_for) if broker else None,
         "planned": broker.state.planned if broker else None,
         "detail": dict(detail),
     }
+
+
+def _text(value: object | None) -> str | None:
+    return None if value is None else str(value)
 
 
 def _millis(seconds: float | None) -> int | None:

@@ -460,8 +460,8 @@ def broker_event(event: Event, *, event_at: datetime, seq: int) -> admin_service
     )
     if event.broker is not None:
         encoded.identity.CopyFrom(to_identity(event.broker.identity))
-        encoded.generation = event.broker.generation
-        encoded.incarnation = event.broker.incarnation
+        encoded.generation = event.broker.generation or 0
+        encoded.incarnation = event.broker.incarnation or ""
         encoded.state, encoded.planned = event.broker.state.phase, event.broker.state.planned
     elif event.group is not None:
         encoded.identity.cluster, encoded.identity.broker_name = event.group

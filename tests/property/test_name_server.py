@@ -205,6 +205,7 @@ class NameServerMachine(RuleBasedStateMachine):
                     assert set(event.topics.removed) <= topics.keys()
                 kept = {topic: queues for topic, queues in topics.items() if topic not in event.topics.removed}
                 topics = {**kept, **event.topics.changed}
+            assert event.broker.data_version is not None
             self.history[position] = (event.broker.data_version, topics)
         return shown(events)
 

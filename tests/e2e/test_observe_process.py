@@ -1,0 +1,45 @@
+"""``pointsman-observe`` as a process beside a name server."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from namesrv.config import RemotingConfig
+from tests.fakes.condition import eventually
+from tests.fakes.history_rows import files_in, rows_in
+from tests.fakes.name_server import running_name_server
+from tests.fakes.remoting_peer import remoting_peer
+from tests.fakes.rocketmq_frames import register
+
+pytestmark = pytest.mark.e2e
+
+
+async def test_sigterm_writes_the_end_packs_the_file_and_exits_with_0(tmp_path: Path) -> None:
+    async with (
+        running_name_server(remoting=RemotingConfig(listen="127.0.0.1:0")) as server,
+        remoting_peer(server.remoting_addr) as broker,
+    ):
+        broker.send(register())
+        assert (await broker.answer()).code == 0
+        options = ("--namesrv", server.remoting_addr, "--history", tmp_path, "--poll-seconds", "0.2")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "namesrv.observe", *options, stderr=asyncio.subprocess.DEVNULL
+        )
+        try:
+            await eventually(lambda: files_in(tmp_path))
+            process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(60):
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    assert [name.endswith(".jsonl.gz") for name in files_in(tmp_path)] == [True]
+    events = [row["event"] for row in rows_in(tmp_path)]
+    assert (events[0], events[-1]) == ("NAMESRV_STARTED", "NAMESRV_STOPPED")
+    assert "CHECKPOINT" in events

@@ -1,0 +1,319 @@
+"""The observer against a real server of RocketMQ's wire: brokers come, leave and return, and so does the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from namesrv.config import HistoryConfig, RemotingConfig
+from namesrv.metrics import Metrics
+from namesrv.observe import __main__ as command
+from namesrv.observe import observer as observing
+from namesrv.observe import watch as watching
+from namesrv.observe.observer import Observer, ObserverSettings
+from pointsman.service.clock import SystemClock
+from spark_jobs.validation import problems_of
+from tests.fakes.condition import eventually
+from tests.fakes.history_rows import files_in, rows_in
+from tests.fakes.name_server import running_name_server
+from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
+from tests.fakes.rocketmq_frames import broker_ext, register, register_body, topic_config
+from tests.fakes.running import running
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observing, "FIRST_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(observing, "LONGEST_WAIT_SECONDS", 0.1)
+
+
+@asynccontextmanager
+async def served(addr: str = "127.0.0.1:0") -> AsyncIterator[str]:
+    """A name server that drops a broker as soon as it unregisters; gives its address."""
+    async with running_name_server(remoting=RemotingConfig(listen=addr)) as server:
+        yield server.remoting_addr
+
+
+def observer(addr: str, folder: Path, **settings: float) -> Observer:
+    return Observer(
+        addr,
+        history=HistoryConfig(directory=str(folder)),
+        settings=ObserverSettings(**{"poll_seconds": 0.02, "topics_seconds": 0.0} | settings),
+        version="0",
+        clock=SystemClock(),
+        metrics=Metrics(),
+    )
+
+
+@asynccontextmanager
+async def watched(found: Observer) -> AsyncIterator[None]:
+    async with running(found.run()):
+        yield
+    await found.close()
+
+
+def known(found: Observer) -> set[str]:
+    watch = found._watch
+    return {position.broker_name for position in watch.known} if watch is not None and watch.is_ready else set()
+
+
+async def until_known(found: Observer, *names: str) -> None:
+    await eventually(lambda: known(found) == set(names))
+
+
+async def register_broker(peer: RemotingPeer, name: str, n: int, *topics: str) -> None:
+    ext = broker_ext(name, 0, f"10.0.0.{n}:10911")
+    table = {topic: topic_config(topic) for topic in (name, "Shared", *topics)}
+    peer.send(register(ext, register_body(table)))
+    assert (await peer.answer()).code == 0
+
+
+async def leave(peer: RemotingPeer, name: str, n: int) -> None:
+    assert (await peer.ask(104, broker_ext(name, 0, f"10.0.0.{n}:10911"))).code == 0
+
+
+def happened(rows: list[dict[str, Any]]) -> list[tuple[str, str | None, str | None]]:
+    return [(row["event"], row["broker_name"], row["state"]) for row in rows]
+
+
+def assert_valid(folder: Path) -> None:
+    for name in files_in(folder):
+        assert not [problem for problem in problems_of(folder / "raw" / name) if problem is not None]
+
+
+async def test_a_broker_that_registers_leaves_and_returns_stands_in_the_history(tmp_path: Path) -> None:
+    async with served() as addr, remoting_peer(addr) as peer:
+        await register_broker(peer, "broker-a", 1)
+        found = observer(addr, tmp_path)
+        async with watched(found):
+            await until_known(found, "broker-a")
+            await register_broker(peer, "broker-b", 2)
+            await until_known(found, "broker-a", "broker-b")
+            await leave(peer, "broker-b", 2)
+            await until_known(found, "broker-a")
+            await register_broker(peer, "broker-b", 2)
+            await until_known(found, "broker-a", "broker-b")
+
+    rows = rows_in(tmp_path)
+    assert happened(rows) == [
+        ("NAMESRV_STARTED", None, None),
+        ("NAMESRV_READY", None, None),
+        ("CHECKPOINT", "broker-a", "UP"),
+        ("REGISTERED", "broker-b", "UP"),
+        ("EXPIRED", "broker-b", "GONE"),
+        ("REGISTERED", "broker-b", "UP"),
+        ("NAMESRV_STOPPED", None, None),
+    ]
+    assert {row["node"] for row in rows} == {addr}
+    assert {row["detail"]["source"] for row in rows} == {"observe"}
+    nothing = ("generation", "incarnation", "data_version", "interval_ms", "reason")
+    assert {row[name] for row in rows[3:6] for name in nothing} == {None}
+    assert_valid(tmp_path)
+
+
+async def test_a_name_server_that_is_away_ends_the_watch_and_no_broker(tmp_path: Path) -> None:
+    async with served() as addr, remoting_peer(addr) as peer:
+        await register_broker(peer, "broker-a", 1)
+        found = observer(addr, tmp_path)
+        polling = asyncio.create_task(found.run())
+        await until_known(found, "broker-a")
+    await eventually(lambda: found._running is None)
+    async with served(addr), remoting_peer(addr) as peer:
+        await eventually(lambda: found._watch is not None and found._watch.expected == 1)
+        assert known(found) == set()
+        await register_broker(peer, "broker-a", 1)
+        await until_known(found, "broker-a")
+    polling.cancel()
+    await asyncio.wait([polling])
+    await found.close()
+
+    runs: dict[str, list[str]] = {}
+    for row in sorted(rows_in(tmp_path), key=lambda row: (row["event_at"], row["seq"])):
+        runs.setdefault(row["boot_id"], []).append(row["event"])
+    assert list(runs.values()) == [["NAMESRV_STARTED", "NAMESRV_READY", "CHECKPOINT", "NAMESRV_STOPPED"]] * 2
+
+
+async def test_who_does_not_come_back_with_the_name_server_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "SETTLE_SECONDS", 0.3)
+    async with served() as addr, remoting_peer(addr) as peer:
+        await register_broker(peer, "broker-a", 1)
+        await register_broker(peer, "broker-b", 2)
+        found = observer(addr, tmp_path)
+        polling = asyncio.create_task(found.run())
+        await until_known(found, "broker-a", "broker-b")
+    async with served(addr), remoting_peer(addr) as peer:
+        await register_broker(peer, "broker-a", 1)
+        await until_known(found, "broker-a")
+    polling.cancel()
+    await asyncio.wait([polling])
+    await found.close()
+
+    gone = [row for row in rows_in(tmp_path) if row["event"] == "EXPIRED"]
+    assert [(row["broker_name"], row["detail"]["between_watches"]) for row in gone] == [("broker-b", True)]
+
+
+async def test_topics_are_walked_and_their_changes_recorded(tmp_path: Path) -> None:
+    async with served() as addr, remoting_peer(addr) as peer:
+        await register_broker(peer, "broker-a", 1, *(f"T{n}" for n in range(30)))
+        found = observer(addr, tmp_path, topics_seconds=0.05)
+
+        def held() -> int:
+            running = found._running
+            return sum(len(topics) for _, topics in running.topics._held.values()) if running is not None else 0
+
+        async with watched(found):
+            await eventually(lambda: held() == 32)
+            await register_broker(peer, "broker-a", 1, "New")
+            await eventually(lambda: held() == 33)
+
+    full, change = [row for row in rows_in(tmp_path) if row["event"] == "TOPICS"]
+    assert full["detail"]["full"]
+    assert full["detail"]["topics"]["T0"] == [8, 8, 6, 0]
+    assert (list(change["detail"]["topics"]), change["detail"]["base"]) == (["New"], full["data_version"])
+    assert_valid(tmp_path)
+
+
+async def test_each_day_begins_with_a_checkpoint(tmp_path: Path) -> None:
+    class NextDay(SystemClock):
+        def __init__(self) -> None:
+            self.shift: Callable[[Any], Any] = lambda now: now
+
+        def utc_now(self) -> Any:
+            return self.shift(super().utc_now())
+
+    clock = NextDay()
+    async with served() as addr, remoting_peer(addr) as peer:
+        await register_broker(peer, "broker-a", 1)
+        found = observer(addr, tmp_path)
+        found._clock = clock
+        async with watched(found):
+            await until_known(found, "broker-a")
+            clock.shift = lambda now: now + timedelta(days=1)
+            await eventually(lambda: found._running is not None and found._running.day == clock.utc_now().date())
+
+    checkpoints = [(row["reason"], row["state"]) for row in rows_in(tmp_path) if row["event"] == "CHECKPOINT"]
+    assert checkpoints == [("START", "UP"), ("DAY", "UP")]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\x00\x00\x00\x10\x00\x00\x00\x0cnot a header",
+        b"\x7f\xff\xff\xff",
+        b"",
+    ],
+)
+async def test_something_else_on_the_port_is_reported_once_and_asked_again(
+    tmp_path: Path, answer: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        await reader.read(1)
+        asked += 1
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        async with watched(observer(f"{host}:{port}", tmp_path)):
+            await eventually(lambda: asked >= 3)
+    assert rows_in(tmp_path) == []
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        "a name server cannot be watched; its brokers are unknown until it can be"
+    ]
+
+
+async def test_a_name_server_that_is_silent_is_given_up_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("namesrv.observe.connection.ANSWER_SECONDS", 0.05)
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        while await reader.read(1_024):
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        async with watched(observer(f"{host}:{port}", tmp_path)):
+            await eventually(lambda: connections >= 2)
+
+
+# --- the command ------------------------------------------------------------------------------------------------
+
+
+async def test_print_shows_what_the_name_server_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    async with served() as addr, remoting_peer(addr) as peer:
+        await register_broker(peer, "broker-a", 1)
+        code = await asyncio.to_thread(command.main, ["--namesrv", addr, "--print"])
+    assert code == 0
+    assert json.loads(capsys.readouterr().out)["brokerAddrTable"]["broker-a"]["brokerAddrs"] == {"0": "10.0.0.1:10911"}
+
+
+async def test_print_without_a_name_server_fails_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    server.close()
+    await server.wait_closed()
+    assert await asyncio.to_thread(command.main, ["--namesrv", f"{host}:{port}", "--print"]) == 1
+    assert "cannot connect" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--history", "h"], "--namesrv"),
+        (["--namesrv", "a:1"], "--history"),
+        (["--namesrv", "http://a:1", "--history", "h"], "without a scheme, got 'http://a:1'"),
+        (["--namesrv", "a:1", "--history", "h", "--poll-seconds", "0"], "from 0.2 to 60, got '0'"),
+        ([f"--namesrv=a:{n}" for n in range(1, 18)] + ["--history", "h"], "at most 16"),
+    ],
+)
+def test_bad_usage_names_the_value(arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        command.main(arguments)
+    assert exit_.value.code == 2
+    assert problem in capsys.readouterr().err
+
+
+async def test_two_observers_write_into_one_folder_and_stop_with_0(tmp_path: Path) -> None:
+    async with served() as first, served() as second:
+        stop = asyncio.Event()
+        history, settings = HistoryConfig(directory=str(tmp_path)), ObserverSettings(poll_seconds=0.02)
+        running_command = asyncio.create_task(command.observe([first, second], history, settings, stop))
+        await eventually(lambda: len(files_in(tmp_path)) == 2)
+        stop.set()
+        assert await running_command == 0
+    assert {row["node"] for row in rows_in(tmp_path)} == {first, second}
+    assert [row["event"] for row in rows_in(tmp_path)].count("NAMESRV_STOPPED") == 2
+
+
+async def test_a_folder_that_another_observer_writes_is_refused_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served() as addr:
+        found = observer(addr, tmp_path)
+        async with watched(found):
+            await eventually(lambda: found._running is not None)
+            code = await command.observe(
+                [addr], HistoryConfig(directory=str(tmp_path)), ObserverSettings(), asyncio.Event()
+            )
+    assert code == 1
+    assert "writes the history of node" in caplog.text

@@ -1,0 +1,110 @@
+"""Answers of real RocketMQ name servers as the observer reads them, and answers that no name server should give."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from namesrv.core.model import Position, QueueConfig
+from namesrv.observe import fleet_view
+from namesrv.observe.fleet_view import BadAnswer, Listed, read_cluster_info, read_route, read_topic_list
+from pointsman.remoting.bodies import read_json
+from tests.fakes.rocketmq_frames import frames, response
+
+
+def recorded(name: str) -> bytes:
+    data = response(name)
+    assert data is not None
+    return frames(data)[0].body
+
+
+@pytest.mark.parametrize("name", ["106_broker533_r0", "106_mqadmin497_r0", "106_brokerslave533_r0", "106_adhoc_r0"])
+def test_the_bare_ids_of_a_real_answer_are_read(name: str) -> None:
+    view = read_cluster_info(recorded(name))
+
+    assert view.brokers
+    assert view.skipped == ()
+    for position, listed in view.brokers.items():
+        assert position.cluster
+        assert position.broker_id >= 0
+        assert listed.addr.count(":") == 1
+
+
+def test_digits_within_strings_are_not_quoted() -> None:
+    assert read_json(b'{0:"{1:2}",-1:{"a,2:\\"":3}}') == {"0": "{1:2}", "-1": {'a,2:"': 3}}
+
+
+def cluster_info(addrs: object, *, cluster: str = "c", name: str = "a", **more: object) -> bytes:
+    data = {"brokerName": name, "cluster": cluster, "brokerAddrs": addrs, **more}
+    return json.dumps({"brokerAddrTable": {name: data}, "clusterAddrTable": {cluster: [name]}}).encode()
+
+
+def test_brokers_and_their_zone() -> None:
+    view = read_cluster_info(cluster_info({"0": "10.0.0.1:1", "1": "10.0.0.2:1"}, zoneName="z1"))
+
+    assert view.brokers == {
+        Position("c", "a", 0): Listed("10.0.0.1:1", "z1"),
+        Position("c", "a", 1): Listed("10.0.0.2:1", "z1"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (cluster_info({"-1": "10.0.0.1:1"}), "id must be a number"),
+        (cluster_info({"x": "10.0.0.1:1"}), "id must be a number"),
+        (cluster_info({"0": "no address"}), "address 'no address' must be host:port"),
+        (cluster_info({"0": 7}), "address 7 is not a string"),
+        (cluster_info({"0": "10.0.0.1:1"}, cluster=""), "cluster must not be empty"),
+        (cluster_info({"0": "10.0.0.1:1"}, name="a b"), "name may hold only"),
+    ],
+)
+def test_what_no_row_can_hold_is_left_out_and_named(body: bytes, problem: str) -> None:
+    view = read_cluster_info(body)
+
+    assert not view.brokers
+    assert len(view.skipped) == 1
+    assert problem in view.skipped[0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{", b"\xff", b'{"brokerAddrTable":[]}', b'{"brokerAddrTable":{"a":1}}', b"[" * 100_000],
+)
+def test_an_answer_that_cannot_be_read_raises_bad_answer(body: bytes) -> None:
+    with pytest.raises(BadAnswer):
+        read_cluster_info(body)
+
+
+def test_an_empty_fleet_is_an_answer() -> None:
+    assert not read_cluster_info(b'{"brokerAddrTable":{},"clusterAddrTable":{}}').brokers
+    assert not read_cluster_info(b"{}").brokers
+
+
+def test_more_brokers_than_the_bound_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_view, "MAX_BROKERS", 2)
+    with pytest.raises(BadAnswer, match="more than 2 brokers"):
+        read_cluster_info(cluster_info({str(number): "10.0.0.1:1" for number in range(3)}))
+
+
+@pytest.mark.parametrize("name", ["105_consumer533_r0", "105_consumer497_r0", "105_mqadmin533_r0"])
+def test_a_real_route_is_read(name: str) -> None:
+    assert list(read_route(recorded(name)))
+
+
+def test_of_a_route_what_cannot_be_read_is_left_out() -> None:
+    queues = {"brokerName": "a", "readQueueNums": 4, "writeQueueNums": 8, "perm": 6, "topicSysFlag": 0}
+    route = {
+        "brokerDatas": [{"brokerName": "a", "cluster": "c"}],
+        "queueDatas": [queues, {**queues, "perm": "6"}, {**queues, "brokerName": "unknown"}, 7],
+    }
+    assert list(read_route(json.dumps(route).encode())) == [("c", "a", QueueConfig(4, 8, 6, 0))]
+    with pytest.raises(BadAnswer):
+        list(read_route(b"{}"))
+
+
+def test_a_topic_list() -> None:
+    assert read_topic_list(b'{"topicList":["T","%RETRY%g+T","a b",7]}') == ["T", "%RETRY%g+T"]
+    with pytest.raises(BadAnswer):
+        read_topic_list(b"{}")

@@ -1,0 +1,80 @@
+"""Topics that were collected route by route, as rows of their brokers."""
+
+from __future__ import annotations
+
+import pytest
+
+from namesrv.core.events import Event
+from namesrv.core.model import GroupKey, Position, QueueConfig
+from namesrv.observe import topic_round
+from namesrv.observe.fleet_view import FleetView, Listed
+from namesrv.observe.topic_round import RecordedTopics, TooManyTopics, TopicRound
+from namesrv.observe.watch import Watch
+
+A = Position("c", "a", 0)
+FOUR, EIGHT = QueueConfig(4, 4, 6), QueueConfig(8, 8, 6)
+
+
+def watching() -> Watch:
+    watch = Watch({})
+    watch.answered(FleetView({A: Listed("10.0.0.1:1", "")}), now=0)
+    return watch
+
+
+def take(recorded: RecordedTopics, topics: dict[str, QueueConfig], watch: Watch) -> Event | None:
+    return recorded.take(A, dict(topics), watch, now=1)
+
+
+def test_first_a_whole_set_then_what_differs_then_nothing() -> None:
+    recorded, watch = RecordedTopics(), watching()
+    first = take(recorded, {"S": FOUR, "T": FOUR}, watch)
+    second = take(recorded, {"T": EIGHT, "U": FOUR}, watch)
+
+    assert first is not None
+    assert first.topics is not None
+    assert first.broker is not None
+    assert (first.topics.changed, first.topics.base) == ({"S": FOUR, "T": FOUR}, None)
+    assert second is not None
+    assert second.topics is not None
+    assert (second.topics.changed, second.topics.removed) == ({"T": EIGHT, "U": FOUR}, ("S",))
+    assert second.topics.base == first.broker.data_version
+    assert take(recorded, {"T": EIGHT, "U": FOUR}, watch) is None
+
+
+def test_two_observers_name_the_same_set_alike() -> None:
+    one = take(RecordedTopics(), {"S": FOUR, "T": FOUR}, watching())
+    other = take(RecordedTopics(), {"T": FOUR, "S": FOUR}, watching())
+    third = take(RecordedTopics(), {"T": EIGHT, "S": FOUR}, watching())
+    versions = [event and event.broker and event.broker.data_version for event in (one, other, third)]
+
+    assert versions[0] is not None
+    assert versions[0] == versions[1] != versions[2]
+
+
+def test_a_day_and_a_return_begin_with_the_whole_set() -> None:
+    recorded, watch = RecordedTopics(), watching()
+    take(recorded, {"T": FOUR}, watch)
+    recorded.forget()
+    event = take(recorded, {"T": FOUR}, watch)
+    assert event is not None
+    assert event.topics is not None
+    assert event.topics.base is None
+
+    recorded.keep_only([])
+    assert take(recorded, {"T": FOUR}, watch) is not None
+
+
+def test_a_broker_that_is_not_listed_has_no_rows() -> None:
+    assert RecordedTopics().take(Position("c", "b", 0), {"T": FOUR}, watching(), now=1) is None
+
+
+def test_a_walk_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_round, "MAX_ENTRIES", 2)
+    with pytest.raises(TooManyTopics, match="3 topics are listed"):
+        TopicRound("abc")
+    walk = TopicRound("ab")
+    assert [walk.next(), walk.next(), walk.next()] == ["a", "b", None]
+    walk.add("a", [("c", "a", FOUR), ("c", "b", FOUR)])
+    assert walk.found == {GroupKey("c", "a"): {"a": FOUR}, GroupKey("c", "b"): {"a": FOUR}}
+    with pytest.raises(TooManyTopics):
+        walk.add("b", [("c", "a", FOUR)])
