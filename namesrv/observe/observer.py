@@ -12,7 +12,7 @@ from datetime import date
 
 from namesrv.config import HistoryConfig
 from namesrv.core.events import Event, EventKind, Reason
-from namesrv.core.model import GroupKey, Position
+from namesrv.core.model import Position
 from namesrv.history import assembly
 from namesrv.history.recorder import Recorder
 from namesrv.metrics import Metrics
@@ -201,7 +201,7 @@ class Observer:
         try:
             if running.round is None:
                 listed = await connection.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-                running.round = TopicRound(read_topic_list(body_of(listed)))
+                running.round = TopicRound(read_topic_list(body_of(listed)), began_at=began)
             for _ in range(ROUTES_A_POLL):
                 topic = running.round.next()
                 if topic is None:
@@ -233,8 +233,10 @@ class Observer:
         holders = list(watch.topic_holders())
         running.topics.keep_only(holders)
         for position in holders:
-            topics = found.found.get(GroupKey(*position[:2]), {})
-            event = running.topics.take(position, topics, watch, now=self._clock.monotonic())
+            # Of a broker that was away for a part of the walk some topics were not seen.
+            if not watch.was_listed(position, since=found.began_at):
+                continue
+            event = running.topics.take(position, found.topics_of(position), watch, now=self._clock.monotonic())
             if event is not None:
                 running.recorder.record([event])
                 await self._clock.sleep(0)  # a set of 10,000 topics takes some milliseconds

@@ -27,7 +27,8 @@ class TooManyTopics(Exception):
 class TopicRound:
     """One walk over the topics that a name server lists."""
 
-    def __init__(self, topics: Iterable[str]) -> None:
+    def __init__(self, topics: Iterable[str], *, began_at: float) -> None:
+        self.began_at = began_at
         self._waiting = deque(topics)
         if len(self._waiting) > MAX_ENTRIES:
             raise TooManyTopics(f"{len(self._waiting)} topics are listed, at most {MAX_ENTRIES} are collected")
@@ -45,6 +46,10 @@ class TopicRound:
             self.found.setdefault(GroupKey(cluster, name), {})[topic] = config
         if self._entries > MAX_ENTRIES:
             raise TooManyTopics(f"more than {MAX_ENTRIES} topics of all brokers together")
+
+    def topics_of(self, position: Position) -> Topics:
+        """What was found of a replica's broker name."""
+        return self.found.get(GroupKey(*position[:2]), {})
 
 
 class RecordedTopics:

@@ -83,6 +83,11 @@ class Watch:
             return None
         return self._facts(position, replica.listed, UP, replica.since, now, data_version)
 
+    def was_listed(self, position: Position, *, since: float) -> bool:
+        """Whether every answer from then on listed a broker."""
+        replica = self._replicas.get(position)
+        return replica is not None and position not in self._missing and (replica.since or since) <= since
+
     def topic_holders(self) -> Iterator[Position]:
         """Of each broker name the replica whose topics a route shows: that with the lowest id."""
         lowest: dict[tuple[str, str], Position] = {}

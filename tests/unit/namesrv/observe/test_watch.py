@@ -198,3 +198,13 @@ def test_checkpoints_say_since_when_a_broker_is_listed() -> None:
 def test_the_lowest_id_of_a_name_holds_its_topics() -> None:
     watch = begun(A, SLAVE, B)
     assert list(watch.topic_holders()) == [A, B]
+
+
+def test_a_broker_that_appeared_during_a_walk_over_topics_was_not_listed_for_all_of_it() -> None:
+    watch = begun(A)
+    watch.answered(view(A, B), now=10)
+    assert watch.was_listed(A, since=5)
+    assert not watch.was_listed(B, since=5)
+    assert watch.was_listed(B, since=10)
+    watch.answered(view(B), now=11)
+    assert not watch.was_listed(A, since=5)
