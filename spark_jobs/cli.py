@@ -6,13 +6,24 @@ import argparse
 import sys
 from importlib import metadata
 
-from spark_jobs.commands import backfill, compact, compare, explain, ingest, nightly, route_at, simulate, validate
+from spark_jobs.commands import (
+    backfill,
+    compact,
+    compare,
+    explain,
+    import_,
+    ingest,
+    nightly,
+    route_at,
+    simulate,
+    validate,
+)
 from spark_jobs.commands.command import FAILED, Command
 from spark_jobs.errors import ReportError, one_line
 from spark_jobs.parameters import ParametersError
 from spark_jobs.session import SparkUnavailableError
 
-_MODULES = (nightly, backfill, ingest, compact, compare, route_at, explain, simulate, validate)
+_MODULES = (nightly, backfill, ingest, compact, compare, route_at, explain, simulate, validate, import_)
 COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in _MODULES}
 
 _DESCRIPTION = """\
@@ -31,6 +42,8 @@ something happened at 03:12
 is it better than last week, and what if
   pointsman-report compare 2026-11-13 2026-11-20 --warehouse /srv/warehouse
   pointsman-report simulate --warehouse /srv/warehouse --set flapping.suppress_above=2000 --from ... --to ...
+RocketMQ's own name servers
+  pointsman-report import rocketmq-log namesrv.log --ids rocketmq-1:9876 --node rocketmq-1 --history mq/history
 
 exit code: 0 nothing to look at; 1 findings (a broker flaps or is dead, nobody watched, history was lost); 2 failed.
 pointsman-report COMMAND --help has the rest.

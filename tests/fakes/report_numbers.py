@@ -126,6 +126,7 @@ def calm_numbers(**change: dict[str, Any]) -> dict[str, Any]:
             "days_without_rows": [],
             "unwatched_clusters": {},
             "stopped_before": None,
+            "sources": {},
             "fell_silent": None,
             "rows_arrived": 1.0,
             "rows_missing": 0,

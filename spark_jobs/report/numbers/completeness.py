@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_jobs.io import GZIP_FAULT, Warehouse, days_from
@@ -57,12 +58,23 @@ def completeness(warehouse: Warehouse, span: Span, run: Run) -> dict[str, Any]:
         "warehouse_ends_on": run.ends_before.isoformat() if run.ends_before else None,
         "unwatched_clusters": unwatched,
         "stopped_before": excused,
+        "sources": _sources(events),
         "fell_silent": fell_silent(
             windows, stopped_politely(warehouse, span), until_us=span.to_us if span.is_over else None
         ),
         "lives": len(windows),
         "observers": [_life(window) for window in windows[:MOST_LIVES]],
     }
+
+
+def _sources(events: DataFrame) -> dict[str, list[str]]:
+    """Nodes whose rows are not a name server's own, by what they were made from (``detail.source``)."""
+    own = events.filter(F.col("event").isin("NAMESRV_STARTED", "NAMESRV_READY", "NAMESRV_ALIVE", "NAMESRV_STOPPED"))
+    named = own.select("node", F.get_json_object("detail", "$.source").alias("source")).filter("source is not null")
+    found: dict[str, list[str]] = {}
+    for row in collect(named.distinct().orderBy("source", "node").limit(MOST_LIVES)):
+        found.setdefault(row["source"], []).append(row["node"])
+    return found
 
 
 def _most(counts: dict[str, int]) -> dict[str, int]:

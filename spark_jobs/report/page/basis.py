@@ -5,6 +5,12 @@ from __future__ import annotations
 from spark_jobs.report.page.section import TOP, Numbers, Section, first, left_out, section
 from spark_jobs.report.wording import counted, percent, some
 
+_UNKNOWN = "heartbeats, probes, processes and versions of brokers are not known, so most causes are unknown"
+_SOURCES = {
+    "observe": f"by polling RocketMQ's own name servers: {_UNKNOWN}, and a planned shutdown counts as an outage",
+    "rocketmq-log": f"from the logs of RocketMQ's own name servers, to the second: {_UNKNOWN}",
+}
+
 
 def name_servers(numbers: Numbers) -> Section | None:
     found, lives = numbers["name_servers"], numbers["observers"][:TOP]
@@ -48,6 +54,8 @@ def basis(numbers: Numbers) -> Section:
         facts.append(
             "There was no state of the day before: what was already down or up then begins with its first row."
         )
+    for source, nodes in data["sources"].items():
+        facts.append(f"Of {some(nodes)} {_SOURCES.get(source, f'from the source {source}')}.")
     if computed["other_parameters"]:
         facts.append(f"Computed with other parameters: {some(computed['other_parameters'])}.")
     bad = data["quarantined"][:TOP]

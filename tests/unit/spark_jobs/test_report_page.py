@@ -200,6 +200,15 @@ def test_a_notice_of_no_data_is_as_loud_as_a_finding() -> None:
     assert "Nothing to look at." not in summary(numbers)
 
 
+def test_a_history_from_other_sources_says_what_they_cannot_know() -> None:
+    sources = {"observe": ["mq1:9876", "mq2:9876"], "rocketmq-log": ["mq3"], "mine": ["<n>"]}
+    shown = render(report_of(completeness={"sources": sources}))
+
+    assert "Of mq1:9876, mq2:9876 by polling RocketMQ&#39;s own name servers: heartbeats, probes" in shown
+    assert "Of mq3 from the logs of RocketMQ&#39;s own name servers, to the second" in shown
+    assert "Of &lt;n&gt; from the source mine." in shown
+
+
 def test_a_name_is_text_and_nothing_else() -> None:
     numbers = report_of(headline={"by_class": {"flapping": 1}})
     numbers["brokers"] = [a_broker(NASTY) | {"class": "flapping", "cluster": NASTY, "reasons": {NASTY: 1}}]
