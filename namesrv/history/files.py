@@ -28,8 +28,8 @@ class HistoryInUse(OSError):
 
     def __init__(self, directory: Path, node: str) -> None:
         super().__init__(
-            f"another pointsman-namesrv writes the history of node {node} in {directory}; "
-            "set server.node or history.directory"
+            f"another process writes the history of node {node} in {directory}; "
+            "set server.node or history.directory (pointsman-observe: --history)"
         )
 
 

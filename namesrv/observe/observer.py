@@ -116,7 +116,7 @@ class Observer:
             elif not watch.is_ready and not self._is_reported_away:
                 self._report_away(f"{watch.expected} brokers known before are not listed again yet")
             if self._running is not None:
-                self._running.recorder.record(events)
+                self._record(self._running, watch, events)
                 self._upkeep(self._running, watch)
                 await self._collect_topics(self._running, watch, connection)
             await self._clock.sleep(began + self._settings.poll_seconds - self._clock.monotonic())
@@ -146,6 +146,13 @@ class Observer:
         recorder.record([Event(kind=EventKind.NAMESRV_STARTED, detail={"source": SOURCE, "version": self._version})])
         self._is_reported_away = False
         log.info("watching a name server", extra={"facts": {"name_server": self.addr}})
+
+    def _record(self, running: _Run, watch: Watch, events: list[Event]) -> None:
+        for event in events:
+            running.recorder.record([event])
+            if event.kind is EventKind.REGISTERED and event.broker is not None:
+                topics = running.topics.returned(event.broker.identity.position, watch, now=self._clock.monotonic())
+                running.recorder.record([topics] if topics is not None else [])
 
     async def _end(self, problem: str) -> None:
         running, self._running = self._running, None
@@ -231,7 +238,7 @@ class Observer:
 
     async def _record_topics(self, running: _Run, watch: Watch, found: TopicRound) -> None:
         holders = list(watch.topic_holders())
-        running.topics.keep_only(holders)
+        running.topics.bound(holders)
         for position in holders:
             # Of a broker that was away for a part of the walk some topics were not seen.
             if not watch.was_listed(position, since=found.began_at):

@@ -70,14 +70,26 @@ class RecordedTopics:
         version = _version(topics)
         broker = watch.facts(position, data_version=version, now=now)
         if broker is None:
-            self._held.pop(position, None)
             return None
         self._held[position] = version, topics
         return _event(broker, topics, recorded, base)
 
-    def keep_only(self, positions: Iterable[Position]) -> None:
-        """Forget brokers that left: their next set is recorded in full."""
-        self._held = {position: self._held[position] for position in positions if position in self._held}
+    def returned(self, position: Position, watch: Watch, *, now: float) -> Event | None:
+        """The set with which a broker left, which is what it comes back with until a walk finds another; None: unknown.
+
+        Readers of the history take a broker's topics out of the routes with it.
+        """
+        if position not in self._held:
+            return None
+        version, topics = self._held[position]
+        broker = watch.facts(position, data_version=version, now=now)
+        return _event(broker, topics, {}, None) if broker is not None else None
+
+    def bound(self, listed: Iterable[Position]) -> None:
+        """Forget the brokers that are not listed once they hold more than a walk may."""
+        listed = set(listed)
+        if sum(len(topics) for position, (_, topics) in self._held.items() if position not in listed) > MAX_ENTRIES:
+            self._held = {position: held for position, held in self._held.items() if position in listed}
 
 
 def _event(broker: BrokerFacts, topics: Topics, recorded: Mapping[str, QueueConfig], base: DataVersion | None) -> Event:

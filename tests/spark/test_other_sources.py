@@ -21,7 +21,7 @@ from namesrv.observe.fleet_view import FleetView, Listed
 from namesrv.observe.watch import Watch
 from spark_jobs.cli import main
 from spark_jobs.io import Warehouse
-from spark_jobs.report.numbers.silence import stopped_politely
+from spark_jobs.report.numbers.silence import planned_stops
 from spark_jobs.report.span import Span
 from spark_jobs.rocketmq_log.broker_ids import BrokerId
 from spark_jobs.rocketmq_log.importing import HistoryFolder
@@ -174,5 +174,5 @@ def test_the_report_says_what_its_sources_cannot_know(report: Report) -> None:
 
 def test_an_observer_that_lost_its_name_server_did_not_stop_as_planned(spark: SparkSession, report: Report) -> None:
     day = MIDNIGHT.date()
-    stopped = stopped_politely(Warehouse(spark, str(report.warehouse)), Span(day, day))
+    stopped = planned_stops(Warehouse(spark, str(report.warehouse)), Span(day, day))
     assert {node for node, _ in stopped} == {"mq3"}

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from spark_jobs.io import GZIP_FAULT, Warehouse, days_from
 from spark_jobs.jobs.pipeline import Run
 from spark_jobs.report.numbers.rows import Row, collect, ratio, without
-from spark_jobs.report.numbers.silence import fell_silent, stopped_politely, unwatched_clusters
+from spark_jobs.report.numbers.silence import fell_silent, planned_stops, unwatched_clusters
 from spark_jobs.report.span import Span
 from spark_jobs.report.wording import rfc3339
 from spark_jobs.schemas import OBSERVER
@@ -60,7 +60,7 @@ def completeness(warehouse: Warehouse, span: Span, run: Run) -> dict[str, Any]:
         "stopped_before": excused,
         "sources": _sources(events),
         "fell_silent": fell_silent(
-            windows, stopped_politely(warehouse, span), until_us=span.to_us if span.is_over else None
+            windows, planned_stops(warehouse, span), until_us=span.to_us if span.is_over else None
         ),
         "lives": len(windows),
         "observers": [_life(window) for window in windows[:MOST_LIVES]],

@@ -35,8 +35,8 @@ def fell_silent(windows: list[Row], stopped: set[tuple[str, str]], *, until_us: 
     return {"node": last["node"], "boot_id": last["boot_id"], "to_at": rfc3339(last["to_us"])}
 
 
-def stopped_politely(warehouse: Warehouse, span: Span) -> set[tuple[str, str]]:
-    said = span.touched(warehouse, "registration_events").filter(_is_polite_stop())
+def planned_stops(warehouse: Warehouse, span: Span) -> set[tuple[str, str]]:
+    said = span.touched(warehouse, "registration_events").filter(_is_planned_stop())
     return {(row["node"], row["boot_id"]) for row in collect(said.select(*OBSERVER).distinct())}
 
 
@@ -93,11 +93,11 @@ def _stopped_before(warehouse: Warehouse, span: Span, days: list[date]) -> tuple
 
 def _said_that_it_stopped(warehouse: Warehouse, day: date, life: Row) -> bool:
     said = warehouse.read("registration_events", first_day=day, last_day=day).filter(
-        _is_polite_stop() & (F.col("node") == life["node"]) & (F.col("boot_id") == life["boot_id"])
+        _is_planned_stop() & (F.col("node") == life["node"]) & (F.col("boot_id") == life["boot_id"])
     )
     return bool(said.limit(1).count())
 
 
-def _is_polite_stop() -> Column:
+def _is_planned_stop() -> Column:
     """An observer of another name server that lost it stops too, and its row names the problem."""
     return (F.col("event") == "NAMESRV_STOPPED") & F.get_json_object("detail", "$.problem").isNull()

@@ -317,7 +317,7 @@ def test_a_day_of_other_than_24_hours_is_told() -> None:
     ]
 
 
-def test_name_servers_that_stopped_politely_did_not_fall_silent() -> None:
+def test_name_servers_that_planned_stops_did_not_fall_silent() -> None:
     lives = [life("killed", HOUR), life("stopped", 2 * HOUR)]
 
     assert fell_silent(lives, {("n", "stopped")}, until_us=24 * HOUR) is None

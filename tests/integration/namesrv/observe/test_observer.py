@@ -65,7 +65,7 @@ def known(found: Observer) -> set[str]:
 
 
 async def until_known(found: Observer, *names: str) -> None:
-    await eventually(lambda: known(found) == set(names))
+    await eventually(lambda: found._running is not None and known(found) == set(names))
 
 
 async def register_broker(peer: RemotingPeer, name: str, n: int, *topics: str) -> None:
@@ -174,8 +174,14 @@ async def test_topics_are_walked_and_their_changes_recorded(tmp_path: Path) -> N
             await eventually(lambda: held() == 32)
             await register_broker(peer, "broker-a", 1, "New")
             await eventually(lambda: held() == 33)
+            found._settings = ObserverSettings(poll_seconds=0.02, topics_seconds=0.0)
+            await leave(peer, "broker-a", 1)
+            await until_known(found)
+            await register_broker(peer, "broker-a", 1)
+            await until_known(found, "broker-a")
 
-    full, change = [row for row in rows_in(tmp_path) if row["event"] == "TOPICS"]
+    full, change, returned = [row for row in rows_in(tmp_path) if row["event"] == "TOPICS"]
+    assert (len(returned["detail"]["topics"]), returned["data_version"]) == (33, change["data_version"])
     assert full["detail"]["full"]
     assert full["detail"]["topics"]["T0"] == [8, 8, 6, 0]
     assert (list(change["detail"]["topics"]), change["detail"]["base"]) == (["New"], full["data_version"])

@@ -51,7 +51,7 @@ def test_two_observers_name_the_same_set_alike() -> None:
     assert versions[0] == versions[1] != versions[2]
 
 
-def test_a_day_and_a_return_begin_with_the_whole_set() -> None:
+def test_a_day_begins_with_the_full_set() -> None:
     recorded, watch = RecordedTopics(), watching()
     take(recorded, {"T": FOUR}, watch)
     recorded.forget()
@@ -60,8 +60,32 @@ def test_a_day_and_a_return_begin_with_the_whole_set() -> None:
     assert event.topics is not None
     assert event.topics.base is None
 
-    recorded.keep_only([])
-    assert take(recorded, {"T": FOUR}, watch) is not None
+
+def test_a_broker_comes_back_with_the_set_with_which_it_left() -> None:
+    recorded, watch = RecordedTopics(), watching()
+    assert recorded.returned(A, watch, now=1) is None
+    first = take(recorded, {"T": FOUR}, watch)
+    again = recorded.returned(A, watch, now=2)
+
+    assert first is not None
+    assert again is not None
+    assert again.topics == first.topics
+    assert again.broker is not None
+    assert first.broker is not None
+    assert again.broker.data_version == first.broker.data_version
+    assert take(recorded, {"T": FOUR}, watch) is None
+
+
+def test_sets_of_absent_brokers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded, watch = RecordedTopics(), watching()
+    take(recorded, {"S": FOUR, "T": FOUR}, watch)
+    recorded.bound([])
+    assert recorded.returned(A, watch, now=1) is not None
+    monkeypatch.setattr(topic_round, "MAX_ENTRIES", 1)
+    recorded.bound([A])
+    assert recorded.returned(A, watch, now=1) is not None
+    recorded.bound([])
+    assert recorded.returned(A, watch, now=1) is None
 
 
 def test_a_broker_that_is_not_listed_has_no_rows() -> None:
