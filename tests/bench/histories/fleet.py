@@ -45,7 +45,7 @@ SHOULD_BE_FLAGGED = frozenset({Kind.RESTART_LOOP, Kind.BURST, Kind.SLOW_FLAP, Ki
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRates:
-    """How often what happens; none of it was chosen with a detector's parameters in sight."""
+    """How often what happens; none of it was chosen with a detector's parameters observed."""
 
     outages_a_broker_day: float = 0.03
     """Single outages; each broker has its own rate, which spreads around this one (gamma, shape 2)."""
