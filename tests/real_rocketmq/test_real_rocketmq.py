@@ -22,7 +22,11 @@ ALL = {f"m{i}" for i in range(10)}
 
 def test_brokers_of_both_versions_register_themselves(fleet: Fleet) -> None:
     for name, version in (("a", "5.3.3"), ("many", "5.3.3"), ("old", "4.9.7")):
-        (first, *_) = [row for row in fleet.name_server.rows(name) if row["event"] == "REGISTERED"]
+
+        def registered(name: str = name) -> list[dict[str, Any]]:
+            return [row for row in fleet.name_server.rows(name) if row["event"] == "REGISTERED"]
+
+        (first, *_) = until(registered, what="the history, which is written after the answer")
         assert first["detail"]["source"] == "remoting"
         assert first["broker_version"] == version
     assert fleet.name_server.addrs("a") == {"0": fleet.master.addr, "1": fleet.slave.addr}
