@@ -58,6 +58,8 @@ fall = 2
 listen = "127.0.0.1:{port}"
 [groups]
 warm_up_seconds = 2.0
+[offsets]
+path = "{folder}/offsets.json"
 [monitoring]
 listen = "127.0.0.1:0"
 [[topics.topic]]
@@ -224,6 +226,7 @@ class Fleet:
         config = self.folder / f"{label}.toml"
         config.write_text(
             AGENT.format(
+                folder=self.folder,
                 name=name,
                 broker_id=broker_id,
                 addr=redis.addr,
