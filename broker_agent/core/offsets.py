@@ -24,6 +24,10 @@ _InnerT = TypeVar("_InnerT")
 
 MAX_OFFSET = 2**64 - 1
 MAX_OFFSETS = 200_000
+RESERVE_PART = 10
+"""Beyond the bound, by this part of it, who added less than another is still served."""
+MAX_PEERS = 10_000
+"""Of whom it is known how much they added."""
 
 BEGIN_ID = -1
 """In place of a queue id: when the group first consumed the topic."""
@@ -88,7 +92,11 @@ def apply_changes(table: dict[OffsetKey, int], changes: Iterable[OffsetChange]) 
 
 
 class Offsets:
-    """Every committed offset; at most ``max_offsets`` by commits, and whatever the store held before."""
+    """Every committed offset; at most ``max_offsets`` by commits, and whatever the store held before.
+
+    Offsets are never removed to make room: that would cost a group its progress because of a stranger. So the bound has
+    a reserve: once it is reached, the peer that added most is refused first.
+    """
 
     def __init__(self, *, max_offsets: int = MAX_OFFSETS) -> None:
         self.before_first_change: Callable[[], None] | None = None
@@ -96,6 +104,8 @@ class Offsets:
         self._max_offsets = max_offsets
         self._groups: dict[str, dict[QueueKey, int]] = {}
         self._count = 0
+        self._added: dict[str, int] = {}
+        """Offsets and begins that each peer added, since the start of the process."""
         self._begins: dict[str, dict[str, int]] = {}
         self._begin_count = 0
         self._seen: dict[str, int] = {}
@@ -111,15 +121,16 @@ class Offsets:
         """How many changes the store is not known to hold; at most two an offset."""
         return len(self._unwritten) + len(self._in_flight)
 
-    def commit(self, group: str, offsets: Mapping[QueueKey, int], *, reset: bool = False) -> dict[QueueKey, int]:
+    def commit(
+        self, group: str, offsets: Mapping[QueueKey, int], *, reset: bool = False, peer: str = ""
+    ) -> dict[QueueKey, int]:
         """Commit; return the queues that keep a higher offset than the one sent, with it. None does with ``reset``.
 
-        Raises TooManyOffsets.
+        ``peer``: who sends it, empty: this agent. Raises TooManyOffsets.
         """
         committed = self._groups.get(group, {})
         missing = sum(queue not in committed for queue in offsets)
-        if missing and self._count + missing > self._max_offsets:
-            raise TooManyOffsets("offsets", self._max_offsets)
+        self._add(peer, "offsets", held=self._count, missing=missing)
         kept = {}
         for queue, offset in offsets.items():
             held = committed.get(queue)
@@ -133,12 +144,14 @@ class Offsets:
             self._groups[group] = committed
         return kept
 
-    def begin(self, group: str, moments: Mapping[str, int]) -> dict[str, int]:
-        """Record when a group consumed topics; return the earliest known moment of each. Raises TooManyOffsets."""
+    def begin(self, group: str, moments: Mapping[str, int], *, peer: str = "") -> dict[str, int]:
+        """Record when a group consumed topics; return the earliest known moment of each.
+
+        ``peer`` as of :meth:`commit`. Raises TooManyOffsets.
+        """
         begins = self._begins.get(group, {})
         missing = sum(topic not in begins for topic in moments)
-        if missing and self._begin_count + missing > self._max_offsets:
-            raise TooManyOffsets("begins of topics", self._max_offsets)
+        self._add(peer, "begins of topics", held=self._begin_count, missing=missing)
         for topic, moment in moments.items():
             if moment < begins.get(topic, moment + 1):
                 self._change(OffsetKey(group, topic, BEGIN_ID), moment)
@@ -299,6 +312,17 @@ class Offsets:
         for key, change in self._unwritten.items():
             if self._value(key) != (None if change.removed else change.offset):
                 raise AssertionError(f"{key} is to be written as {change}, which it is not")
+
+    def _add(self, peer: str, what: str, *, held: int, missing: int) -> None:
+        """Count what a peer adds. Raises TooManyOffsets, and counts nothing."""
+        if not missing:
+            return
+        added, beyond = self._added.get(peer, 0) + missing, held + missing - self._max_offsets
+        if beyond > 0 and (beyond > self._max_offsets // RESERVE_PART or added >= max(self._added.values(), default=0)):
+            raise TooManyOffsets(what, self._max_offsets)
+        if peer not in self._added and len(self._added) >= MAX_PEERS:
+            del self._added[min(self._added, key=self._added.__getitem__)]
+        self._added[peer] = added
 
     def _value(self, key: OffsetKey) -> int | None:
         if key.queue_id == SEEN_ID:

@@ -61,11 +61,13 @@ class ReplicaOffsets:
         self._keeps_copy = keeps_copy
         self._resets: set[OffsetKey] = set()
 
-    def commit(self, group: str, offsets: Mapping[QueueKey, int], *, reset: bool, now: int) -> dict[QueueKey, int]:
+    def commit(
+        self, group: str, offsets: Mapping[QueueKey, int], *, reset: bool, now: int, peer: str = ""
+    ) -> dict[QueueKey, int]:
         """See :meth:`Offsets.commit`; ``now``, for begins, is milliseconds of the wall clock. Raises TooManyOffsets."""
         if self._is_master():
             self.adopt()
-            kept = self.stored.commit(group, offsets, reset=reset)
+            kept = self.stored.commit(group, offsets, reset=reset, peer=peer)
             self.stored.begin_committed(group, offsets, now=now)
             self.stored.saw([group], now=now)
             return kept
@@ -73,7 +75,7 @@ class ReplicaOffsets:
         kept = {queue: held[queue] for queue, offset in offsets.items() if held.get(queue, offset) > offset}
         taken = {queue: offset for queue, offset in offsets.items() if queue not in kept}
         # Pending offsets hold against the stored ones, which are the master's of some time ago.
-        self.pending.commit(group, taken, reset=True)
+        self.pending.commit(group, taken, reset=True, peer=peer)
         if reset:
             self._resets |= {OffsetKey(group, *queue) for queue in offsets}
         return kept
@@ -85,16 +87,18 @@ class ReplicaOffsets:
         pending = self.pending.get(group, queues)
         return pending if pending_only else {**self.stored.get(group, queues), **pending}
 
-    def begin(self, group: str, moments: Mapping[str, int], topics: Collection[str], *, now: int) -> dict[str, int]:
+    def begin(
+        self, group: str, moments: Mapping[str, int], topics: Collection[str], *, now: int, peer: str = ""
+    ) -> dict[str, int]:
         """Record ``moments``, see :meth:`Offsets.begin`; return what is known of ``topics``. Raises TooManyOffsets."""
         if self._is_master():
             self.adopt()
-            self.stored.begin(group, moments)
+            self.stored.begin(group, moments, peer=peer)
             self.stored.saw([group], now=now)
         else:
             known = self.stored.begins(group, moments)
             earlier = {topic: moment for topic, moment in moments.items() if moment < known.get(topic, moment + 1)}
-            self.pending.begin(group, earlier)
+            self.pending.begin(group, earlier, peer=peer)
         stored, pending = self.stored.begins(group, topics), self.pending.begins(group, topics)
         return {
             topic: min(each[topic] for each in (stored, pending) if topic in each)

@@ -20,7 +20,7 @@ from broker_agent.rpc.queue_fields import MAX_QUEUES_A_CALL, QueueFields, cut, r
 from broker_agent.rpc.refusals import LimitExceeded, NotReady, OutOfRange
 from broker_agent.rpc.server import Service
 from pointsman.service.clock import Clock, utc_millis
-from pointsman.service.peers import Context
+from pointsman.service.peers import Context, peer_of
 from pointsman.v1 import offset_service_pb2 as wire
 from pointsman.v1.offset_service_pb2_grpc import OffsetServiceServicer, add_OffsetServiceServicer_to_server
 from pointsman.wire.violation import FieldViolation, shown
@@ -56,7 +56,7 @@ class OffsetServicer(OffsetServiceServicer):
         return Service(name=SERVICE.full_name, add_to=partial(add_OffsetServiceServicer_to_server, self))
 
     @answers
-    async def CommitOffsets(self, request: wire.CommitOffsetsRequest, _context: Context) -> wire.CommitOffsetsResponse:  # noqa: N802  # gRPC
+    async def CommitOffsets(self, request: wire.CommitOffsetsRequest, context: Context) -> wire.CommitOffsetsResponse:  # noqa: N802  # gRPC
         """See offset_service.proto."""
         refuse_if_any(
             chain(
@@ -67,8 +67,9 @@ class OffsetServicer(OffsetServiceServicer):
         self._refuse_until_loaded()
         offsets = {QueueKey(each.topic, each.queue_id): each.offset for each in request.offsets}
         _refuse_beyond(offsets, await self._max_offsets(offsets))
+        now, peer = utc_millis(self._clock), peer_of(context).key
         try:
-            kept = self._offsets.commit(request.group, offsets, reset=request.reset, now=utc_millis(self._clock))
+            kept = self._offsets.commit(request.group, offsets, reset=request.reset, now=now, peer=peer)
         except TooManyOffsets as error:
             raise _too_many(error, request.group) from error
         return wire.CommitOffsetsResponse(kept=_to_messages(kept))
@@ -90,7 +91,7 @@ class OffsetServicer(OffsetServiceServicer):
         )
 
     @answers
-    async def BeginTopics(self, request: wire.BeginTopicsRequest, _context: Context) -> wire.BeginTopicsResponse:  # noqa: N802  # gRPC
+    async def BeginTopics(self, request: wire.BeginTopicsRequest, context: Context) -> wire.BeginTopicsResponse:  # noqa: N802  # gRPC
         """See offset_service.proto. A moment in this machine's future counts as now: it cannot have been."""
         refuse_if_any(chain(name_violations("group", request.group), self._topic_violations(request.topics)))
         self._refuse_until_loaded()
@@ -102,7 +103,7 @@ class OffsetServicer(OffsetServiceServicer):
         }
         topics = [each.topic for each in request.topics]
         try:
-            begins = self._offsets.begin(request.group, moments, topics, now=now)
+            begins = self._offsets.begin(request.group, moments, topics, now=now, peer=peer_of(context).key)
         except TooManyOffsets as error:
             raise _too_many(error, request.group) from error
         response = wire.BeginTopicsResponse()

@@ -61,6 +61,21 @@ def test_one_offset_too_many_is_refused_and_nothing_of_its_batch_is_committed(of
     assert offsets.commit("g", {Q0: 9, Q1: 9}) == {}
 
 
+def test_at_the_bound_who_added_less_than_another_is_served_from_a_reserve() -> None:
+    offsets = Offsets(max_offsets=20)
+    for number in range(15):
+        offsets.commit(f"random{number}", {Q0: 1}, peer="greedy")
+    offsets.commit("g", {QueueKey("orders", n): 1 for n in range(5)}, peer="honest")
+    with pytest.raises(TooManyOffsets):
+        offsets.commit("random15", {Q0: 1}, peer="greedy")
+    offsets.commit("h", {Q0: 1}, peer="late")
+    offsets.begin("h", {"orders": 1}, peer="late")
+    offsets.commit("h", {Q1: 1}, peer="honest")
+    with pytest.raises(TooManyOffsets, match="at most 20 offsets are kept"):
+        offsets.commit("i", {Q0: 1}, peer="late")
+    assert len(offsets) == 22
+
+
 def test_what_the_store_held_is_kept_beyond_the_bound_and_can_still_advance(offsets: Offsets) -> None:
     offsets.absorb({OffsetKey("g", "orders", n): 1 for n in range(6)}.items())
     assert offsets.commit("g", {Q0: 2}) == {}
@@ -324,14 +339,12 @@ def test_what_expired_is_removed_from_the_store_and_what_follows_holds_there(off
     assert table == {K0: 3}
 
 
-@pytest.mark.parametrize("committed", [{"reset": True}, {}])
-def test_what_expired_before_it_was_written_leaves_no_older_offset_in_the_store(
-    offsets: Offsets, committed: dict[str, bool]
-) -> None:
-    stored = 9 if committed else 2
+@pytest.mark.parametrize("reset", [True, False])
+def test_what_expired_before_it_was_written_leaves_no_older_offset_in_the_store(offsets: Offsets, reset: bool) -> None:
+    stored = 9 if reset else 2
     table = {K0: stored}
     offsets.absorb(table.items())
-    offsets.commit("g", {Q0: 5}, **committed)
+    offsets.commit("g", {Q0: 5}, reset=reset)
     assert offsets.expire("g", {Q0: 6}) == 1
     offsets.written(apply_changes(table, offsets.take()))
     assert K0 not in table
