@@ -160,7 +160,7 @@ class ConsumerGroups:
         """Send the membership of a group whenever it changes."""
         codec.check_watch(request)
         self._refuse_while_draining()
-        await self.watches.watch(request.group, context.write)
+        await self.watches.watch(request.group, context.write, peer=peer_of(context).key)
         raise stopping()
 
     def enter(self, stream: MemberStream) -> int:

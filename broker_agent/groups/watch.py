@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from broker_agent.core.groups import Groups
 from broker_agent.core.membership import Changes, GroupState
 from broker_agent.rpc.refusals import LimitExceeded
 from pointsman.service.clock import Clock
+from pointsman.service.fair_bound import FairBound
 from pointsman.service.peers import ENDING_SECONDS
 
 REST_SECONDS = 0.02
@@ -55,9 +57,8 @@ class GroupWatches:
         self._groups = groups
         self._encode = encode
         self._clock = clock
-        self._max_watchers = max_watchers
+        self._bound = FairBound(max_watchers)
         self._watched: dict[str, _Watched] = {}
-        self._count = 0
         self._dirty: set[str] = set()
         self._is_dirty = asyncio.Event()
         self.sent = 0
@@ -66,30 +67,35 @@ class GroupWatches:
     @property
     def count(self) -> int:
         """Open watches."""
-        return self._count
+        return self._bound.total
 
     def count_of(self, group: str) -> int:
         """Open watches of one group."""
         watched = self._watched.get(group)
         return len(watched.watchers) if watched is not None else 0
 
-    async def watch(self, group: str, write: Write) -> None:
+    async def watch(self, group: str, write: Write, *, peer: str) -> None:
         """Send the membership, and again when it changes, until the client goes or :meth:`drain` ends it; then return.
 
-        Raises LimitExceeded.
+        Raises LimitExceeded, also when the room was needed for a peer that has fewer watches.
         """
-        if self._count >= self._max_watchers:
-            raise LimitExceeded("watchers", self._max_watchers)
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
+        share = self._bound.take(peer, 1, partial(_cancel, task))
+        if share is None:
+            raise LimitExceeded("watchers", self._bound.bound)
         watcher = _Watcher(task)
         watched = self._watched.setdefault(group, _Watched())
         watched.watchers.add(watcher)
-        self._count += 1
         try:
             await self._follow(group, watched, watcher, write)
+        except asyncio.CancelledError:
+            if share.is_held:
+                raise
+            advice = "this watch was ended, because its connection has the most of them and another needs one"
+            raise LimitExceeded("watchers", self._bound.bound, advice=advice) from None
         finally:
-            self._count -= 1
+            self._bound.give_back(share)
             watched.watchers.discard(watcher)
             if not watched.watchers:
                 del self._watched[group]
@@ -155,3 +161,7 @@ class GroupWatches:
                 number += 1
                 if number % WAKES_AT_ONCE == 0:
                     await self._clock.sleep(0)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()

@@ -63,7 +63,7 @@ async def test_every_setting_reaches_the_rules(tmp_path: Path, clock: ManualCloc
         max_subscriptions=10,
         max_subscriptions_per_client=11,
     )
-    assert groups.watches._max_watchers == 8
+    assert groups.watches._bound.bound == 8
 
 
 async def test_the_defaults_of_section_and_rules_are_the_same(tmp_path: Path, clock: ManualClock) -> None:

@@ -345,6 +345,24 @@ async def test_more_watches_than_the_bound_are_refused(clock: ManualClock) -> No
         assert await GroupWatch(channel, "g").ids() == []
 
 
+async def test_at_the_bound_a_watch_makes_room_for_a_connection_with_fewer(clock: ManualClock) -> None:
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    async with (
+        group_agent(clock=clock, max_watchers=2) as agent,
+        grpc.aio.insecure_channel(agent.addr, options=own) as greedy,
+        grpc.aio.insecure_channel(agent.addr, options=own) as honest,
+    ):
+        first, latest = GroupWatch(greedy, "g"), GroupWatch(greedy, "g")
+        for watch in (first, latest):
+            await watch.news()
+        assert await GroupWatch(honest, "g").ids() == []
+        ended = await refusal_of(latest.call.read())
+        assert ended.status is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "this watch was ended" in ended.message
+        assert not first.call.done()
+        assert agent.groups.watches.count == 2
+
+
 @pytest.mark.parametrize(
     ("group", "client_id", "fields"),
     [("", "", ["group", "client_id"]), ("g", "nobody", ["client_id"]), ("a b", A, ["group"])],
