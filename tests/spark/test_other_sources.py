@@ -30,7 +30,7 @@ from spark_jobs.rocketmq_log.story import Story
 from tests.fakes.manual_clock import ManualClock
 from tests.spark.histories import MIDNIGHT, moment
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 FLEET = {name: Position("c1", name, 0) for name in "abcd"}
 END = 86_399
