@@ -70,6 +70,7 @@ def test_months_that_are_over_are_packed_once_and_hold_the_same_rows(warehouse: 
     assert not list((warehouse / "_staging").iterdir())
 
 
+@pytest.mark.slow
 def test_single_beats_go_only_if_that_is_asked_for_and_such_a_day_is_not_computed_anew_from_less(
     made: Path, warehouse: Path, run_days: DayRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,7 +122,7 @@ def rows_of(histories: Iterable[Path]) -> list[Row]:
     return [json.loads(line) for text in texts for line in text.splitlines()]
 
 
-@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("nodes", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_of_a_fleet_that_loses_one_row_in_a_thousand_nearly_all_is_known_and_nothing_is_wrong(
     spark: SparkSession, tmp_path: Path, nodes: int
 ) -> None:
@@ -147,6 +147,7 @@ def test_a_loss_of_the_day_before_is_one_of_today(spark: SparkSession) -> None:
     assert [any_missing(windows, rows) for rows in (state, *carried)] == [False, False, True]
 
 
+@pytest.mark.slow
 def test_of_small_worlds_that_lose_one_row_in_twenty_nothing_is_wrong(spark: SparkSession) -> None:
     rows = worlds(80, seed=5, losses=False)
     days = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=DAYS - 1)

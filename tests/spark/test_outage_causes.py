@@ -377,6 +377,7 @@ def test_rolling_restarts_are_named_with_what_counts_against_their_brokers(found
     assert [member["broker_name"] for member in deploy["members"]] == list("abcd")
 
 
+@pytest.mark.slow
 def test_an_outage_over_midnight_has_its_cause_on_the_day_it_ends_also_night_by_night(spark: SparkSession) -> None:
     history = History()
     for name in "abc":

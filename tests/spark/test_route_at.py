@@ -105,6 +105,7 @@ def test_a_warehouse_answers_what_the_files_answer(tables: Source, then: RouteAn
     assert route_at(tables, TOPIC, moment(NIGHT + 1), cluster="c1").as_dict() == then.as_dict() | {"cluster": "c1"}
 
 
+@pytest.mark.slow
 def test_what_compact_dropped_is_not_taken_for_lost(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
