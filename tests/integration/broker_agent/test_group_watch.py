@@ -352,9 +352,10 @@ async def test_at_the_bound_a_watch_makes_room_for_a_connection_with_fewer(clock
         grpc.aio.insecure_channel(agent.addr, options=own) as greedy,
         grpc.aio.insecure_channel(agent.addr, options=own) as honest,
     ):
-        first, latest = GroupWatch(greedy, "g"), GroupWatch(greedy, "g")
-        for watch in (first, latest):
-            await watch.news()
+        first = GroupWatch(greedy, "g")
+        await first.news()
+        latest = GroupWatch(greedy, "g")
+        await latest.news()
         assert await GroupWatch(honest, "g").ids() == []
         ended = await refusal_of(latest.call.read())
         assert ended.status is grpc.StatusCode.RESOURCE_EXHAUSTED
