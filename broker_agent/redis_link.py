@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
@@ -16,33 +16,49 @@ from pointsman.service.clock import Clock
 from pointsman.wire.names import split_addr
 
 CLOSE_SECONDS = 1.0
+CONNECTIONS = 4
 
 T = TypeVar("T")
 
 
 class RedisLink:
-    """A connection to ``target``, opened when needed. What fails, or takes ``timeout`` seconds, raises ``failure``."""
+    """Connections to ``target``, opened when needed. What fails, or takes ``timeout`` seconds, raises ``failure``.
+
+    ``texts``: answers are text, else bytes. With CONNECTIONS in use an exchange waits for one.
+    """
 
     def __init__(
-        self, target: str, *, clock: Clock, timeout: float, username: str, password: str, failure: type[Exception]
+        self,
+        target: str,
+        *,
+        clock: Clock,
+        timeout: float,
+        username: str,
+        password: str,
+        failure: type[Exception],
+        texts: bool = True,
     ) -> None:
         self._target = target
         self._clock = clock
         self._timeout = timeout
         self._failure = failure
         host, port = split_addr(target)
-        self.client = Redis(
-            host=host,
-            port=port,
-            username=username or None,
-            password=password or None,
-            socket_timeout=None,
-            socket_connect_timeout=None,
-            decode_responses=True,
-            encoding_errors="replace",
-            protocol=2,
-            # Of a connection that broke unnoticed; a server that is away is tried again at the next interval.
-            retry=Retry(NoBackoff(), 1),
+        self.client = Redis.from_pool(
+            BlockingConnectionPool(
+                max_connections=CONNECTIONS,
+                timeout=None,
+                host=host,
+                port=port,
+                username=username or None,
+                password=password or None,
+                socket_timeout=None,
+                socket_connect_timeout=None,
+                decode_responses=texts,
+                encoding_errors="replace",
+                protocol=2,
+                # Of a connection that broke unnoticed; a server that is away is tried again at the next interval.
+                retry=Retry(NoBackoff(), 1),
+            )
         )
 
     async def ask(self, exchange: Coroutine[Any, Any, T]) -> T:

@@ -362,16 +362,15 @@ class NameServerApp:
         self._manager.status(f"{self.lifecycle.state.lower()}, {counts}")
 
     def _sizes(self) -> dict[str, int]:
-        return (
-            self.metrics.totals()
-            | {
-                "watchers": self.hub.count,
-                "watched_topics": self.hub.watched_count,
-                "keep_alive_streams": self._registration.stream_count,
-                "route_cache_bytes": self.answers.bytes,
-            }
-            | ({} if self._remoting is None else {"remoting_connections": self._remoting.connection_count})
-        )
+        sizes = {
+            "watchers": self.hub.count,
+            "watched_topics": self.hub.watched_count,
+            "keep_alive_streams": self._registration.stream_count,
+            "route_cache_bytes": self.answers.bytes,
+        }
+        if self._remoting is not None:
+            sizes["remoting_connections"] = self._remoting.connection_count
+        return self.metrics.totals() | sizes
 
     def _complaints(self) -> list[str]:
         overdue = [f"the guard of cluster {cluster} is on for too long" for cluster in self.core.guard.overdue()]

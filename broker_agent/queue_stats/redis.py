@@ -6,22 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from broker_agent.core.queue import QueueKey
 from broker_agent.core.queue_stats import QueueEnd
-from broker_agent.deadline import within
 from broker_agent.queue_stats.ends import QueueEndsError
+from broker_agent.redis_link import RedisLink
 from pointsman.service.clock import Clock
-from pointsman.wire.names import split_addr
 from pointsman.wire.offsets import offset_after, stream_key
 
 BATCH_QUEUES = 200
 """Queues asked for at once: Redis serves nobody else meanwhile, for about 1.5 milliseconds."""
-CONNECTIONS = 4
 
 LOOK = """
 local found = {}
@@ -55,23 +50,14 @@ class RedisQueueEnds:
     """
 
     def __init__(self, target: str, *, clock: Clock, timeout: float, username: str = "", password: str = "") -> None:
-        self._target = target
-        self._clock = clock
-        self._timeout = timeout
-        host, port = split_addr(target)
-        self._redis = Redis.from_pool(
-            BlockingConnectionPool(
-                max_connections=CONNECTIONS,
-                timeout=None,
-                host=host,
-                port=port,
-                username=username or None,
-                password=password or None,
-                socket_timeout=None,
-                socket_connect_timeout=None,
-                protocol=2,
-                retry=Retry(NoBackoff(), 1),
-            )
+        self._link = RedisLink(
+            target,
+            clock=clock,
+            timeout=timeout,
+            username=username,
+            password=password,
+            failure=QueueEndsError,
+            texts=False,
         )
 
     async def ends(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, QueueEnd]:
@@ -79,7 +65,7 @@ class RedisQueueEnds:
         found: dict[QueueKey, QueueEnd] = {}
         rest = iter(queues)
         while batch := list(islice(rest, BATCH_QUEUES)):
-            for queue, look in zip(batch, await self._look(batch), strict=True):
+            for queue, look in zip(batch, await self._link.ask(self._look(batch)), strict=True):
                 end = _end(look)
                 if end is not None:
                     found[queue] = end
@@ -91,26 +77,19 @@ class RedisQueueEnds:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._redis.aclose()
+        await self._link.close()
 
     async def _look(self, batch: Sequence[QueueKey]) -> Sequence[_Look]:
+        keys = [stream_key(*queue) for queue in batch]
         try:
-            return await within(self._clock, self._timeout, self._ask([stream_key(*queue) for queue in batch]))
-        except TimeoutError:
-            raise QueueEndsError(f"redis {self._target}: no answer in {self._timeout:g} s") from None
-        except (RedisError, OSError, ValueError, EOFError) as error:  # ValueError: what answers does not speak RESP
-            raise QueueEndsError(f"redis {self._target}: {error}") from error
-
-    async def _ask(self, keys: list[str]) -> Sequence[_Look]:
-        try:
-            looks: Sequence[_Look] = await self._redis.eval_ro(LOOK, len(keys), *keys)
+            looks: Sequence[_Look] = await self._link.client.eval_ro(LOOK, len(keys), *keys)
         except ResponseError as error:
             if not _is_without_scripts(error):
                 raise
         else:
             return looks
         # A user without scripts: the same in plain commands, at the price of the messages.
-        pipeline = self._redis.pipeline(transaction=False)
+        pipeline = self._link.client.pipeline(transaction=False)
         for key in keys:
             pipeline.xinfo_stream(key)
         return [_from_xinfo(told) for told in await pipeline.execute(raise_on_error=False)]

@@ -124,10 +124,10 @@ class Administration:
         self.check_delete_topic(topic, cluster=cluster, force=force)
         hidden_on = tuple(self._core.hide_topic(topic, cluster, with_absent=True))
         detail: dict[str, object] = {"topic": topic, "forced": force, "by": by}
-        told = tuple(
+        deletions = tuple(
             Event(kind=EventKind.TOPIC_DELETED, reason=Reason.ADMIN, group=key, detail=detail) for key in hidden_on
         )
-        return TopicDeletion(hidden_on, (*drop_topic(self._core, topic, cluster, now=now), *told))
+        return TopicDeletion(hidden_on, (*drop_topic(self._core, topic, cluster, now=now), *deletions))
 
     def check_put_kv(self, namespace: str, key: str, value: str) -> Rows:
         """See :meth:`put_kv`."""

@@ -227,7 +227,7 @@ class Observer:
 
     @staticmethod
     async def _add_route(found: TopicRound, topic: str, connection: NameServerConnection) -> None:
-        """Ask for one topic. One that is gone meanwhile, or that no answer can be had for, is left out."""
+        """Ask for one topic. One that was removed in the meantime, or cannot be read, is left out."""
         ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
         try:
             route = await connection.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext)

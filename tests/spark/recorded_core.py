@@ -184,10 +184,10 @@ class RecordedCore:
     def delete(self) -> None:
         try:
             topic = self.rng.choice(TOPICS)
-            told = Administration(self.core).delete_topic(topic, cluster="", force=True, by="ops", now=self.now)
+            deletion = Administration(self.core).delete_topic(topic, cluster="", force=True, by="ops", now=self.now)
         except NameServerError:
             return
-        self.tell(told.events)
+        self.tell(deletion.events)
 
     def announce(self) -> None:
         key = GroupKey("c1", self.rng.choice(("", "a", "b")))
