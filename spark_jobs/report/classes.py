@@ -40,7 +40,7 @@ CAUSES = {
     "rolling_restart": "one of several brokers of its cluster that were restarted one after another, each back before "
     "the next went down",
     "process_died": "broker process died: the probe was refused by its own machine, and a new process came back",
-    "agent_lost": "the agent's stream broke alone, its probe had not failed, and the same broker process came back",
+    "agent_lost": "the agent's stream broke alone, no probe of it failed, and the same broker process came back",
     "network": "several brokers fell silent at the same moment, and the same processes came back; or name servers "
     "disagreed for at least a minute",
     "host_lost": "several brokers of one host label fell silent at the same moment, and new processes came back on it",

@@ -258,7 +258,7 @@ def _more(world: World, day: date, members: list[Any], chance: random.Random) ->
                 "members": members,
                 "down_seconds": 7_300.0,
                 "cause": "network",
-                "evidence": "8 of 8 outages: stream broken, probe had not failed, same process afterwards",
+                "evidence": "8 of 8 outages: stream broken, no failed probe, same process afterwards",
             },
             rows
             | {

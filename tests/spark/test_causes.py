@@ -89,7 +89,7 @@ def comes_and_goes(servers: list[NameServer], b: Row) -> None:
 def test_new_processes_at_a_regular_period_are_a_restart_loop_and_others_are_not(stories: Stories) -> None:
     assert cause_of(stories, "loops") == ("restart_loop", "9 restarts, every 61 s")
     cause, evidence = cause_of(stories, "comes_and_goes")
-    assert (cause, evidence) == ("unknown", "stream broken, probe had not failed, process afterwards not known")
+    assert (cause, evidence) == ("unknown", "stream broken, no failed probe, process afterwards not known")
 
 
 @story
@@ -157,7 +157,7 @@ def test_outages_with_others_of_the_same_process_or_seen_by_one_side_only_are_th
     assert cause_of(stories, "falls_with_others") == (
         "network",
         (
-            "2 of 3 outages: no heartbeats, probe had not failed, 4 brokers silent together on host h1, "
+            "2 of 3 outages: no heartbeats, no failed probe, 4 brokers silent together on host h1, "
             "same process afterwards"
         ),
     )

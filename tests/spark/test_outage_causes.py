@@ -330,13 +330,13 @@ def test_the_evidence_is_shown_with_the_cause(found: Found) -> None:
         "probe refused (redis 10.0.0.1:6379: Connection refused.), new process afterwards"
     ]
     assert found.evidence("a_broken_stream_and_the_same_process") == [
-        "stream broken, probe had not failed, same process afterwards"
+        "stream broken, no failed probe, same process afterwards"
     ]
     assert set(found.evidence("several_silent_together_on_one_host_with_new_processes")) == {
-        "stream broken, probe had not failed, 3 brokers silent together on host h1, new process afterwards"
+        "stream broken, no failed probe, 3 brokers silent together on host h1, new process afterwards"
     }
     assert found.evidence("another_version_afterwards") == [
-        "stream broken, probe had not failed, version 7.1 to 7.2, new process afterwards"
+        "stream broken, no failed probe, version 7.1 to 7.2, new process afterwards"
     ]
     assert found.evidence("a_refused_probe_without_an_incarnation_afterwards") == [
         "probe refused (redis 10.0.0.1:6379: Connection refused.), process afterwards not known"

@@ -180,8 +180,8 @@ def _evidence() -> Column:
         F.when(F.col("planned"), F.lit("planned"))
         .when(signal == REFUSED, F.concat(F.lit("probe refused"), text))
         .when(signal == PROBE, F.concat(F.lit("probe failed"), text))
-        .when(signal == STREAM_BROKEN, F.lit("stream broken, probe had not failed"))
-        .when(signal.isNotNull(), F.lit("no heartbeats, probe had not failed"))
+        .when(signal == STREAM_BROKEN, F.lit("stream broken, no failed probe"))
+        .when(signal.isNotNull(), F.lit("no heartbeats, no failed probe"))
     )
     several = F.col("silent_together") >= SEVERAL
     hosts = F.when(
