@@ -96,6 +96,7 @@ def test_late_rows_are_computed_from_their_day_on_and_once(place: Place, run_day
     assert (again.late_days, again.files_read, again.files, again.first_day) == ((), 0, run.files, run.last_day)
 
 
+@pytest.mark.slow
 def test_rows_older_than_a_week_are_counted_and_wait_in_their_file_for_a_backfill(place: Place) -> None:
     place.write("a", 1)
     place.night(0)
@@ -109,6 +110,7 @@ def test_rows_older_than_a_week_are_counted_and_wait_in_their_file_for_a_backfil
     assert place.rows() == {"a": 1, "late": 2}
 
 
+@pytest.mark.slow
 def test_raw_history_that_is_gone_stays_in_the_warehouse_unless_it_is_to_be_read_anew(place: Place) -> None:
     place.write("a", 1)
     place.write("b", 1, 2)

@@ -122,7 +122,8 @@ def rows_of(histories: Iterable[Path]) -> list[Row]:
     return [json.loads(line) for text in texts for line in text.splitlines()]
 
 
-@pytest.mark.parametrize("nodes", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [1, 3])
 def test_of_a_fleet_that_loses_one_row_in_a_thousand_nearly_all_is_known_and_nothing_is_wrong(
     spark: SparkSession, tmp_path: Path, nodes: int
 ) -> None:

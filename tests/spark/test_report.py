@@ -495,7 +495,10 @@ def test_an_empty_warehouse_says_no_data_and_shows_no_zeros(spark: SparkSession,
     assert "None:" not in page, "nothing known is not nothing wrong"
 
 
-@pytest.mark.parametrize(("stopped", "alarms"), [(True, ["first"]), (False, ["first", "second", "third"])])
+@pytest.mark.parametrize(
+    ("stopped", "alarms"),
+    [(True, ["first"]), pytest.param(False, ["first", "second", "third"], marks=pytest.mark.slow)],
+)
 def test_a_polite_stop_of_all_is_an_alarm_on_the_first_day_only(
     spark: SparkSession, tmp_path: Path, stopped: bool, alarms: list[str]
 ) -> None:
