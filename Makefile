@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 3
 STAMP := $(VENV)/.installed
+CONSTRAINTS := deploy/dev/constraints.txt
+PROTOC := .build/protoc/bin/python
 PROTOS := $(sort $(wildcard proto/pointsman/v1/*.proto))
 SERVICES := $(sort $(wildcard proto/pointsman/v1/*_service.proto))
 
@@ -32,6 +34,7 @@ test: setup ## The tests to run before each commit; WORKERS=3 of them at a time
 .PHONY: test-all
 test-all: setup ## All tests with full loads and fresh random seeds
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --full
+	deploy/dev/smoke.sh $(BIN)/uv
 
 ##@ Work on the code
 
@@ -39,16 +42,25 @@ test-all: setup ## All tests with full loads and fresh random seeds
 setup: $(STAMP) ## Virtual environment in .venv, Java 17 and redis-server where they are missing
 	@deploy/dev/install_programs.sh
 
-$(STAMP): pyproject.toml deploy/dev/create_environment.sh
-	@PYTHON=$(PYTHON) deploy/dev/create_environment.sh $(VENV)
+$(STAMP): pyproject.toml $(CONSTRAINTS) deploy/dev/create_environment.sh
+	@PYTHON=$(PYTHON) deploy/dev/create_environment.sh $(VENV) $(CONSTRAINTS)
 	@touch $@
+
+.PHONY: smoke
+smoke: setup ## A few tests on the lowest versions of what we require, and on each newer Python of this machine
+	deploy/dev/smoke.sh $(BIN)/uv
+
+.PHONY: constraints
+constraints: $(STAMP) ## Pin the newest version of everything that the development environment holds
+	$(BIN)/uv pip compile --quiet pyproject.toml --extra dev --universal --upgrade \
+		--no-header --no-annotate --no-emit-index-url --output-file $(CONSTRAINTS)
 
 .PHONY: coverage
 coverage: setup ## What the tests of make test, without Spark's, cover of the two cores and of the client's pure modules
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --ignore tests/spark --ignore tests/e2e --cov --cov-report=term
 
 .PHONY: check
-check: setup ## Format, lint, types, imports, stubs: what CI checks
+check: $(STAMP) ## Format, lint, types, imports, stubs: what CI checks
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -62,20 +74,25 @@ format: setup ## Format the code and mend what the linter can
 	$(BIN)/ruff format .
 
 .PHONY: proto
-proto: setup ## Generate the stubs beside the .proto files
+proto: $(STAMP) $(PROTOC) ## Generate the stubs beside the .proto files
 	$(call generate,proto)
 
 .PHONY: stale-stubs
-stale-stubs: setup ## Fail if the committed stubs are not what the .proto files give
+stale-stubs: $(STAMP) $(PROTOC) ## Fail if the committed stubs are not what the .proto files give
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call generate,$$fresh) \
 	&& for stub in "$$fresh"/pointsman/v1/*; do \
 		cmp -s "$$stub" "proto/pointsman/v1/$${stub##*/}" || { echo "stale: $${stub##*/}; run 'make proto'"; exit 1; }; \
 	done && echo "stubs are fresh"
 
-# Generate into a folder. Services alone get gRPC stubs; the plugins stand beside the interpreter.
+# An old compiler, in a separate environment: stubs refuse runtimes that are older than their compiler.
+$(PROTOC): Makefile
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .build/protoc
+	@$(BIN)/uv pip install --quiet --python $@ grpcio-tools==1.72.2 'setuptools<81'
+
+# Generate into a folder. Services alone get gRPC stubs; the plugins for types are the development environment's.
 define generate
-PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I proto --python_out="$(1)" --mypy_out=quiet:"$(1)" $(PROTOS) \
-	&& PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I proto --grpc_python_out="$(1)" --mypy_grpc_out=quiet:"$(1)" $(SERVICES)
+PATH="$(CURDIR)/$(BIN):$$PATH" $(PROTOC) -m grpc_tools.protoc -I proto --python_out="$(1)" --mypy_out=quiet:"$(1)" $(PROTOS) \
+	&& PATH="$(CURDIR)/$(BIN):$$PATH" $(PROTOC) -m grpc_tools.protoc -I proto --grpc_python_out="$(1)" --mypy_grpc_out=quiet:"$(1)" $(SERVICES)
 endef
 
 .PHONY: mutants

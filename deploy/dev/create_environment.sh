@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Make the virtual environment: create_environment.sh FOLDER. PYTHON names the interpreter.
+# Make the virtual environment: create_environment.sh FOLDER CONSTRAINTS. PYTHON names the interpreter.
 set -euo pipefail
 venv=$1
+constraints=$2
 python=${PYTHON:-python3}
 
 command -v "$python" >/dev/null || { echo "Python 3.11 or later is needed: install it, or name it with PYTHON=..." >&2; exit 1; }
@@ -13,4 +14,4 @@ command -v "$python" >/dev/null || { echo "Python 3.11 or later is needed: insta
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 echo "installing into $venv: the first time takes a few minutes (pyspark is large)"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$constraints" --editable '.[dev]'

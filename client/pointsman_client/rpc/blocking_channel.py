@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -74,7 +74,9 @@ class BlockingChannel(grpc.aio.Channel):
         _registered_method: bool = False,
     ) -> grpc.aio.StreamStreamMultiCallable[RequestT, ResponseT]:
         """See ``grpc.aio.Channel``."""
-        return _StreamStream(self, self._channel.stream_stream(method, request_serializer, response_deserializer))
+        call = self._channel.stream_stream(method, request_serializer, response_deserializer)
+        # Not a subclass: in grpcio 1.72 this one is not generic when the program runs.
+        return cast("grpc.aio.StreamStreamMultiCallable[RequestT, ResponseT]", _StreamStream(self, call))
 
     def stream_unary(
         self,
@@ -176,9 +178,7 @@ class _UnaryStream(
         return self._channel.begin(lambda: BlockingStreamCall[RequestT, ResponseT](start))
 
 
-class _StreamStream(
-    _MultiCallable, grpc.aio.StreamStreamMultiCallable[RequestT, ResponseT], Generic[RequestT, ResponseT]
-):
+class _StreamStream(_MultiCallable, Generic[RequestT, ResponseT]):
     def __call__(
         self,
         request_iterator: AsyncIterator[RequestT] | Iterator[RequestT] | None = None,

@@ -5,7 +5,7 @@ import warnings
 
 from pointsman.v1 import consumer_group_service_pb2 as pointsman_dot_v1_dot_consumer__group__service__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in pointsman/v1/consumer_group_service_pb2_grpc.py depends on'
+        + f' but the generated code in pointsman/v1/consumer_group_service_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class ConsumerGroupServiceStub:
+class ConsumerGroupServiceStub(object):
     """Who is in a consumer group, told to its members whenever that changes.
     """
 
@@ -72,7 +72,7 @@ class ConsumerGroupServiceStub:
                 _registered_method=True)
 
 
-class ConsumerGroupServiceServicer:
+class ConsumerGroupServiceServicer(object):
     """Who is in a consumer group, told to its members whenever that changes.
     """
 
@@ -176,7 +176,7 @@ def add_ConsumerGroupServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class ConsumerGroupService:
+class ConsumerGroupService(object):
     """Who is in a consumer group, told to its members whenever that changes.
     """
 

@@ -5,7 +5,7 @@ import warnings
 
 from pointsman.v1 import offset_service_pb2 as pointsman_dot_v1_dot_offset__service__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in pointsman/v1/offset_service_pb2_grpc.py depends on'
+        + f' but the generated code in pointsman/v1/offset_service_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class OffsetServiceStub:
+class OffsetServiceStub(object):
     """Committed offsets of this broker's queues. An offset is the next message to read.
     """
 
@@ -57,7 +57,7 @@ class OffsetServiceStub:
                 _registered_method=True)
 
 
-class OffsetServiceServicer:
+class OffsetServiceServicer(object):
     """Committed offsets of this broker's queues. An offset is the next message to read.
     """
 
@@ -120,7 +120,7 @@ def add_OffsetServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class OffsetService:
+class OffsetService(object):
     """Committed offsets of this broker's queues. An offset is the next message to read.
     """
 

@@ -5,7 +5,7 @@ import warnings
 
 from pointsman.v1 import queue_lock_service_pb2 as pointsman_dot_v1_dot_queue__lock__service__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in pointsman/v1/queue_lock_service_pb2_grpc.py depends on'
+        + f' but the generated code in pointsman/v1/queue_lock_service_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class QueueLockServiceStub:
+class QueueLockServiceStub(object):
     """Locks of this broker's queues, by group. A lock lives 60 s from its last renewal and then may change hands.
     """
 
@@ -52,7 +52,7 @@ class QueueLockServiceStub:
                 _registered_method=True)
 
 
-class QueueLockServiceServicer:
+class QueueLockServiceServicer(object):
     """Locks of this broker's queues, by group. A lock lives 60 s from its last renewal and then may change hands.
     """
 
@@ -103,7 +103,7 @@ def add_QueueLockServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class QueueLockService:
+class QueueLockService(object):
     """Locks of this broker's queues, by group. A lock lives 60 s from its last renewal and then may change hands.
     """
 

@@ -5,7 +5,7 @@ import warnings
 
 from pointsman.v1 import registration_service_pb2 as pointsman_dot_v1_dot_registration__service__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in pointsman/v1/registration_service_pb2_grpc.py depends on'
+        + f' but the generated code in pointsman/v1/registration_service_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class RegistrationServiceStub:
+class RegistrationServiceStub(object):
     """Registration, heartbeat and leave of brokers. Each name server is told separately; they share nothing.
     """
 
@@ -67,7 +67,7 @@ class RegistrationServiceStub:
                 _registered_method=True)
 
 
-class RegistrationServiceServicer:
+class RegistrationServiceServicer(object):
     """Registration, heartbeat and leave of brokers. Each name server is told separately; they share nothing.
     """
 
@@ -160,7 +160,7 @@ def add_RegistrationServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class RegistrationService:
+class RegistrationService(object):
     """Registration, heartbeat and leave of brokers. Each name server is told separately; they share nothing.
     """
 

@@ -5,7 +5,7 @@ import warnings
 
 from pointsman.v1 import route_service_pb2 as pointsman_dot_v1_dot_route__service__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in pointsman/v1/route_service_pb2_grpc.py depends on'
+        + f' but the generated code in pointsman/v1/route_service_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class RouteServiceStub:
+class RouteServiceStub(object):
     """Routes of topics, and what there is. UNAVAILABLE from a server that drains, and for a topic that a warming one does
     not know yet.
     """
@@ -63,7 +63,7 @@ class RouteServiceStub:
                 _registered_method=True)
 
 
-class RouteServiceServicer:
+class RouteServiceServicer(object):
     """Routes of topics, and what there is. UNAVAILABLE from a server that drains, and for a topic that a warming one does
     not know yet.
     """
@@ -142,7 +142,7 @@ def add_RouteServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class RouteService:
+class RouteService(object):
     """Routes of topics, and what there is. UNAVAILABLE from a server that drains, and for a topic that a warming one does
     not know yet.
     """

@@ -184,8 +184,8 @@ class Hanging:
 
 def test_a_call_has_a_deadline_of_its_own_and_does_not_go_on_after_it(shared_fleet: TestFleet) -> None:
     hanging = Hanging()
-    with NameServerClient(shared_fleet.name_servers, call_timeout_seconds=0.5) as client:
-        with pytest.raises(CallTimeoutError, match=r"0\.5 s"):
+    with NameServerClient(shared_fleet.name_servers, call_timeout_seconds=2.0) as client:
+        with pytest.raises(CallTimeoutError, match=r"2 s"):
             client._call(hanging.work)
         assert hanging.cancelled.wait(5.0)
         assert client.list_topics()

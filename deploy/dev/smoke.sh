@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Run a few tests on the lowest versions of everything we require, and on each newer Python of this machine: smoke.sh UV
+set -euo pipefail
+uv=$PWD/$1
+export UV_PYTHON_DOWNLOADS=never
+# The wire, the agent, messages through Redis from both facades, the command line, and a night of Spark.
+tests=(
+  tests/integration/namesrv/test_{registration,keep_alive,routes,watch}.py
+  tests/integration/namesrv/remoting
+  tests/integration/broker_agent/test_command.py
+  tests/integration/client/test_{push_consumer_agents,redis_transport,sync_client,ctl_process}.py
+  tests/spark/test_command.py::test_findings_are_exit_1_and_stand_on_the_terminal
+)
+# What is deprecated between two versions of others is theirs to settle.
+import_all='
+import importlib, pkgutil
+for name in ("pointsman", "namesrv", "broker_agent", "pointsman_client", "spark_jobs"):
+    for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+'
+
+smoke() { # NAME PYTHON OPTION...: the options are for the installation of ours
+  local venv=$PWD/.build/smoke/$1 python=$2
+  echo "smoke tests: $1"
+  shift 2
+  "$uv" venv --quiet --clear --python "$python" "$venv"
+  "$uv" pip install --quiet --python "$venv" "$@" --editable '.[cli,redis,spark]'
+  "$uv" pip install --quiet --python "$venv" --constraint deploy/dev/constraints.txt \
+    pytest pytest-asyncio pytest-timeout pytest-xdist hypothesis
+  "$venv/bin/python" -W error -W ignore::DeprecationWarning -c "$import_all"
+  echo "every module imports without a warning"
+  # Py4J leaves sockets to the garbage collector.
+  "$venv/bin/pytest" --quiet -W ignore::DeprecationWarning -W ignore::pytest.PytestUnraisableExceptionWarning \
+    --override-ini cache_dir=.build/smoke/cache "${tests[@]}"
+}
+
+smoke lowest .venv/bin/python --resolution lowest-direct
+# pyenv's commands answer only for versions that are selected.
+if command -v pyenv >/dev/null; then PYENV_VERSION=$(pyenv versions --bare | paste -sd :) && export PYENV_VERSION; fi
+for python in python3.12 python3.13; do
+  if "$python" -c '' 2>/dev/null; then
+    smoke "$python" "$("$python" -c 'import sys; print(sys.executable)')" --constraint deploy/dev/constraints.txt
+  else
+    echo "$python is not installed: its smoke tests are left out"
+  fi
+done
