@@ -93,7 +93,12 @@ def test_what_the_builder_copies_is_there_and_is_what_the_wheel_is_made_of() -> 
     assert [source for source in sources if not (ROOT / source).exists()] == []
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    needed = {Path(package).parts[0] for package in packages} | {"pyproject.toml", project["project"]["readme"]}
+    meta = project["project"]
+    needed = {Path(package).parts[0] for package in packages} | {
+        "pyproject.toml",
+        meta["readme"],
+        *meta["license-files"],
+    }
     assert set(sources) == needed
     let_in = (CONTAINER / "Containerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     assert {line[1:] for line in let_in if line.startswith("!")} == needed
