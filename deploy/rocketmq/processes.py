@@ -8,10 +8,11 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deploy.demo.processes import ProcessFailed
+from pointsman.wire.names import split_addr
 
 HERE = Path(__file__).parent
 JVM = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms64m", "-Xmx256m"]
@@ -43,7 +44,7 @@ def missing_programs() -> str:
 def fetched(version: str, cache: Path) -> Path:
     """Return the folder with RocketMQ's jars and the compiled client, fetched from Maven Central the first time."""
     folder = cache / version
-    if not (folder / "Client.class").exists():
+    if not (folder / f"rocketmq-namesrv-{version}.jar").exists():
         partial = cache / f"{version}.partial"
         options = ["-DincludeScope=runtime", f"-Drocketmq.version={version}", f"-DoutputDirectory={partial}"]
         _run(["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", *options])
@@ -95,6 +96,10 @@ class Running:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def said(self) -> list[str]:
         """Return the lines that it printed, of earlier processes in this folder as well."""
         return self._out.read_text(errors="replace").splitlines()
@@ -124,12 +129,27 @@ class RocketMQ:
         self._clients = 0
         self._version = lib.name.replace(".", "")
 
-    def _java(self, home: Path, kind: str, *options: str) -> list[str]:
+    def _java(self, home: Path, kind: str, *options: str, jvm: Sequence[str] = JVM) -> list[str]:
         (home / "conf").mkdir(parents=True, exist_ok=True)
         (home / "conf" / f"logback_{kind}.xml").write_text(LOGBACK)
         logback = f"-Drmq.logback.configurationFile={home}/conf/logback_{kind}.xml"
         homes = [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
-        return ["java", *JVM, *options, *homes, logback, "-cp", f"{self._lib}/*:{self._lib}"]
+        return ["java", *jvm, *options, *homes, logback, "-cp", f"{self._lib}/*:{self._lib}"]
+
+    def name_server(self, addr: str, *, jvm: Sequence[str] = JVM, **settings: str) -> Running:
+        """Start RocketMQ's own name server at host:port. It is ready when its port accepts.
+
+        5.x logs as its jar says, to ``logs/rocketmqlogs`` in its folder, 4.9 to its output.
+        """
+        host, port = split_addr(addr)
+        home = self._folder / f"namesrv-{port}"
+        java = self._java(home, "namesrv", jvm=jvm)
+        conf = {"listenPort": str(port), "kvConfigPath": f"{home}/kvConfig.json"}
+        if not self.is_4:
+            conf["bindAddress"] = host
+            java.append("-Drmq.logback.configurationFile=rmq.namesrv.logback.xml")
+        (home / "namesrv.conf").write_text("".join(f"{key}={value}\n" for key, value in (conf | settings).items()))
+        return Running([*java, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(home / "namesrv.conf")], home)
 
     def broker(self, name: str, broker_id: int = 0, **settings: str) -> Broker:
         """Start a broker."""
