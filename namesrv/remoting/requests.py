@@ -112,7 +112,8 @@ class Requests:
                 self._count(command.code, "unasked")
                 return None
             handler = self._handlers.get(command.code, _unsupported)
-            if cut is not None and cut[1] == opaque:
+            # Opaque 0 may be an absent one, and the digits those of an object within the header.
+            if cut is not None and cut[1] == opaque and command.opaque:
                 self._keep(cut[0], handler, command)
         else:
             handler, command = known

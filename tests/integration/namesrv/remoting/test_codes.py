@@ -350,3 +350,10 @@ async def test_many_requests_are_answered_in_one_go(rocketmq: RemotingPeer) -> N
     answers = [await rocketmq.answer() for _ in range(200)]
     assert {answer.command.opaque for answer in answers} == {-i for i in range(200)}
     assert len({answer.body for answer in answers}) == 1
+
+
+async def test_the_opaque_of_an_object_within_the_header_is_not_the_requests(rocketmq: RemotingPeer) -> None:
+    for number in (0, 7):
+        header = b'{"code":106,"of":{"opaque":%d}}' % number
+        rocketmq.send((4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header)
+        assert (await rocketmq.answer()).command.opaque == 0
