@@ -148,6 +148,7 @@ class AdditiveRegistrations:
                 removed=(),
                 max_topics=self._max_topics,
                 now=now,
+                keeps_wipe=len(incoming.staging.topics) == 1,
             ).events
         beaten = self._beat(self._registration_of(identity), stream=stream, now=now)
         return replace(beaten, events=(*events, *beaten.events))

@@ -310,8 +310,9 @@ class NameServer:
         removed: Iterable[str],
         max_topics: int,
         now: float,
+        keeps_wipe: bool = False,
     ) -> TopicsUpdated:
-        """Apply a delta to a registered topic set.
+        """Apply a delta to a registered topic set; ``keeps_wipe``: see :meth:`Overrides.keep_wipe`.
 
         Raises BrokerUnknown, StaleGeneration, StaleDataVersion, InvalidRequest for a removed topic that is not held,
         and LimitExceeded for a set of more than ``max_topics``, or at the bound of the node.
@@ -343,6 +344,8 @@ class NameServer:
         group = self.routes.groups[identity.group_key]
         if group.contributor() is replica:
             self.overrides.end_tombstones(replica.registration)
+        if keeps_wipe:
+            self.overrides.keep_wipe(held, replica.registration)
         ended = self._end_wipe_of_version(replica.registration) if data_version != base else ()
         delta = StagedTopics(topics, held.topics, changed, gone)
         self.routes.refresh(group, visibly=bool(ended), staged=delta)

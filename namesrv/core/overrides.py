@@ -91,6 +91,16 @@ class Overrides:
             return None
         return None if wiped == wiped_against(registration) else Reason.DATA_VERSION
 
+    def keep_wipe(self, held: Registration, registration: Registration) -> None:
+        """Keep the wipe of a group over the next version of its master's topics.
+
+        That is one that brings a single new topic, which is all that RocketMQ changes then
+        (``RouteInfoManager.registerBroker``). The new topic is read-only here; in RocketMQ it may be written.
+        """
+        key = registration.identity.group_key
+        if registration.identity.broker_id == MASTER_ID and self.wipes.get(key) == wiped_against(held):
+            self.wipes[key] = wiped_against(registration)
+
     def note_absence(self, registration: Registration, reason: Reason) -> None:
         """A RocketMQ broker has left: its next registration ends a wipe, but not when an operator evicted it."""
         key = registration.identity.group_key

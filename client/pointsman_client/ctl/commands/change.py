@@ -49,8 +49,8 @@ def wipe_write_perm(settings: Settings, broker: str, cluster: str, by: str) -> i
       probe tcp, http, grpc, exec: the probe fails and passes again, or the
         agent stops after a last probe that failed
       no probe: the agent stops and stop.unprobed is "unregister"
-      a broker on RocketMQ's wire: the next change of its topics, or its
-        registration after an absence
+      a broker on RocketMQ's wire: the next change of its topics other than
+        one new topic, or its registration after an absence
 
     \b
     JSON: nodes[].{addr, changed, cluster, topicCount} or {addr, error}

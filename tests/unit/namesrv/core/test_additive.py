@@ -225,6 +225,24 @@ def test_a_wipe_ends_with_the_masters_next_version_or_its_return(fleet: Fleet) -
     assert fleet.core.routes.route("t1").queues[0][1].perm == 6
 
 
+def test_a_wipe_outlives_a_registration_of_one_new_topic(fleet: Fleet) -> None:
+    fleet.register("t1", "t2")
+    fleet.core.set_writable(KEY, False)
+    assert fleet.register("t3", counter=2) == ["TOPICS"]
+    assert fleet.register("t1", "t2", "t3", counter=2) == []
+    assert [fleet.core.routes.route(topic).queues[0][1].perm for topic in ("t1", "t3")] == [4, 4]
+    assert fleet.register("t1", "t2", "t3", "t4", counter=3) == ["TOPICS", "PERM_CHANGED"]
+
+
+def test_a_slaves_new_topic_does_not_touch_a_wipe(fleet: Fleet) -> None:
+    fleet.register("t1", "t2")
+    fleet.register("t1", "t2", who=SLAVE)
+    fleet.core.set_writable(KEY, False)
+    wipes = dict(fleet.core.overrides.wipes)
+    fleet.register("t3", who=SLAVE, counter=2)
+    assert fleet.core.overrides.wipes == wipes
+
+
 @pytest.mark.parametrize("absence", ["left", "silent", "cut off"])
 def test_a_wipe_stays_while_its_broker_is_away(fleet: Fleet, absence: str) -> None:
     fleet.register("t1", "t2")
