@@ -24,7 +24,7 @@ demo: setup ## Name servers, brokers, faults and the nightly report, end to end;
 	$(BIN)/python -m deploy.demo
 
 .PHONY: demo-rocketmq
-demo-rocketmq: setup ## The same with unmodified RocketMQ 5.3.3 brokers and Java clients; under five minutes
+demo-rocketmq: setup ## The same with unmodified RocketMQ 5.3.3 brokers, and clients in Java and Go; under five minutes
 	$(BIN)/python -m deploy.demo.rocketmq
 
 .PHONY: test

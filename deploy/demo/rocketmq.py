@@ -12,6 +12,7 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,30 @@ from typing import Any
 from deploy.demo.processes import HOST, ProcessFailed
 from deploy.demo.story import ROOT, DemoFailed, Story, run_as_program
 from deploy.demo.verdict import STREAM_BROKEN, UNKNOWN, Instance, message_faults, wipe_faults
-from deploy.rocketmq.processes import Broker, RocketMQ, Running, failed, fetched, free_port, got, missing_programs, sent
+from deploy.rocketmq.processes import (
+    Broker,
+    Clients,
+    GoClients,
+    RocketMQ,
+    Running,
+    built_go_client,
+    failed,
+    fetched,
+    free_port,
+    got,
+    missing_go,
+    missing_programs,
+    sent,
+)
 from pointsman_client import NameServerClient, PointsmanError
 
 VERSION = "5.3.3"
+CACHE = ROOT / ".build" / "rocketmq"
 NODES = ("namesrv-1", "namesrv-2")
 EXPIRY_SECONDS = 30.0
 """For as long after its start, a name server does not judge a broker by the end of its connection."""
 SETTINGS = {"liveness.max_heartbeat_interval_seconds": "10", "liveness.max_expiry_seconds": f"{EXPIRY_SECONDS:g}"}
+GO_TOPIC = "payments"
 MORE_THAN_ARE_SENT = 1_000_000
 MILLISECONDS_BETWEEN = 20
 LAST = 20
@@ -46,6 +63,8 @@ class RocketMQDemo(Story):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._running: list[Running] = []
+        self._clients: dict[str, tuple[Running, Running]] = {}
+        """Producer and consumer by language."""
 
     async def kill_all(self) -> None:
         """Leave nothing running."""
@@ -58,8 +77,8 @@ class RocketMQDemo(Story):
         missing = missing_programs()
         if missing:
             raise ProcessFailed(missing)
-        self.say(f"RocketMQ {VERSION} from Maven Central (83 MB the first time), with Java clients; Go's is left out")
-        jars = await asyncio.to_thread(fetched, VERSION, ROOT / ".build" / "rocketmq")
+        self.say(f"RocketMQ {VERSION} from Maven Central (83 MB the first time), with Java clients")
+        jars = await asyncio.to_thread(fetched, VERSION, CACHE)
         wires = [f"{HOST}:{free_port()}" for _ in NODES]
         servers = [
             await self.fleet.name_server(node, settings=SETTINGS | {"remoting.listen": wire})
@@ -71,19 +90,15 @@ class RocketMQDemo(Story):
         brokers = self._brokers(rocketmq)
         async with self.clients(servers) as clients:
             await self.until(clients, self.brokers, "all three brokers have registered")
-            consumer = self._ended_with_the_demo(rocketmq.consumer(self.topic))
-            producer = self._ended_with_the_demo(
-                rocketmq.producer(self.topic, MORE_THAN_ARE_SENT, millis=MILLISECONDS_BETWEEN)
-            )
-            await self._until_sent_to(producer, {"broker-a", "broker-b"}, "a Java producer sends to both masters")
+            await self._start_clients(rocketmq, ";".join(wires))
             await self._kill_and_bring_back(clients, A, brokers[A])
             self.say(f"SIGTERM {NODES[0]}")
             await self.fleet.restart_name_server(NODES[0], servers[0])
             self._serving_since = time.monotonic()
             await self.until(clients, self.brokers, "it is back, and knows all brokers")
-            await self._wipe(clients, rocketmq, producer)
+            await self._wipe(clients, rocketmq)
             await self._kill_and_bring_back(clients, B, brokers[B])
-            await self._settle(producer, consumer)
+            await self._settle()
             for running in self._running:
                 running.send(signal.SIGTERM)
             await self.until(clients, frozenset(), "SIGTERM everything of RocketMQ: all brokers have unregistered")
@@ -98,11 +113,28 @@ class RocketMQDemo(Story):
         self._running.append(running)
         return running
 
+    async def _start_clients(self, rocketmq: RocketMQ, namesrv: str) -> None:
+        """A producer and a consumer in Java, and in Go where it is installed, each pair with its topic."""
+        pairs: dict[str, tuple[Clients, str]] = {"Java": (rocketmq, self.topic)}
+        if missing := missing_go():
+            self.say(f"without RocketMQ's client for Go, which {missing}")
+        else:
+            program = await asyncio.to_thread(built_go_client, CACHE)
+            pairs["Go"] = GoClients(program, self.folder / "rocketmq" / "go", namesrv), GO_TOPIC
+        for language, (clients, topic) in pairs.items():
+            consumer = self._ended_with_the_demo(clients.consumer(topic))
+            producer = self._ended_with_the_demo(
+                clients.producer(topic, MORE_THAN_ARE_SENT, millis=MILLISECONDS_BETWEEN)
+            )
+            self._clients[language] = producer, consumer
+        languages = " and ".join(self._clients)
+        await self._until_sent_to({A[0], B[0]}, f"a producer each in {languages} sends to both masters")
+
     def _brokers(self, rocketmq: RocketMQ) -> dict[Instance, Broker]:
         found = {}
         for name, broker_id in sorted(self.brokers):
             # From the start, for a slave copies the topics of its master once a minute only.
-            rocketmq.topics_on_disk(name, broker_id, [self.topic])
+            rocketmq.topics_on_disk(name, broker_id, [self.topic, GO_TOPIC])
             found[name, broker_id] = rocketmq.broker(name, broker_id)
             self._ended_with_the_demo(found[name, broker_id])
         printed = self.folder / "rocketmq" / "*" / "out"
@@ -121,7 +153,7 @@ class RocketMQDemo(Story):
         broker.start_again()
         await self.until(clients, self.brokers, "it is back")
 
-    async def _wipe(self, clients: list[NameServerClient], rocketmq: RocketMQ, producer: Running) -> None:
+    async def _wipe(self, clients: list[NameServerClient], rocketmq: RocketMQ) -> None:
         for command, writable, brokers in (
             ("wipeWritePerm", frozenset({A[0]}), "broker-a alone"),
             ("addWritePerm", frozenset({A[0], B[0]}), "both"),
@@ -133,7 +165,7 @@ class RocketMQDemo(Story):
                 return all([await self._writable(client) == writable for client in clients])
 
             await self.wait_for(is_done, f"writable on both name servers: {', '.join(sorted(writable))}")
-            await self._until_sent_to(producer, writable, f"the producer sends to {brokers}")
+            await self._until_sent_to(writable, f"what is sent goes to {brokers}")
 
     async def _writable(self, client: NameServerClient) -> set[str]:
         try:
@@ -142,30 +174,36 @@ class RocketMQDemo(Story):
             return set()
         return {queues.broker_name for queues in route.queue_datas if queues.is_writable}
 
-    async def _until_sent_to(self, producer: Running, brokers: set[str] | frozenset[str], what: str) -> None:
+    async def _until_sent_to(self, brokers: Collection[str], what: str) -> None:
         async def is_so() -> bool:
-            if not producer.is_alive:
-                raise DemoFailed(f"the producer ended too early; see {self.folder / 'rocketmq' / 'client-2' / 'out'}")
-            lines = [line for line in producer.said() if line.startswith("sent ")][-LAST:]
-            return len(lines) == LAST and {line.split()[2] for line in lines} == brokers
+            for producer, _ in self._clients.values():
+                if not producer.is_alive:
+                    raise DemoFailed(f"a producer ended too early; see {producer.out}")
+                lines = [line for line in producer.said() if line.startswith("sent ")][-LAST:]
+                if len(lines) < LAST or {line.split()[2] for line in lines} != set(brokers):
+                    return False
+            return True
 
         await self.wait_for(is_so, what)
 
-    async def _settle(self, producer: Running, consumer: Running) -> None:
-        producer.end_sending()
+    async def _settle(self) -> None:
+        for language, (producer, consumer) in self._clients.items():
+            producer.end_sending()
 
-        async def all_arrived() -> bool:
-            return not producer.is_alive and sent(producer) <= set(got(consumer))
+            async def all_arrived(producer: Running = producer, consumer: Running = consumer) -> bool:
+                return not producer.is_alive and sent(producer) <= set(got(consumer))
 
-        await self.wait_for(all_arrived, "the producer has ended, and all its messages were consumed")
-        produced, consumed = sent(producer), got(consumer)
-        unsure = [line.split()[1] for line in failed(producer)]
-        if wrong := list(message_faults(produced, unsure, consumed)):
-            raise DemoFailed("\n".join(wrong))
-        self.say(
-            f"{len(produced):,} messages produced, {len(set(consumed)):,} consumed, "
-            f"{len(consumed) - len(set(consumed))} of them twice; {len(unsure)} sends failed and were repeated"
-        )
+            await self.wait_for(
+                all_arrived, f"the producer in {language} has ended, and all its messages were consumed"
+            )
+            produced, consumed = sent(producer), got(consumer)
+            unsure = [line.split()[1] for line in failed(producer)]
+            if wrong := list(message_faults(produced, unsure, consumed)):
+                raise DemoFailed("\n".join(wrong))
+            self.say(
+                f"{len(produced):,} messages produced, {len(set(consumed)):,} consumed, "
+                f"{len(consumed) - len(set(consumed))} of them twice; {len(unsure)} sends failed and were repeated"
+            )
 
 
 def _rows(history: Path) -> list[dict[str, Any]]:

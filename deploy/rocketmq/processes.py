@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from deploy.demo.processes import ProcessFailed
@@ -25,6 +29,7 @@ OPEN = [
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.98",
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.97",
 ]
+LISTEN_PORTS = range(20_000, 32_000, 4)
 LOGBACK = """<configuration><appender name="out" class="ch.qos.logback.core.ConsoleAppender"><encoder>
 <pattern>%d %p %t - %m%n</pattern></encoder></appender>
 <root level="INFO"><appender-ref ref="out"/></root></configuration>"""
@@ -41,19 +46,48 @@ def missing_programs() -> str:
     )
 
 
+def missing_go() -> str:
+    """Say in one line what RocketMQ's client for Go needs; empty: it is there."""
+    return "" if shutil.which("go") else "needs go: install Go 1.20 or later (https://go.dev/dl) into the PATH"
+
+
 def fetched(version: str, cache: Path) -> Path:
     """Return the folder with RocketMQ's jars and the compiled client, fetched from Maven Central the first time."""
     folder = cache / version
-    if not (folder / f"rocketmq-namesrv-{version}.jar").exists():
-        partial = cache / f"{version}.partial"
-        options = ["-DincludeScope=runtime", f"-Drocketmq.version={version}", f"-DoutputDirectory={partial}"]
-        _run(["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", *options])
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
-    client = HERE / "Client.java"
-    if not (folder / "Client.class").exists() or (folder / "Client.class").stat().st_mtime < client.stat().st_mtime:
-        _run(["javac", "-nowarn", "-proc:none", "-cp", f"{folder}/*", "-d", str(folder), str(client)])
+    with _alone(cache):
+        if not (folder / f"rocketmq-namesrv-{version}.jar").exists():
+            partial = cache / f"{version}.partial"
+            options = ["-DincludeScope=runtime", f"-Drocketmq.version={version}", f"-DoutputDirectory={partial}"]
+            _run(["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", *options])
+            shutil.rmtree(folder, ignore_errors=True)
+            partial.rename(folder)
+        client = HERE / "Client.java"
+        if not _is_newer(folder / "Client.class", client):
+            _run(["javac", "-nowarn", "-proc:none", "-cp", f"{folder}/*", "-d", str(folder), str(client)])
     return folder
+
+
+def built_go_client(cache: Path) -> Path:
+    """Return the client for Go, built the first time with modules from the Go module proxy."""
+    program = cache / "go-client"
+    with _alone(cache):
+        if not all(_is_newer(program, HERE / "go" / name) for name in ("client.go", "go.mod")):
+            command = ["go", "build", "-buildvcs=false", "-mod=readonly", "-o", str(program), "."]
+            _run(command, seconds=300.0, cwd=HERE / "go")
+    return program
+
+
+def _is_newer(built: Path, source: Path) -> bool:
+    return built.exists() and built.stat().st_mtime >= source.stat().st_mtime
+
+
+@contextmanager
+def _alone(cache: Path) -> Iterator[None]:
+    """Let one process at a time build in the cache."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _run(command: list[str], *, seconds: float = 180.0, cwd: Path | None = None) -> str:
@@ -67,11 +101,12 @@ def _run(command: list[str], *, seconds: float = 180.0, cwd: Path | None = None)
 
 
 def free_port() -> int:
-    """Return a port whose neighbours are free as well: a broker takes two below and one above (HA) too."""
+    """Return a port whose neighbours are free as well: a broker takes two below and one above (HA) too.
+
+    It is below those that the system gives to connections, which would take it while a broker is down.
+    """
     while True:
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
+        port = random.choice(LISTEN_PORTS)
         try:
             for near in (port - 2, port, port + 1):
                 with socket.socket() as probe:
@@ -86,8 +121,8 @@ class Running:
 
     def __init__(self, command: list[str], folder: Path, environment: Mapping[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._out = folder / "out"
-        with self._out.open("ab") as out:
+        self.out = folder / "out"
+        with self.out.open("ab") as out:
             self._process = subprocess.Popen(
                 command, cwd=folder, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}
             )
@@ -102,11 +137,11 @@ class Running:
 
     def said(self) -> list[str]:
         """Return the lines that it printed, of earlier processes in this folder as well."""
-        return self._out.read_text(errors="replace").splitlines()
+        return self.out.read_text(errors="replace").splitlines()
 
     def end_sending(self) -> None:
         """Have a producer end after the message that it is sending."""
-        (self._out.parent / "stop").touch()
+        (self.out.parent / "stop").touch()
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -118,16 +153,52 @@ class Running:
         self._process.wait(seconds)
 
 
-class RocketMQ:
-    """Processes of one version of RocketMQ that know one name server."""
+class Clients(ABC):
+    """Producers and consumers of one kind, which know the name servers ``host:port;host:port``."""
 
-    def __init__(self, lib: Path, folder: Path, namesrv: str) -> None:
-        self.is_4 = lib.name.startswith("4.")
-        self._lib = lib
+    def __init__(self, folder: Path, namesrv: str, *, group: str) -> None:
         self._folder = folder
         self._namesrv = namesrv
+        self._group = group
         self._clients = 0
-        self._version = lib.name.replace(".", "")
+
+    @abstractmethod
+    def _client_command(self, home: Path) -> list[str]:
+        """What starts a client in its folder."""
+
+    def producer(self, topic: str, count: int, *, millis: int = 100) -> Running:
+        """Start a producer of numbered messages."""
+        return self._client("produce", topic, str(count), str(millis))
+
+    def consumer(self, topic: str) -> Running:
+        """Start a consumer, in its own group, from the first message."""
+        return self._client("consume", topic)
+
+    def _client(self, what: str, topic: str, *more: str) -> Running:
+        self._clients += 1
+        home = self._folder / f"client-{self._clients}"
+        command = self._client_command(home)
+        return Running([*command, what, self._namesrv, topic, f"{self._group}-{self._clients}", *more], home)
+
+
+class GoClients(Clients):
+    """Clients for Go."""
+
+    def __init__(self, program: Path, folder: Path, namesrv: str) -> None:
+        super().__init__(folder, namesrv, group="Go")
+        self._program = program
+
+    def _client_command(self, _: Path) -> list[str]:
+        return [str(self._program)]
+
+
+class RocketMQ(Clients):
+    """Processes of one version of RocketMQ, and Java clients."""
+
+    def __init__(self, lib: Path, folder: Path, namesrv: str) -> None:
+        super().__init__(folder, namesrv, group=f"G{lib.name.replace('.', '')}")
+        self.is_4 = lib.name.startswith("4.")
+        self._lib = lib
 
     def _java(self, home: Path, kind: str, *options: str, jvm: Sequence[str] = JVM) -> list[str]:
         (home / "conf").mkdir(parents=True, exist_ok=True)
@@ -175,10 +246,8 @@ class RocketMQ:
             "maxHashSlotNum": "10000",
             "diskMaxUsedSpaceRatio": "95",
         } | settings
-        home.mkdir(parents=True, exist_ok=True)
-        (home / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
         main = ["org.apache.rocketmq.broker.BrokerStartup", "-c", str(home / "broker.conf")]
-        return Broker([*self._java(home, "broker", *OPEN), *main], home, addr=f"127.0.0.1:{port}")
+        return Broker([*self._java(home, "broker", *OPEN), *main], home, conf)
 
     def topics_on_disk(self, name: str, broker_id: int, topics: list[str]) -> None:
         """Give a broker topics before its first start."""
@@ -199,21 +268,9 @@ class RocketMQ:
         version = {"counter": 1, "stateVersion": 0, "timestamp": 1_700_000_000_000}
         file.write_text(json.dumps({"dataVersion": version, "topicConfigTable": config}))
 
-    def producer(self, topic: str, count: int, *, millis: int = 100) -> Running:
-        """Start a producer of numbered messages."""
-        return self._client("produce", topic, str(count), str(millis))
-
-    def consumer(self, topic: str) -> Running:
-        """Start a consumer, in its own group, from the first message."""
-        return self._client("consume", topic)
-
-    def _client(self, what: str, topic: str, *more: str) -> Running:
-        self._clients += 1
-        home = self._folder / f"client-{self._clients}"
+    def _client_command(self, home: Path) -> list[str]:
         options = [f"-Drocketmq.client.logRoot={home}", "-Drocketmq.client.rebalance.waitInterval=2000"]
-        java = self._java(home, "client", *options)
-        group = f"G{self._version}-{self._clients}"
-        return Running([*java, "Client", what, self._namesrv, topic, group, *more], home)
+        return [*self._java(home, "client", *options), "Client"]
 
     def admin(self, *command: str) -> str:
         """Run mqadmin and return what it printed."""
@@ -224,16 +281,19 @@ class RocketMQ:
 
 
 class Broker(Running):
-    """A broker that may be started again with the same store."""
+    """A broker that may be started again with the same store, and other settings."""
 
-    def __init__(self, command: list[str], folder: Path, *, addr: str) -> None:
-        super().__init__(command, folder)
-        self.addr = addr
+    def __init__(self, command: list[str], folder: Path, conf: Mapping[str, str]) -> None:
+        self.addr = f"127.0.0.1:{conf['listenPort']}"
         self._again = command
-        self._folder = folder
+        self.folder = folder
+        self._conf = dict(conf)
+        self.start_again()
 
-    def start_again(self) -> None:
-        Running.__init__(self, self._again, self._folder)
+    def start_again(self, **settings: str) -> None:
+        self._conf |= settings
+        (self.folder / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in self._conf.items()))
+        super().__init__(self._again, self.folder)
 
 
 def sent(client: Running) -> set[str]:

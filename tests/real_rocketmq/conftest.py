@@ -41,26 +41,40 @@ class Fleet:
             until(lambda: set(self.name_server.addrs(name)) == ids, seconds=60, what=f"broker {name}")  # noqa: B023
 
 
-@pytest.fixture(autouse=True)
-def no_leak(fleet: Fleet) -> Iterator[None]:
-    """Fail a test that leaves something behind; processes that it started again are the fleet's."""
-    with nothing_left(but="process"), fleet.clients:
-        yield
+@dataclass(frozen=True)
+class Jars:
+    """Folders with the jars of each version, and where more is built."""
+
+    v5: Path
+    v4: Path
+    cache: Path
 
 
 @pytest.fixture(scope="session")
-def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """All processes, each broker registered. Skips where Java or Maven is not installed."""
+def jars(request: pytest.FixtureRequest) -> Jars:
+    """What Maven fetched. Skips where Java or Maven is not installed."""
     missing = missing_programs()
     if missing:
         pytest.skip(missing)
     cache = Path(request.config.cache.mkdir("rocketmq"))
-    libs = {version: fetched(version, cache) for version in ("5.3.3", "4.9.7")}
+    return Jars(fetched("5.3.3", cache), fetched("4.9.7", cache), cache)
+
+
+@pytest.fixture(autouse=True)
+def no_leak() -> Iterator[None]:
+    """Fail a test that leaves something behind; processes that it started again are those of a fleet."""
+    with nothing_left(but="process"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole_fleet(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """All processes, each broker registered."""
     folder = tmp_path_factory.mktemp("rocketmq")
     with ExitStack() as stack:
         name_server = Pointsman(folder / "ns")
         stack.callback(name_server.stop)
-        v5, v4 = (RocketMQ(lib, folder / version, name_server.addr) for version, lib in libs.items())
+        v5, v4 = (RocketMQ(lib, folder / lib.name, name_server.addr) for lib in (jars.v5, jars.v4))
         # A slave copies its master's topics once a minute: both have this one from the start.
         v5.topics_on_disk("a", 0, ["Seeded"])
         v5.topics_on_disk("a", 1, ["Seeded"])
@@ -71,3 +85,10 @@ def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         running = Fleet(name_server, v5, v4, ExitStack(), *brokers)
         running.until_whole()
         yield running
+
+
+@pytest.fixture
+def fleet(whole_fleet: Fleet) -> Iterator[Fleet]:
+    """The processes, and clients that end with the test."""
+    with whole_fleet.clients:
+        yield whole_fleet

@@ -7,11 +7,13 @@ import signal
 import socket
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from deploy.rocketmq.processes import Running, free_port
+from pointsman.remoting.bodies import read_json
 from pointsman.remoting.frames import FrameReader, read_header
 from pointsman.wire.names import split_addr
 from tests.fakes.history_rows import rows_in
@@ -19,7 +21,21 @@ from tests.fakes.rocketmq_frames import ask
 
 COMMAND = Path(sys.executable).with_name("pointsman-namesrv")
 
+_SERVING = '"message": "serving"'
+
 T = TypeVar("T")
+
+
+def ask_at(addr: str, code: int, **ext: str) -> tuple[int, Any]:
+    """Ask one question of a process with RocketMQ's wire; return the code and the body."""
+    with socket.create_connection(split_addr(addr), timeout=10.0) as connection:
+        connection.sendall(ask(code, ext))
+        frames = FrameReader()
+        while (frame := frames.next()) is None:
+            data = connection.recv(65_536)
+            assert data, f"{addr} closed the connection"
+            frames.feed(data)
+    return int(read_header(frame.form, frame.header).code), read_json(frame.body) if frame.body else None
 
 
 def until(condition: Callable[[], T], *, seconds: float = 60.0, what: str = "") -> T:
@@ -31,17 +47,50 @@ def until(condition: Callable[[], T], *, seconds: float = 60.0, what: str = "") 
     return found
 
 
-class Pointsman:
+class NameServer:
+    """What a name server answers at host:port, RocketMQ's own or this one."""
+
+    def __init__(self, addr: str) -> None:
+        self.addr = addr
+
+    def ask(self, code: int, **ext: str) -> tuple[int, Any]:
+        """Ask one question on its own connection; return the code and the body."""
+        return ask_at(self.addr, code, **ext)
+
+    def is_there(self) -> bool:
+        """Return whether it answers."""
+        try:
+            return self.ask(106)[0] == 0
+        except OSError:
+            return False
+
+    def addrs(self, name: str) -> dict[str, str]:
+        """Return the addresses of a broker name by id."""
+        table = self.ask(106)[1]["brokerAddrTable"]
+        return dict(table[name]["brokerAddrs"]) if name in table else {}
+
+    def topics(self) -> set[str]:
+        """Return all topics."""
+        return set(self.ask(206)[1]["topicList"])
+
+    def perms(self, topic: str) -> dict[str, int]:
+        """Return the permission by broker name; none: the topic does not exist."""
+        code, body = self.ask(105, topic=topic, acceptStandardJsonOnly="true")
+        assert code in {0, 17}
+        return {} if code else {data["brokerName"]: data["perm"] for data in body["queueDatas"]}
+
+
+class Pointsman(NameServer):
     """The installed name server with RocketMQ's wire, on the same ports after a restart."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, warm_up_seconds: float = 0.0) -> None:
+        super().__init__(f"127.0.0.1:{free_port()}")
         self.folder = folder
-        self.addr = f"127.0.0.1:{free_port()}"
         self.started_at = 0.0
         self._settings = {
             "server.listen": "127.0.0.1:0",
             "server.node": "ns1",
-            "server.warm_up_seconds": "0",
+            "server.warm_up_seconds": f"{warm_up_seconds:g}",
             "monitoring.listen": "127.0.0.1:0",
             "remoting.listen": self.addr,
             # A closed connection counts only an expiry after a start: 30 s here, of brokers that register each 10 s.
@@ -61,7 +110,7 @@ class Pointsman:
         self.started_at = time.monotonic()
 
     def _starts(self) -> int:
-        return sum('"message": "serving"' in line for line in self._running.said())
+        return sum(_SERVING in line for line in self._running.said())
 
     def restart(self, number: signal.Signals) -> None:
         self._running.end(number)
@@ -77,28 +126,12 @@ class Pointsman:
     def errors(self) -> list[str]:
         return [line for line in self._running.said() if '"level": "ERROR"' in line]
 
-    def ask(self, code: int, **ext: str) -> tuple[int, Any]:
-        """Ask one question on its own connection; return the code and the body."""
-        with socket.create_connection(split_addr(self.addr), timeout=5.0) as connection:
-            connection.sendall(ask(code, ext))
-            frames = FrameReader()
-            while (frame := frames.next()) is None:
-                data = connection.recv(65_536)
-                assert data, "the name server closed the connection"
-                frames.feed(data)
-        body = json.loads(frame.body) if frame.body else None
-        return int(read_header(frame.form, frame.header).code), body
-
-    def addrs(self, name: str) -> dict[str, str]:
-        """Return the addresses of a broker name by id."""
-        table = self.ask(106)[1]["brokerAddrTable"]
-        return dict(table[name]["brokerAddrs"]) if name in table else {}
-
-    def perms(self, topic: str) -> dict[str, int]:
-        """Return the permission by broker name; none: the topic does not exist."""
-        code, body = self.ask(105, topic=topic)
-        assert code in {0, 17}
-        return {} if code else {data["brokerName"]: data["perm"] for data in body["queueDatas"]}
+    def metric(self, sample: str) -> float:
+        """Return a sample of ``/metrics`` by its name and labels; 0 for one that is not there."""
+        port = next(json.loads(line)["metrics"] for line in reversed(self._running.said()) if _SERVING in line)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5.0) as page:
+            lines = [line.rpartition(" ") for line in page.read().decode().splitlines()]
+        return sum(float(value) for name, _, value in lines if name == sample)
 
     def rows(self, broker_name: str) -> list[dict[str, Any]]:
         """Return the history of a broker name."""
