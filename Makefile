@@ -46,6 +46,10 @@ $(STAMP): pyproject.toml $(CONSTRAINTS) deploy/dev/create_environment.sh
 	@PYTHON=$(PYTHON) deploy/dev/create_environment.sh $(VENV) $(CONSTRAINTS)
 	@touch $@
 
+.PHONY: test-rocketmq
+test-rocketmq: setup ## Tests with unmodified RocketMQ; skipped where JDK 17 or Maven is missing
+	$(BIN)/pytest -n 2 --dist loadfile tests/real_rocketmq --full
+
 .PHONY: smoke
 smoke: setup ## A few tests on the lowest versions of what we require, and on each newer Python of this machine
 	deploy/dev/smoke.sh $(BIN)/uv
