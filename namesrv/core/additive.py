@@ -111,8 +111,11 @@ class AdditiveRegistrations:
         """Begin to read the topics of a registration."""
         return Incoming(self._core.held_topics(identity), max_topics=self._max_topics)
 
-    def register(self, claim: Claim, incoming: Incoming, *, stream: int, now: float) -> Accepted:
-        """Take a registration. Raises InvalidRequest, IdentityHeld, HeldByAgent, LimitExceeded, FirstOfOneTopic."""
+    def register(self, claim: Claim, incoming: Incoming, *, stream: int, now: float, is_part: bool = False) -> Accepted:
+        """Take a registration; ``is_part``: topics that are held already were left out of it.
+
+        Raises InvalidRequest, IdentityHeld, HeldByAgent, LimitExceeded, FirstOfOneTopic.
+        """
         identity = claim.identity
         violations = list(registration_violations(self._registration(claim), bounds=self._bounds))
         if violations:
@@ -132,7 +135,8 @@ class AdditiveRegistrations:
                 return self._beat(held, stream=stream, now=now)
             return self._replace(claim, incoming.staging.finish(), stream=stream, now=now)
         changed = _without(self._changed(incoming, held.topics), self._deleted(claim))
-        if len(held.topics) + sum(topic not in held.topics for topic in changed) > self._max_topics:
+        room = self._max_topics - len(held.topics)
+        if len(changed) > room and sum(topic not in held.topics for topic in changed) > room:
             raise LimitExceeded("topics_per_broker", self._max_topics)
         if held != self._registration(claim, held):
             topics = {**held.topics, **changed} if changed else held.topics
@@ -148,7 +152,7 @@ class AdditiveRegistrations:
                 removed=(),
                 max_topics=self._max_topics,
                 now=now,
-                keeps_wipe=len(incoming.staging.topics) == 1,
+                keeps_wipe=len(incoming.staging.topics) == 1 and not is_part,
             ).events
         beaten = self._beat(self._registration_of(identity), stream=stream, now=now)
         return replace(beaten, events=(*events, *beaten.events))
@@ -158,6 +162,15 @@ class AdditiveRegistrations:
         if self._core.registration_of(registration.identity) is not registration:
             return None
         return self._beat(registration, stream=stream, now=now)
+
+    def has_deleted(self, claim: Claim) -> bool:
+        """Whether an operator deleted topics under this version of the table: a registration may lack some of it."""
+        return bool(self._deleted(claim))
+
+    def adds_to(self, registration: Registration, claim: Claim) -> bool:
+        """Whether the topics of a claim add to those of a registration, which is still held."""
+        is_held = self._core.registration_of(claim.identity) is registration
+        return is_held and not _is_another_store(claim.data_version, registration.data_version)
 
     def beat(
         self, key: GroupKey, addr: str, data_version: DataVersion | None, *, stream: int, now: float

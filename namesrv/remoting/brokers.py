@@ -26,6 +26,7 @@ from pointsman.remoting.register_body import (
     TopicConfig,
     UnreadableBody,
     Version,
+    differing_part,
     mapping_version_span,
     read_data_version,
 )
@@ -73,22 +74,23 @@ class _Known:
     """The body of a registration; good while the core holds what it became."""
 
     facts: tuple[object, ...]
-    head: bytes
-    tail: bytes
-    """The body before and after ``mappingDataVersion``, which is the time of sending."""
+    body: bytes
+    start: int
+    end: int
+    """Where ``mappingDataVersion`` stands in it, which is the time of sending."""
     registration: weakref.ref[Registration]
-
-    @property
-    def size(self) -> int:
-        return len(self.head) + len(self.tail)
+    has_all: bool
+    """Whether it has every topic of the body; not where some were deleted."""
 
     def is_equal(self, facts: tuple[object, ...], body: bytes, start: int, end: int) -> bool:
+        """Whether another one differs in the time of sending alone."""
+        known = memoryview(self.body)  # its slices copy nothing
         return (
-            start == len(self.head)
-            and len(body) - end == len(self.tail)
+            start == self.start
+            and len(body) - end == len(known) - self.end
             and facts == self.facts
-            and body.startswith(self.head)
-            and body.endswith(self.tail)
+            and body.startswith(known[:start])
+            and body.endswith(known[self.end :])
         )
 
 
@@ -133,10 +135,10 @@ class BrokerCodes:
             return
         wanted = optional_number(command, "bodyCrc32")
         if wanted:
-            found = BodyCrc32()
+            found, parts = BodyCrc32(), memoryview(body)  # its slices copy nothing
             for start in range(0, len(body), CRC_STEP_BYTES):
-                found.add(body[start : start + CRC_STEP_BYTES])
-                if start + CRC_STEP_BYTES < len(body):
+                found.add(parts[start : start + CRC_STEP_BYTES])
+                if len(body) > CRC_STEP_BYTES:
                     yield None
             if found.value != wanted:
                 yield ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark="crc32 not match", ext={})
@@ -145,11 +147,19 @@ class BrokerCodes:
         start, end = mapping_version_span(body)
         accepted = self._renew(connection, facts, identity, body, start, end)
         if accepted is None:
+            held, unknown = self._unknown_part(facts, identity, body)
             reader, incoming = RegisterBody(), self._word.begin(identity)
-            yield from self._read(connection, reader, incoming, body, version=command.version)
+            yield from self._read(connection, reader, incoming, unknown, version=command.version)
             claim = _claim(identity, command, reader)
-            accepted = self._word.register(claim, incoming, stream=connection.stream, now=self._now())
-            self._remember(facts, identity, body, start, end, accepted.registration)
+            if held is not None and not self._word.adds_to(held, claim):
+                reader, incoming = RegisterBody(), self._word.begin(identity)
+                yield from self._read(connection, reader, incoming, body, version=command.version)
+                held = None
+            accepted = self._word.register(
+                claim, incoming, stream=connection.stream, now=self._now(), is_part=held is not None
+            )
+            has_all = not self._word.has_deleted(claim)
+            self._remember(facts, identity, body, start, end, accepted.registration, has_all=has_all)
             self._note_faults(identity, reader, bad=reader.bad_topics + incoming.bad_topics, first=incoming.first_bad)
         self._bind(connection, accepted)
         yield self._registered(accepted)
@@ -195,6 +205,18 @@ class BrokerCodes:
             return None
         return self._word.renew(registration, stream=connection.stream, now=self._now())
 
+    def _unknown_part(
+        self, facts: tuple[object, ...], identity: BrokerIdentity, body: bytes
+    ) -> tuple[Registration | None, bytes]:
+        """What of a body is to be read, and the registration that has the rest; None: all is to be read."""
+        known = self._known.get(identity)
+        if known is None or known.facts != facts or not known.has_all or len(body) < WORTH_KNOWING_BYTES:
+            return None, body
+        registration = known.registration()
+        if registration is None or self._core.registration_of(identity) is not registration:
+            return None, body
+        return registration, differing_part(body, known.body)
+
     def _remember(
         self,
         facts: tuple[object, ...],
@@ -203,17 +225,19 @@ class BrokerCodes:
         start: int,
         end: int,
         registration: Registration,
+        *,
+        has_all: bool,
     ) -> None:
         before = self._known.pop(identity, None)
         if before is not None:
-            self.known_bytes -= before.size
+            self.known_bytes -= len(before.body)
         if len(body) < WORTH_KNOWING_BYTES or registration.from_broker is None:
             return
-        known = self._known[identity] = _Known(facts, body[:start], body[end:], weakref.ref(registration))
-        self.known_bytes += known.size
+        self._known[identity] = _Known(facts, body, start, end, weakref.ref(registration), has_all)
+        self.known_bytes += len(body)
         while self.known_bytes > KNOWN_BYTES:
             _, oldest = self._known.popitem(last=False)
-            self.known_bytes -= oldest.size
+            self.known_bytes -= len(oldest.body)
 
     def _registered(self, accepted: Accepted) -> ReadyAnswer:
         orders, view = self._core.kv.order_topics(), accepted.view

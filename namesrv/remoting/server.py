@@ -37,7 +37,6 @@ REST_SECONDS = 0.001
 BACKLOG = 4_096
 LOOKED_AT = 200
 """The latest connections, among which one is chosen to be closed at their bound: a flood closes its own."""
-STEPS_A_TURN = 2
 LAST_WORDS_SECONDS = 0.2
 CHANGES_SECONDS = 5.0
 """How long a stop waits for changes that are being saved."""
@@ -206,7 +205,7 @@ class RemotingServer:
     # --- background -------------------------------------------------------------------------------------------
 
     async def _work_off(self) -> None:
-        """Some slices a turn, of all connections in turn, with rests."""
+        """One slice a turn, of all connections in turn, with rests."""
         while True:
             while not self._work:
                 self._has_work.clear()
@@ -214,7 +213,7 @@ class RemotingServer:
             connection, steps, opaque = self._work.popleft()
             if connection.is_closing:
                 continue
-            answer = next((each for each in itertools.islice(steps, STEPS_A_TURN) if each is not None), None)
+            answer = next(steps, None)
             if answer is None:
                 self._work.append((connection, steps, opaque))
             else:
@@ -283,7 +282,12 @@ class RemotingConnection(asyncio.Protocol, Connection):
         """Answer what has come."""
         self.active_at = self._server.clock.monotonic()
         self._reader.feed(data)
-        self._go_on()
+        if self._reader.waiting <= INLINE_BYTES:
+            self._go_on()
+        else:
+            # Of a large frame, all that has come is read in one turn of the loop; what is made of it takes another.
+            self._note_waiting()
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     def pause_writing(self) -> None:
         """Stop reading from who does not read."""
@@ -317,13 +321,14 @@ class RemotingConnection(asyncio.Protocol, Connection):
         """Answer whole frames while this connection may go on, and write what they gave together."""
         written: list[bytes] = []
         size, cause = 0, ""
+        next_frame, serve = self._reader.next, self._server.requests.serve
         try:
             while not (self._at_work or self.unsent or self.is_closing):
-                frame = self._reader.next()
+                frame = next_frame()
                 if frame is None:
                     break
                 self._has_asked = True
-                answer = self._server.requests.serve(self, frame)
+                answer = serve(self, frame)
                 if isinstance(answer, tuple):
                     answer = self._start(*answer, size=len(frame.body))
                 if answer is not None:

@@ -19,6 +19,7 @@ from tests.bench import (
     queries_meanwhile,
     redis_messages,
     registrations,
+    remoting,
     routes,
     watches,
 )
@@ -32,6 +33,7 @@ SUBJECTS = {
     "queries_meanwhile": queries_meanwhile.measure,
     "registrations": registrations.measure,
     "capacity": capacity.measure,
+    "remoting": remoting.measure,
     "fleet": fleet.measure,
     "groups": groups.measure,
     "idle_agent": idle_agent.measure,

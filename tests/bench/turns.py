@@ -6,9 +6,9 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from tests.bench.report import Report
-from tests.bench.worker import Worker
 
 ROUNDS = 13
 ROUND_SECONDS = 0.5
@@ -18,11 +18,18 @@ Load = Callable[[float], Awaitable[int]]
 """Make calls for so many seconds and return how many."""
 
 
+class Server(Protocol):
+    """What is measured."""
+
+    async def ask(self, command: str, /, *arguments: object) -> Any:
+        """Return for "cpu" the seconds of CPU time that it has taken, for "rss" its memory in bytes."""
+
+
 @dataclass(frozen=True)
 class Turn:
     """A load and the server whose CPU time it costs."""
 
-    server: Worker
+    server: Server
     load: Load
 
 

@@ -7,7 +7,6 @@ A frame is a length, a second length whose high byte names the header's form, th
 from __future__ import annotations
 
 import json
-import re
 import struct
 import zlib
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 """Of a whole frame (``com.rocketmq.remoting.frameMaxLength``)."""
+_MAX_LENGTH = MAX_FRAME_BYTES - 4
 MAX_HEADER_BYTES = 64 * 1024
 """Of a header: more would hold the reader for too long. RocketMQ has no such bound."""
 
@@ -30,7 +30,7 @@ OWN_VERSION = 479
 
 _LENGTHS = struct.Struct(">II")
 _BINARY = struct.Struct(">hbhii")
-_OPAQUE = re.compile(rb'"opaque":(-?(?:0|[1-9][0-9]{0,9}))(?=[,}])')
+_OPAQUE, _ZERO = b'"opaque":', ord("0")
 _PROXY_V1, _PROXY_V2 = b"PROXY ", b"\r\n\r\n\x00\r\nQUIT\n"
 _LONGEST_PROXY_LINE = 107
 _HTTP = (b"PRI ", b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC")
@@ -107,30 +107,29 @@ class FrameReader:
         if self._skip_preface and not self._skips_preface():
             return None
         data, at = self._data, self._at
-        there = len(data) - at
-        if there < 4:
+        size = len(data)
+        if size - at < 8:
+            if size - at >= 4:
+                _check_start(int.from_bytes(data[at : at + 4], "big"), 0)
             return None
-        length = int.from_bytes(data[at : at + 4], "big")
-        if not 4 <= length <= MAX_FRAME_BYTES - 4:
-            raise _no_length(bytes(data[at : at + 4]), length)
-        if there < 8:
-            return None
-        form, header_length = data[at + 4], int.from_bytes(data[at + 5 : at + 8], "big")
-        if form not in {JSON_FORM, BINARY_FORM}:
-            raise BadFrame("form", f"the header's form is {form}, neither JSON (0) nor ROCKETMQ (1)")
-        if header_length > length - 4:
-            raise BadFrame("length", f"a header of {header_length} bytes does not fit into a frame of {length}")
-        if header_length > MAX_HEADER_BYTES:
-            raise BadFrame("header", f"a header has {header_length} bytes, at most {MAX_HEADER_BYTES} are read")
+        length, second = _LENGTHS.unpack_from(data, at)
+        form, header_length = second >> 24, second & 0xFFFFFF
+        is_possible = 4 + header_length <= length <= _MAX_LENGTH
+        if not is_possible or form > BINARY_FORM or header_length > MAX_HEADER_BYTES:
+            _check_start(length, second)
         end = at + 4 + length
-        if end > len(data):
+        if end > size:
             return None
         body_at = at + 8 + header_length
         self._at = end
-        view = memoryview(data)  # one copy of a large body, not two
-        frame = Frame(form, bytes(view[at + 8 : body_at]), bytes(view[body_at:end]))
-        view.release()
-        if end == len(data):
+        if type(data) is bytes:
+            # As Frame(...) does it, in half the time: of each request.
+            frame = tuple.__new__(Frame, (form, data[at + 8 : body_at], data[body_at:end]))
+        else:
+            view = memoryview(data)  # one copy of a large body, not two
+            frame = Frame(form, bytes(view[at + 8 : body_at]), bytes(view[body_at:end]))
+            view.release()
+        if end == size:
             self._data, self._at = b"", 0
         return frame
 
@@ -154,12 +153,21 @@ class FrameReader:
         return True
 
 
-def _no_length(first: bytes, length: int) -> BadFrame:
-    if first.startswith(b"\x16\x03"):
-        return BadFrame("tls", "a TLS hello came; this port takes RocketMQ's frames in plain text alone")
-    if first in _HTTP:
-        return BadFrame("http", "HTTP came; this port takes RocketMQ's frames alone")
-    return BadFrame("length", f"a frame of {length} bytes is announced, from 4 to {MAX_FRAME_BYTES - 4} are read")
+def _check_start(length: int, second: int) -> None:
+    """Raise BadFrame if no frame begins with these two numbers."""
+    first, form, header_length = length.to_bytes(4, "big"), second >> 24, second & 0xFFFFFF
+    if not 4 <= length <= _MAX_LENGTH:
+        if first.startswith(b"\x16\x03"):
+            raise BadFrame("tls", "a TLS hello came; this port takes RocketMQ's frames in plain text alone")
+        if first in _HTTP:
+            raise BadFrame("http", "HTTP came; this port takes RocketMQ's frames alone")
+        raise BadFrame("length", f"a frame of {length} bytes is announced, from 4 to {_MAX_LENGTH} are read")
+    if form not in {JSON_FORM, BINARY_FORM}:
+        raise BadFrame("form", f"the header's form is {form}, neither JSON (0) nor ROCKETMQ (1)")
+    if header_length > length - 4:
+        raise BadFrame("length", f"a header of {header_length} bytes does not fit into a frame of {length}")
+    if header_length > MAX_HEADER_BYTES:
+        raise BadFrame("header", f"a header has {header_length} bytes, at most {MAX_HEADER_BYTES} are read")
 
 
 # --- headers in -----------------------------------------------------------------------------------------------
@@ -170,19 +178,22 @@ def read_header(form: int, header: bytes) -> Command:
     return _read_json(header) if form == JSON_FORM else _read_binary(header)
 
 
-def cut_opaque(form: int, header: bytes) -> tuple[bytes, bytes] | None:
-    """A header without its opaque, and the opaque as digits; None where it does not stand there just once.
+def cut_opaque(form: int, header: bytes) -> tuple[tuple[bytes, bytes], bytes] | None:
+    """A header before and after its first opaque, and that as digits; None where it is not written as clients do.
 
-    Requests are equal but for this number, so what is left of them shows whether one was seen before.
+    Requests are equal but for this number, so what is left of them shows whether one was seen before. Who keeps that
+    makes sure that no other opaque stands in it: here it would take time with each request.
     """
     if form == BINARY_FORM:
         if len(header) < _BINARY.size:
             return None
-        return header[:5] + header[9:], b"%d" % int.from_bytes(header[5:9], "big", signed=True)
-    if header.count(b'"opaque"') != 1:
+        return (header[:5], header[9:]), b"%d" % int.from_bytes(header[5:9], "big", signed=True)
+    before, _, rest = header.partition(_OPAQUE)
+    opaque, _, after = rest.partition(b",")
+    digits = opaque if opaque.isdigit() else opaque.removeprefix(b"-")
+    if not 0 < len(digits) <= 10 or not digits.isdigit() or (digits[0] == _ZERO and len(digits) > 1):
         return None
-    found = _OPAQUE.search(header)
-    return None if found is None else (header[: found.start(1)] + header[found.end(1) :], found[1])
+    return (before, after), opaque
 
 
 def _read_json(header: bytes) -> Command:
@@ -299,7 +310,7 @@ def _binary_header(command: Command) -> bytes:
 class ReadyAnswer:
     """An answer in the JSON form whose bytes are ready but for the opaque of who asks."""
 
-    __slots__ = ("_after", "_before", "_frame_bytes", "_header_bytes", "code")
+    __slots__ = ("_after", "_before", "_frame_bytes", "_header_bytes", "_prefixes", "code")
 
     def __init__(
         self, *, code: int = 0, remark: str | None = None, ext: Mapping[str, str] | None = None, body: bytes = b""
@@ -313,6 +324,8 @@ class ReadyAnswer:
         self._header_bytes = len(before) + len(after)
         self._frame_bytes = 4 + self._header_bytes + len(body)
         self._before = before
+        self._prefixes: dict[int, bytes] = {}
+        """Lengths and header up to the opaque, by its digits."""
         self._after = after + body
 
     def __len__(self) -> int:
@@ -321,15 +334,12 @@ class ReadyAnswer:
 
     def to(self, opaque: bytes) -> bytes:
         """The frame for a request with this opaque, in digits."""
-        digits = len(opaque)
-        return b"".join(
-            (
-                _LENGTHS.pack(self._frame_bytes + digits, self._header_bytes + digits),
-                self._before,
-                opaque,
-                self._after,
-            )
-        )
+        prefix = self._prefixes.get(len(opaque))
+        if prefix is None:
+            digits = len(opaque)
+            lengths = _LENGTHS.pack(self._frame_bytes + digits, self._header_bytes + digits)
+            prefix = self._prefixes[digits] = lengths + self._before
+        return b"".join((prefix, opaque, self._after))
 
 
 class BodyCrc32:
@@ -340,7 +350,7 @@ class BodyCrc32:
     def __init__(self) -> None:
         self._crc = 0
 
-    def add(self, part: bytes) -> None:
+    def add(self, part: bytes | memoryview) -> None:
         """Take the next part."""
         self._crc = zlib.crc32(part, self._crc)
 

@@ -333,6 +333,19 @@ async def test_requests_that_are_never_equal_do_not_grow_what_is_known(
     assert len(running(server).requests._known) == 20
 
 
+@pytest.mark.parametrize(
+    ("second", "answered"),
+    [(b' "opaque" :7', [7, 7, 7]), (b'"opaque":7', [7, 7, 7]), (b'"extFields":{"opaque":7}', [7, 8, 7])],
+)
+async def test_an_opaque_that_stands_twice_is_left_to_the_parser(
+    rocketmq: RemotingPeer, second: bytes, answered: list[int]
+) -> None:
+    for first, opaque in zip((7, 8, 7), answered, strict=True):
+        header = b'{"code":106,"opaque":%d,"flag":0,%b}' % (first, second)
+        rocketmq.send((4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header)
+        assert (await rocketmq.answer()).command.opaque == opaque
+
+
 async def test_a_fault_of_ours_is_answered_and_logged(
     rocketmq: RemotingPeer, server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -10,8 +11,10 @@ import pytest
 
 from namesrv.app import NameServerApp
 from namesrv.config import RemotingConfig
-from namesrv.core.model import GroupKey
+from namesrv.core.model import BrokerIdentity, GroupKey
 from namesrv.core.replica_state import Phase
+from pointsman.remoting.frames import read_header
+from pointsman.remoting.register_body import RegisterBody, TopicConfig
 from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
@@ -22,9 +25,10 @@ from tests.fakes.history_rows import rows_in
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.remoting_peer import Closed, RemotingPeer, remoting_peer
-from tests.fakes.rocketmq_frames import ask, broker_ext, register, register_body, topic_config
+from tests.fakes.rocketmq_frames import ask, broker_ext, frames, register, register_body, topic_config
 
 A = GroupKey("DefaultCluster", "broker-a")
+IDENTITY = BrokerIdentity(*A, 0, "10.0.0.1:10911")
 MEMBER = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
 BEAT = {name: value for name, value in broker_ext().items() if name != "brokerId"}
 
@@ -125,6 +129,95 @@ async def test_an_unchanged_registration_is_known_by_its_bytes(
     assert server.core.routes.change == before
     rocketmq.send(register(body=register_body(table, counter=2)))
     assert (await rocketmq.answer()).code == 1
+
+
+class TestAChangeOfAKnownTable:
+    """Only what differs is read, and the result is as if all were."""
+
+    @pytest.fixture
+    def bodies_read(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """The bytes of each body that is read."""
+        sizes: list[int] = []
+
+        class Watched(RegisterBody):
+            def slices(self, body: bytes, *, version: int) -> Iterator[dict[str, TopicConfig]]:
+                sizes.append(len(body))
+                return super().slices(body, version=version)
+
+        monkeypatch.setattr("namesrv.remoting.brokers.RegisterBody", Watched)
+        return sizes
+
+    @pytest.fixture
+    def table(self) -> dict[str, dict[str, object]]:
+        return {f"t{i}": topic_config(f"t{i}") for i in range(20)}
+
+    @staticmethod
+    def perms(server: NameServerApp) -> dict[str, int]:
+        (replica,) = server.core.routes.groups[A].replicas.values()
+        return {topic: queues.perm for topic, queues in replica.registration.topics.items()}
+
+    async def test_only_what_differs_is_read(
+        self, rocketmq: RemotingPeer, server: NameServerApp, table: dict[str, dict[str, object]], bodies_read: list[int]
+    ) -> None:
+        await registered(rocketmq, body=register_body(table))
+        table["t7"] = topic_config("t7", perm=4)
+        table["new"] = topic_config("new")
+        del table["t9"]
+        await registered(rocketmq, body=register_body(table, counter=2))
+        await registered(rocketmq, body=register_body(table, counter=3))
+        assert self.perms(server) == {f"t{i}": 4 if i == 7 else 6 for i in range(20)} | {"new": 6}
+        whole, part, version_alone = bodies_read
+        assert part < 0.8 * whole
+        assert version_alone < 0.2 * whole
+        assert server.core.registration_of(IDENTITY).data_version.counter == 3  # type: ignore[union-attr]  # it is held
+
+    async def test_a_deleted_topic_comes_back_with_the_next_version(
+        self, rocketmq: RemotingPeer, server: NameServerApp, table: dict[str, dict[str, object]]
+    ) -> None:
+        await registered(rocketmq, body=register_body(table))
+        assert (await rocketmq.ask(216, {"topic": "t1"})).code == 0
+        await registered(rocketmq, body=register_body(table))
+        assert "t1" not in self.perms(server)
+        # Another replica's version ends the deletion, and this one's table is read again all the same.
+        server.core.overrides.tombstones.clear()
+        table["t7"] = topic_config("t7", perm=4)
+        await registered(rocketmq, body=register_body(table, counter=2))
+        assert self.perms(server) == {f"t{i}": 4 if i == 7 else 6 for i in range(20)}
+
+    async def test_one_changed_topic_of_many_ends_a_wipe_as_the_whole_table_does(
+        self, rocketmq: RemotingPeer, server: NameServerApp, table: dict[str, dict[str, object]]
+    ) -> None:
+        await registered(rocketmq, body=register_body(table))
+        assert (await rocketmq.ask(205, {"brokerName": A.broker_name})).code == 0
+        assert server.core.overrides.wipes
+        table["t7"] = topic_config("t7", readQueueNums=4)
+        await registered(rocketmq, body=register_body(table, counter=2))
+        assert not server.core.overrides.wipes
+
+    async def test_another_store_is_read_whole(
+        self, rocketmq: RemotingPeer, server: NameServerApp, table: dict[str, dict[str, object]]
+    ) -> None:
+        await registered(rocketmq, body=register_body(table, counter=5))
+        later = {"counter": 1, "stateVersion": 0, "timestamp": 1_800_000_000_000}
+        del table["t19"]
+        await registered(rocketmq, body=register_body(table, dataVersion=later))
+        assert set(self.perms(server)) == {f"t{i}" for i in range(19)}
+
+    async def test_who_left_while_it_was_read_is_read_whole(
+        self, rocketmq: RemotingPeer, server: NameServerApp, table: dict[str, dict[str, object]]
+    ) -> None:
+        await registered(rocketmq, body=register_body(table))
+        assert server._remoting is not None
+        (connection,) = server._remoting._connections
+        table["t7"] = topic_config("t7", perm=4)
+        body = register_body(table, counter=2)
+        (frame,) = frames(register(body=body))
+        steps = server._remoting._brokers.register(connection, read_header(frame.form, frame.header), body)
+        assert next(steps) is None
+        assert (await rocketmq.ask(104, broker_ext())).code == 0
+        assert not server.core.routes.groups
+        assert [answer.code for answer in steps if answer is not None] == [0]
+        assert len(self.perms(server)) == 20
 
 
 async def test_a_large_registration_is_read_in_slices_while_routes_are_answered(server: NameServerApp) -> None:

@@ -17,6 +17,7 @@ from pointsman.remoting.register_body import (
     TopicConfig,
     UnreadableBody,
     Version,
+    differing_part,
     mapping_version_span,
     read_data_version,
 )
@@ -117,6 +118,59 @@ def test_two_registrations_differ_in_the_time_of_sending_alone() -> None:
     cut = [body[:start] + body[end:] for body in (one, other) for start, end in [mapping_version_span(body)]]
     assert cut[0] == cut[1]
     assert mapping_version_span(b'{"topicConfigSerializeWrapper":{}}') == (0, 0)
+
+
+NAMES = ["a", "b", "TopicTest", "%RETRY%g", "x-1", "x-2"]
+TABLES = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 7))
+MISLEADING = {"a": '8},"b":{"', "writeQueueNums": '8},"'}
+"""Attributes as no broker has them."""
+
+
+def table_of(perms: dict[str, int], **fields: object) -> dict[str, dict[str, object]]:
+    return {topic: topic_config(topic, perm=perm, **fields) for topic, perm in perms.items()}
+
+
+@given(TABLES, TABLES, st.booleans())
+def test_the_differing_part_and_the_known_topics_are_the_whole_table(
+    known: dict[str, int], new: dict[str, int], with_mappings: bool
+) -> None:
+    mappings = {"x-1": {"bname": "a", "currIdMap": {"0": 0}}} if with_mappings else {}
+    before = register_body(table_of(known, attributes=MISLEADING), topicQueueMappingInfoMap=mappings)
+    body = register_body(table_of(new, attributes=MISLEADING), counter=7, topicQueueMappingInfoMap=mappings)
+    reader, part = read(differing_part(body, before))
+    assert part.keys() <= new.keys()
+    held = {**read(before)[1], **part}
+    assert {topic: held[topic] for topic in new} == read(body)[1]
+    assert (reader.data_version.counter, reader.has_static_topics) == (7, with_mappings)
+
+
+@pytest.mark.parametrize("change", ["nothing", "first", "middle", "last", "added", "removed"])
+def test_the_differing_part_of_one_change_is_short(change: str) -> None:
+    table = table_of({f"t{i}": 6 for i in range(2_000)})
+    known = register_body(table)
+    if change == "removed":
+        del table["t1000"]
+    elif change != "nothing":
+        name = {"first": "t0", "middle": "t1000", "last": "t1999", "added": "new"}[change]
+        table[name] = topic_config(name, perm=4)
+    assert len(differing_part(register_body(table, counter=2), known)) < 1_000
+
+
+@pytest.mark.parametrize("name", ["103_broker497_small_r0", "103_broker533_small_r0"])
+def test_recorded_registrations_have_a_differing_part(name: str) -> None:
+    (frame,) = recorded.frames(recorded.request(name))
+    changed = frame.body.replace(b'"perm":6', b'"perm":4', 1)
+    part = differing_part(changed, frame.body)
+    assert len(part) < len(changed) / 2
+    (topic,) = (topic for topic, config in read(changed)[1].items() if config != read(frame.body)[1][topic])
+    assert read(part)[1][topic].perm == 4
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", zlib.compress(COMPRESSED), b'{"topicConfigTable":{', register_body({"t": topic_config("t")})]
+)
+def test_a_body_that_is_like_no_other_differs_as_a_whole(body: bytes) -> None:
+    assert differing_part(body, b"") == differing_part(body, b'{"a":1}') == body
 
 
 @pytest.mark.parametrize(
