@@ -47,6 +47,8 @@ class _Peer(asyncio.Protocol):
         self.transport: asyncio.Transport
         self.lengths: set[int] = set()
         """Of the answers."""
+        self.bytes = 0
+        """Of all answers together."""
         self._left = 0
         """Bytes of a frame that are still to come."""
         self._start = b""
@@ -57,6 +59,7 @@ class _Peer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         size, at, answers = len(data), self._left, 0
+        self.bytes += size
         if at > size:
             self._left -= size
             return
@@ -175,7 +178,6 @@ class _Broker(_Peer):
 
     number = 0
     topics: tuple[str, ...] = ()
-    answers = 0
     _waiting: asyncio.Future[None] | None = None
 
     def registration(self) -> bytes:
@@ -194,8 +196,7 @@ class _Broker(_Peer):
         self.transport.write(frame)
         await asyncio.wait_for(self._waiting, ANSWER_SECONDS)
 
-    def answered(self, count: int) -> None:
-        self.answers += count
+    def answered(self, _: int) -> None:
         if self._waiting is not None:
             self._waiting.set_result(None)
             self._waiting = None
@@ -248,21 +249,19 @@ async def brokers(pipe: Connection, large: int) -> None:
             await broker.send(register(broker.ext(), tables[addr].body(changed=changed)))
         return count
 
-    async def poll(addr: str, seconds: float) -> float:
-        """Let each ask for the cluster as often as a broker of 5.x does; return how many were answered a second."""
-        question = ask(106, opaque=FIRST_OPAQUE)
-        before, asked, began = sum(broker.answers for broker in fleets[addr]), 0, time.monotonic()
-        pause = POLL_SECONDS / len(fleets[addr])
-        for broker in itertools.cycle(fleets[addr]):
-            broker.transport.write(question)
-            asked += 1
-            if asked * pause >= seconds:
+    async def poll(addr: str, seconds: float, size: int) -> None:
+        """Let each ask for the cluster as often as a broker of 5.x does, and wait for the answers of ``size`` bytes."""
+        fleet, question = fleets[addr], ask(106, opaque=FIRST_OPAQUE)
+        before, pause, began = sum(broker.bytes for broker in fleet), POLL_SECONDS / len(fleet), time.monotonic()
+        for number, broker in enumerate(itertools.cycle(fleet)):
+            if number * pause >= seconds:
                 break
-            await asyncio.sleep(max(0.0, began + asked * pause - time.monotonic()))
-        await asyncio.sleep(0.2)
-        answers = sum(broker.answers for broker in fleets[addr]) - before
-        assert answers >= asked, f"{answers} answers to {asked} questions"
-        return asked / (time.monotonic() - began)
+            broker.transport.write(question)
+            await asyncio.sleep(max(0.0, began + (number + 1) * pause - time.monotonic()))
+        wanted = int(seconds / pause)
+        while (answers := (sum(broker.bytes for broker in fleet) - before) // size) < wanted:
+            assert time.monotonic() < began + seconds + ANSWER_SECONDS, f"{answers} answers to {wanted} questions"
+            await asyncio.sleep(0.01)
 
     async def renew(fleet: list[_Broker]) -> None:
         """Register each broker in turn; the one with the large table beats one-way, for its answers are waited for."""

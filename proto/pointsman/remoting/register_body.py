@@ -43,6 +43,7 @@ _TOPIC_END = re.compile(rb'"writeQueueNums":-?[0-9]+},"')
 """As RocketMQ ends it: in the order of the alphabet. No string holds this, for its quotes would be escaped there."""
 _TABLE_END = re.compile(rb'"writeQueueNums":-?[0-9]+}(}[^0-9]*)\Z')
 """Nothing after it has a digit, as mappings of static topics have."""
+_AFTER_TABLE_BYTES = 256
 _WRAPPER = "topicConfigSerializeWrapper"
 _read_json = json.JSONDecoder().raw_decode
 
@@ -240,17 +241,15 @@ def differing_part(body: bytes, known: bytes) -> bytes:
     )
     before = list(_TOPIC_END.finditer(body, max(at, at + alike - _VALUE_BYTES), at + alike))
     start = before[-1].end() - len('"') if before else at
-    after, end = (
-        _TOPIC_END.search(body, max(start, tail), tail + _VALUE_BYTES),
-        _TABLE_END.search(body, max(start, len(body) - 256)),
-    )
+    after = _TOPIC_END.search(body, max(start, tail), tail + _VALUE_BYTES)
+    end = _TABLE_END.search(body, max(start, len(body) - _AFTER_TABLE_BYTES))
     if after is None or end is None:
         return body if start == at else body[:at] + body[start:]
     return body[:at] + body[start : after.end() - len(',"')] + end[1]
 
 
 def _longest(most: int, is_alike: Callable[[int, int], bool]) -> int:
-    """The greatest length up to which all is alike; a part from ``low`` to ``high`` is asked for where less is."""
+    """The greatest length, of ``most``, up to which all parts from ``low`` to ``high`` are alike."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
