@@ -342,7 +342,7 @@ class WatchHub:
                 await self._write(watcher, write, watched.news, since=self._clock.monotonic())
             # A write that finds room at once does not yield, and yielding is not enough for queries to pass.
             if self._clock.monotonic() - rested_at > SLICE_SECONDS:
-                await asyncio.sleep(FIRST_STATE_REST_SECONDS)
+                await self._clock.sleep(FIRST_STATE_REST_SECONDS)
                 rested_at = self._clock.monotonic()
         if absent:
             await self._write_absent(watcher, absent, absent_at, write)

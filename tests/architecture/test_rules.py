@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.conftest import GROUPS
+from tests.property.mutants import CORE, MUTANTS
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("proto/pointsman/wire", "proto/pointsman/service", "namesrv", "broker_agent", "client", "spark_jobs")
@@ -89,3 +90,8 @@ def test_every_docstring_is_of_something() -> None:
     folders = (*PRODUCT, "deploy", "tests")
     found = [f"{path}:{each.lineno}" for path, text in sources(*folders) for each in orphans(ast.parse(text))]
     assert found == []
+
+
+def test_each_mutant_replaces_one_line_of_the_core() -> None:
+    sources_of = {mutant.file: (ROOT / CORE / mutant.file).read_text(encoding="utf-8") for mutant in MUTANTS}
+    assert [mutant.rule for mutant in MUTANTS if sources_of[mutant.file].count(mutant.line) != 1] == []
