@@ -275,7 +275,10 @@ with NameServerClient(sys.argv[1].split()) as client:
         next(changes)
     except KeyboardInterrupt:
         print("interrupted", client.list_topics())
-print([thread.name for thread in threading.enumerate() if thread.name.startswith("pointsman")])
+ours = [thread for thread in threading.enumerate() if thread.name.startswith("pointsman")]
+for thread in ours:
+    thread.join(10)  # one that read a stream ends once gRPC has cancelled the call
+print([thread.name for thread in ours if thread.is_alive() or thread.name == "pointsman-loop"])
 """
 
 
