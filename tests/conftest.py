@@ -28,7 +28,7 @@ settings.register_profile("fuzz", max_examples=200, stateful_step_count=50, data
 settings.register_profile("mutants", max_examples=2_000, phases=(Phase.generate,), database=None, **FRESH)
 
 SEARCH_SECONDS = 900
-"""No time limit interrupts a search: Hypothesis ends shrinking by itself after 300 s."""
+"""No time limit interrupts a search: Hypothesis ends shrinking by itself after 300 s. A full load has as long."""
 
 LAYERS = ("spark", "real_rocketmq", "e2e", "integration", "property")
 """The order of a parallel run: what takes longest first, so that no worker ends long after the others."""
@@ -80,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what the options leave out, order the rest by LAYERS, and give searches their time."""
+    """Deselect what the options leave out, order the rest by LAYERS, and give searches and full loads their time."""
     chaos, full = config.getoption("--chaos"), config.getoption("--full")
 
     def is_wanted(item: pytest.Item) -> bool:
@@ -94,7 +94,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
     items[:] = sorted(filter(is_wanted, items), key=layer)
     for item in items:
-        if is_hypothesis_test(getattr(item, "obj", None)) and config.getoption("--timeout") is None:
+        is_search = is_hypothesis_test(getattr(item, "obj", None))
+        if (is_search or full) and config.getoption("--timeout") is None:
             item.add_marker(pytest.mark.timeout(SEARCH_SECONDS))
 
 

@@ -41,6 +41,16 @@ async def seconds_until(counts: list[int], *consumers: PushConsumer) -> float:
     return time.monotonic() - began
 
 
+async def until_joined(expected: bool, *consumers: PushConsumer) -> None:
+    await until(
+        lambda: all(
+            (agent["state"] == "member") is expected
+            for each in consumers
+            for agent in each.describe()["agents"].values()
+        )
+    )
+
+
 async def gone(client: NameServerClient) -> None:
     """Wait until the name server no longer routes the topic."""
     async with asyncio.timeout(60.0):
@@ -88,9 +98,9 @@ async def test_the_only_agent_of_a_site_serves_its_group_in_seconds_after_each_k
         await asyncio.sleep(2.0)
 
         await broker.agent.stop()
-        await asyncio.sleep(0.2)
+        await until_joined(False, first, second)
         await broker.agent.start()
-        await asyncio.sleep(4.0)
+        await until_joined(True, first, second)  # else the agent could not know of the leave
         await second.close()
         figures.append(("upgraded: a leave", await seconds_until([4], first), PROMISED_SECONDS * 2))
         print(figures)

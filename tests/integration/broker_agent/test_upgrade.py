@@ -49,7 +49,8 @@ async def test_agents_upgraded_one_after_the_other_change_no_route(tmp_path: Pat
     assert before.keys() == after.keys()
     assert all(after[name] != before[name] for name in before), "an agent was never replaced"
     assert "REGISTERED" in told
-    assert told <= {"REGISTERED", "TOPICS", "HEARTBEATS"}
+    # A beat may be late on a busy machine, which changes no route.
+    assert told <= {"REGISTERED", "TOPICS", "HEARTBEATS", "LATE_HEARTBEAT"}
 
 
 def fast(config: AgentConfig, number: int) -> AgentConfig:
