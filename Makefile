@@ -42,7 +42,7 @@ test-all: setup ## All tests with full loads and fresh random seeds
 setup: $(STAMP) ## Virtual environment in .venv, Java 17 and redis-server where they are missing
 	@deploy/dev/install_programs.sh
 
-$(STAMP): pyproject.toml $(CONSTRAINTS) deploy/dev/create_environment.sh
+$(STAMP): pyproject.toml $(wildcard */pyproject.toml) $(CONSTRAINTS) deploy/dev/create_environment.sh
 	@PYTHON=$(PYTHON) deploy/dev/create_environment.sh $(VENV) $(CONSTRAINTS)
 	@touch $@
 
@@ -56,7 +56,8 @@ smoke: setup ## A few tests on the lowest versions of what we require, and on ea
 
 .PHONY: constraints
 constraints: $(STAMP) ## Pin the newest version of everything that the development environment holds
-	$(BIN)/uv pip compile --quiet pyproject.toml --extra dev --universal --upgrade \
+	$(BIN)/uv pip compile --quiet pyproject.toml --group dev --universal --upgrade \
+		$(foreach part,agent client namesrv proto report,--no-emit-package pointsman-$(part)) \
 		--no-header --no-annotate --no-emit-index-url --output-file $(CONSTRAINTS)
 
 .PHONY: coverage

@@ -2,7 +2,7 @@
 
 ::
 
-    pip install 'pointsman[redis]' fastapi uvicorn
+    pip install 'pointsman-client[redis]' fastapi uvicorn
     NAME_SERVERS=127.0.0.1:9876 uvicorn fastapi_service:app --port 8000
     curl -X POST 'http://127.0.0.1:8000/orders/4711?state=paid'
 """

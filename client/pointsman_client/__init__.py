@@ -88,6 +88,8 @@ from pointsman_client.route import (
 from pointsman_client.routes.route_watch import RouteChanges
 from pointsman_client.transports.transport import PulledMessages, SendReceipt, SendStatus, Transport
 
+__version__ = "0.1.0"
+
 __all__ = [
     "NEWER_FAULT_RULES",
     "OLDER_FAULT_RULES",

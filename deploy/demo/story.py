@@ -111,7 +111,7 @@ class Story(ABC):
             if first_day == last_day
             else ["backfill", "--from", first_day, "--to", last_day]
         )
-        command = [sys.executable, "-m", "spark_jobs", *days]
+        command = [sys.executable, "-m", "pointsman_report", *days]
         for number in (1, 2):
             command += ["--history", str(self.folder / "history" / f"namesrv-{number}")]
         return [

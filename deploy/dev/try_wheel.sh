@@ -21,7 +21,7 @@ venv/bin/python -c 'import pointsman_client, pointsman_client.prometheus, points
 transport='from pointsman_client.transports.redis_streams import RedisStreamsTransport'
 venv/bin/python -c "$transport" 2>said && { echo "the transport imports without its extra?" >&2; exit 1; }
 grep -q "pip install 'pointsman\[redis\]'" said && echo "the transport without its extra says what to install"
-data='from importlib.resources import files; [files("spark_jobs.report").joinpath(name).read_bytes() for name in ("page.css", "templates/page.html")]'
+data='from importlib.resources import files; [files("pointsman_report.report").joinpath(name).read_bytes() for name in ("page.css", "templates/page.html")]'
 venv/bin/python -c "$data" && echo "the wheel carries the report's style and templates"
 "venv/bin/pointsmanctl" --help >/dev/null 2>said && { echo "pointsmanctl answers without its extra?" >&2; exit 1; }
 grep -q "pointsman\[cli\]" said && echo "pointsmanctl without its extra says what to install"

@@ -1,18 +1,17 @@
-"""Pack the package ``spark_jobs`` into a zip for ``spark-submit --py-files``: ``make spark-zip``.
+"""Pack the package ``pointsman_report`` into a zip for ``spark-submit --py-files``: ``make spark-zip``.
 
-The zip holds the package with its data files and the metadata that its version is read from; the same sources give the
-same bytes.
+The zip holds the package with its data files; the same sources give the same bytes.
 """
 
 from __future__ import annotations
 
 import sys
-import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PART = ROOT / "spark_jobs"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _LEFT_OUT = {"__pycache__", ".mypy_cache"}
 
@@ -27,12 +26,9 @@ def main(arguments: list[str]) -> None:
 
 
 def _members() -> Iterator[tuple[str, bytes]]:
-    for path in sorted((ROOT / "spark_jobs").rglob("*")):
+    for path in sorted((PART / "pointsman_report").rglob("*")):
         if path.is_file() and not _LEFT_OUT & set(path.parts):
-            yield path.relative_to(ROOT).as_posix(), path.read_bytes()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    yield f"{project['name']}-{project['version']}.dist-info/METADATA", metadata.encode()
+            yield path.relative_to(PART).as_posix(), path.read_bytes()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_jobs.__main__ import main
+from pointsman_report.__main__ import main
 
 if __name__ == "__main__":
     main()

@@ -9,10 +9,10 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import broker_agent.__main__
-import namesrv.__main__
-import spark_jobs.cli
-from pointsman_client.ctl.command import SUBJECTS, cli
+import pointsman_agent.__main__
+import pointsman_namesrv.__main__
+import pointsman_report.cli
+from pointsman_ctl.command import SUBJECTS, cli
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "tests" / "README.md"
@@ -31,8 +31,9 @@ def promises() -> set[str]:
 
 
 def programs() -> set[str]:
-    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    scripts = {f"`{name}`" for name in pyproject["project"]["scripts"]}
+    parts = [tomllib.loads(path.read_text(encoding="utf-8"))["project"] for path in ROOT.glob("*/pyproject.toml")]
+    scripts = {f"`{name}`" for part in parts for name in part.get("scripts", ())}
+    assert len(scripts) == 5
     return scripts | {f"`pointsmanctl`, {subject}" for subject, _ in SUBJECTS}
 
 
@@ -45,7 +46,11 @@ def words_of(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def commands() -> set[str]:
-    parsers = (namesrv.__main__.parser(), broker_agent.__main__._build_parser(), spark_jobs.cli.build_parser())
+    parsers = (
+        pointsman_namesrv.__main__.parser(),
+        pointsman_agent.__main__._build_parser(),
+        pointsman_report.cli.build_parser(),
+    )
     typed = [f"{parser.prog} {words}" for parser in parsers for words in words_of(parser)]
     return {f"`{each}`" for each in [*typed, *(f"pointsmanctl {name}" for name in cli.commands)]}
 

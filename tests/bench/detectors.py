@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from spark_jobs.parameters import Parameters
+from pointsman_report.parameters import Parameters
 from tests.bench.detector_scores import Broker, Flag, Score, either, score
 from tests.bench.histories import FaultRates, Fleet, write
 from tests.bench.nightly import runs
@@ -118,8 +118,8 @@ def _tables(warehouse: Path, fleet: Fleet) -> Iterator[Any]:
     from pyspark.sql.functions import col, unix_micros  # noqa: PLC0415
     from pyspark.sql.types import TimestampType  # noqa: PLC0415
 
-    from spark_jobs.io import Warehouse  # noqa: PLC0415
-    from spark_jobs.session import spark_session  # noqa: PLC0415
+    from pointsman_report.io import Warehouse  # noqa: PLC0415
+    from pointsman_report.session import spark_session  # noqa: PLC0415
 
     with spark_session("local[1]", name="detectors") as spark:
         tables = Warehouse(spark, str(warehouse))

@@ -12,12 +12,12 @@ from multiprocessing.connection import Connection
 
 import grpc
 
-from broker_agent.core.group_rules import GroupRules
-from broker_agent.groups.servicer import ConsumerGroups
-from broker_agent.rpc.server import AgentServer
 from pointsman.service.clock import SystemClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.channel import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
+from pointsman_agent.core.group_rules import GroupRules
+from pointsman_agent.groups.servicer import ConsumerGroups
+from pointsman_agent.rpc.server import AgentServer
 from tests.bench import messages
 from tests.bench.report import Report
 from tests.bench.servers import bare_server, process_commands

@@ -7,12 +7,12 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.name_server import NameServer
-from namesrv.core.validation import IntervalBounds
-from namesrv.rpc.register_call import RegisterCalls
 from pointsman.service.clock import SystemClock
 from pointsman.service.peers import Peer
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.validation import IntervalBounds
+from pointsman_namesrv.rpc.register_call import RegisterCalls
 from tests.bench import clients, messages
 from tests.bench.report import Report
 from tests.bench.servers import name_server

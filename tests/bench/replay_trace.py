@@ -115,7 +115,16 @@ def main() -> int:
         datetime.fromtimestamp(at, tz=UTC).date() for at in (min(s.start for s in trace), max(s.stop for s in trace))
     ]
     print(f"{rows} rows of history, {days[0]} to {days[1]}", flush=True)
-    command = [sys.executable, "-m", "spark_jobs", "backfill", "--history", str(history), "--warehouse", str(warehouse)]
+    command = [
+        sys.executable,
+        "-m",
+        "pointsman_report",
+        "backfill",
+        "--history",
+        str(history),
+        "--warehouse",
+        str(warehouse),
+    ]
     command += ["--from", str(days[0]), "--to", str(days[1]), "--master", options.master]
     began = time.monotonic()
     done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)

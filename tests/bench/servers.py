@@ -14,8 +14,10 @@ from typing import Any
 
 import grpc
 
-from namesrv.app import NameServerApp
-from namesrv.config import (
+from pointsman.service import logs
+from pointsman.wire.channel import SERVER_OPTIONS
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.config import (
     HistoryConfig,
     LogConfig,
     MonitoringConfig,
@@ -25,9 +27,7 @@ from namesrv.config import (
     ServerConfig,
     SnapshotConfig,
 )
-from namesrv.rpc.server import REGISTRATION, ROUTE
-from pointsman.service import logs
-from pointsman.wire.channel import SERVER_OPTIONS
+from pointsman_namesrv.rpc.server import REGISTRATION, ROUTE
 from tests.bench.worker import Commands, obey
 
 PROBE_SECONDS = 0.001

@@ -14,14 +14,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from namesrv.app import STREAMS_A_BROKER
-from namesrv.config import RoutesConfig
-from namesrv.rpc import register_call
-from namesrv.rpc.watch_hub import MOST_UNREAD_BYTES, ROOM_SECONDS
 from pointsman.service.standard_services import MAX_STREAMS
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
+from pointsman_namesrv.app import STREAMS_A_BROKER
+from pointsman_namesrv.config import RoutesConfig
+from pointsman_namesrv.rpc import register_call
+from pointsman_namesrv.rpc.watch_hub import MOST_UNREAD_BYTES, ROOM_SECONDS
 from tests.bench.servers import bare_server
 from tests.bench.worker import Worker, worker
 from tests.chaos.conftest import Report

@@ -10,7 +10,17 @@ from pathlib import Path
 import grpc
 import pytest
 
-from broker_agent.config import (
+from pointsman.v1 import agent_service_pb2 as agent
+from pointsman.v1 import consumer_group_service_pb2 as groups
+from pointsman.v1 import offset_service_pb2 as offsets
+from pointsman.v1 import queue_lock_service_pb2 as locks
+from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
+from pointsman.v1.consumer_group_service_pb2_grpc import ConsumerGroupServiceStub
+from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
+from pointsman.v1.queue_lock_service_pb2_grpc import QueueLockServiceStub
+from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
+from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
+from pointsman_agent.config import (
     AgentConfig,
     BrokerSection,
     GroupsSection,
@@ -23,16 +33,6 @@ from broker_agent.config import (
     RpcSection,
     TopicsSection,
 )
-from pointsman.v1 import agent_service_pb2 as agent
-from pointsman.v1 import consumer_group_service_pb2 as groups
-from pointsman.v1 import offset_service_pb2 as offsets
-from pointsman.v1 import queue_lock_service_pb2 as locks
-from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
-from pointsman.v1.consumer_group_service_pb2_grpc import ConsumerGroupServiceStub
-from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
-from pointsman.v1.queue_lock_service_pb2_grpc import QueueLockServiceStub
-from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
-from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from tests.fakes.agent_process import agent_process
 from tests.fakes.real_name_server import RealNameServer, real_name_server
 from tests.fakes.redis_process import RedisProcess, redis_process

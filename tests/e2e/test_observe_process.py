@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.config import RemotingConfig
+from pointsman_namesrv.config import RemotingConfig
 from tests.fakes.condition import eventually
 from tests.fakes.history_rows import files_in, rows_in
 from tests.fakes.name_server import running_name_server
@@ -28,7 +28,7 @@ async def test_sigterm_writes_the_end_packs_the_file_and_exits_with_0(tmp_path: 
         assert (await broker.answer()).code == 0
         options = ("--namesrv", server.remoting_addr, "--history", tmp_path, "--poll-seconds", "0.2")
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "namesrv.observe", *options, stderr=asyncio.subprocess.DEVNULL
+            sys.executable, "-m", "pointsman_namesrv.observe", *options, stderr=asyncio.subprocess.DEVNULL
         )
         try:
             await eventually(lambda: files_in(tmp_path))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.config import (
+from pointsman_agent.config import (
     AgentConfig,
     BrokerSection,
     HeartbeatSection,
@@ -19,7 +19,7 @@ from broker_agent.config import (
     RpcSection,
     TopicsSection,
 )
-from broker_agent.core.session import Standing
+from pointsman_agent.core.session import Standing
 from tests.fakes.agent_process import agent_process
 from tests.fakes.real_name_server import RealNameServer, real_name_server
 from tests.fakes.redis_member import RedisMember, redis_member

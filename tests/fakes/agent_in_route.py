@@ -10,28 +10,28 @@ from dataclasses import replace
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
-from broker_agent.core.drain import Answer
-from broker_agent.core.drain_lag import LagReport
-from broker_agent.core.group_rules import GroupRules, NoticeRules
-from broker_agent.core.offsets import Offsets
-from broker_agent.core.own_state import OwnState
-from broker_agent.core.probe_verdict import ProbeStatus, Role, Verdict
-from broker_agent.core.queue import QueueKey
-from broker_agent.core.queue_locks import QueueLocks
-from broker_agent.core.queue_stats import QueueEnd
-from broker_agent.core.replica_offsets import ReplicaOffsets
-from broker_agent.core.topic_set import TopicSet
-from broker_agent.drain.drainer import DrainedAgent, Drainer
-from broker_agent.drain.service import AgentFacts, AgentService
-from broker_agent.drain.write_perm import WritePermissions
-from broker_agent.groups.servicer import ConsumerGroups
-from broker_agent.offsets.flusher import Flusher, OffsetMetrics
-from broker_agent.offsets.servicer import OffsetServicer
-from broker_agent.queue_locks.servicer import QueueLockServicer
-from broker_agent.rpc.server import AgentServer
-from namesrv.app import NameServerApp
 from pointsman.service.clock import Clock
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman_agent.core.drain import Answer
+from pointsman_agent.core.drain_lag import LagReport
+from pointsman_agent.core.group_rules import GroupRules, NoticeRules
+from pointsman_agent.core.offsets import Offsets
+from pointsman_agent.core.own_state import OwnState
+from pointsman_agent.core.probe_verdict import ProbeStatus, Role, Verdict
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.queue_locks import QueueLocks
+from pointsman_agent.core.queue_stats import QueueEnd
+from pointsman_agent.core.replica_offsets import ReplicaOffsets
+from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.drain.drainer import DrainedAgent, Drainer
+from pointsman_agent.drain.service import AgentFacts, AgentService
+from pointsman_agent.drain.write_perm import WritePermissions
+from pointsman_agent.groups.servicer import ConsumerGroups
+from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
+from pointsman_agent.offsets.servicer import OffsetServicer
+from pointsman_agent.queue_locks.servicer import QueueLockServicer
+from pointsman_agent.rpc.server import AgentServer
+from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.agent_services import topic_set
 from tests.fakes.memory_store import MemoryStore
@@ -43,7 +43,7 @@ OWN = OwnState(
 
 
 class TableOfEnds:
-    """Implements ``broker_agent.queue_stats.ends.QueueEnds``."""
+    """Implements ``pointsman_agent.queue_stats.ends.QueueEnds``."""
 
     def __init__(self) -> None:
         self.table: dict[QueueKey, int] = {}

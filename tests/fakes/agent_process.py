@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from broker_agent.config import AgentConfig
 from pointsman.service.config import to_toml
+from pointsman_agent.config import AgentConfig
 
 COMMAND = Path(sys.executable).with_name("pointsman-agent")
 

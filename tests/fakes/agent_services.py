@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import grpc
 
-from broker_agent.core.topic_set import TopicConfig, TopicSet
-from broker_agent.rpc.server import AgentServer, Service
 from pointsman.wire.channel import CHANNEL_OPTIONS
+from pointsman_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.rpc.server import AgentServer, Service
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_agent.registration.loop import Timeouts
+from pointsman_agent.registration.loop import Timeouts
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.running_agent import until
 

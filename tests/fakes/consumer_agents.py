@@ -11,17 +11,17 @@ import grpc
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
-from broker_agent.core.group_rules import GroupRules
-from broker_agent.core.offsets import Offsets
-from broker_agent.core.queue_locks import QueueLocks
-from broker_agent.core.replica_offsets import ReplicaOffsets
-from broker_agent.core.topic_set import TopicSet
-from broker_agent.groups.member_lists import MemberListKeeper, MemberLists, MemberListsFailed
-from broker_agent.groups.servicer import ConsumerGroups
-from broker_agent.offsets.flusher import Flusher, OffsetMetrics
-from broker_agent.offsets.servicer import OffsetServicer
-from broker_agent.queue_locks.servicer import QueueLockServicer
-from broker_agent.rpc.server import AgentServer
+from pointsman_agent.core.group_rules import GroupRules
+from pointsman_agent.core.offsets import Offsets
+from pointsman_agent.core.queue_locks import QueueLocks
+from pointsman_agent.core.replica_offsets import ReplicaOffsets
+from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.groups.member_lists import MemberListKeeper, MemberLists, MemberListsFailed
+from pointsman_agent.groups.servicer import ConsumerGroups
+from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
+from pointsman_agent.offsets.servicer import OffsetServicer
+from pointsman_agent.queue_locks.servicer import QueueLockServicer
+from pointsman_agent.rpc.server import AgentServer
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.route import BrokerData, BrokerReplica, BrokerState
 from tests.fakes.agent_services import topic_set
@@ -37,7 +37,7 @@ CALLS_PER_SECOND = 4
 
 
 class MemoryMemberLists:
-    """Implements ``broker_agent.groups.member_lists.MemberListStore``; outlives its agent."""
+    """Implements ``pointsman_agent.groups.member_lists.MemberListStore``; outlives its agent."""
 
     def __init__(self) -> None:
         self.lists: MemberLists | None = None

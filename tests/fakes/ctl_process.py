@@ -26,7 +26,7 @@ async def started(
 ) -> asyncio.subprocess.Process:
     """Start one, without a terminal unless the test gives one."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pointsman_client.ctl", *arguments),
+        *(sys.executable, "-m", "pointsman_ctl", *arguments),
         stdin=stdin,
         stdout=out,
         stderr=asyncio.subprocess.PIPE,

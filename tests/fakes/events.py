@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from namesrv.core.events import BrokerFacts, Event, EventKind, Reason, TopicsPayload
-from namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig
-from namesrv.core.replica_state import UP, Phase, ReplicaState
+from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind, Reason, TopicsPayload
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig
+from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
 
 QUEUES = QueueConfig(4, 8, 6, 0)
 GONE = {EventKind.EXPIRED, EventKind.UNREGISTERED}

@@ -19,9 +19,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from broker_agent.config import AgentConfig, BrokerSection, HeartbeatSection, ProbeSection
 from pointsman.v1.registration_service_pb2 import HeartbeatRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman_agent.config import AgentConfig, BrokerSection, HeartbeatSection, ProbeSection
 from tests.fakes import wire
 from tests.fakes.agent_process import agent_process
 from tests.fakes.cut_proxy import cut_proxy

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from namesrv.core.settings import Rows
-from namesrv.settings.store import SettingsStore
+from pointsman_namesrv.core.settings import Rows
+from pointsman_namesrv.settings.store import SettingsStore
 
 GATE_SECONDS = 30.0
 

@@ -10,13 +10,13 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 from grpc_status import rpc_status
 
-from broker_agent.core.group_rules import GroupRules
-from broker_agent.groups.servicer import ConsumerGroups
-from broker_agent.rpc.server import AgentServer
 from pointsman.service.clock import Clock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1.consumer_group_service_pb2_grpc import ConsumerGroupServiceStub
 from pointsman.wire.errors import read_status
+from pointsman_agent.core.group_rules import GroupRules
+from pointsman_agent.groups.servicer import ConsumerGroups
+from pointsman_agent.rpc.server import AgentServer
 
 DEADLINE_SECONDS = 60.0
 BOOT = 77

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from namesrv.core.model import BrokerIdentity, DataVersion, Health, QueueConfig, Registration
-from namesrv.core.validation import IntervalBounds
-from namesrv.snapshot.files import SegmentFiles
-from namesrv.snapshot.store import HeldBroker, Snapshot, SnapshotStore
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, Health, QueueConfig, Registration
+from pointsman_namesrv.core.validation import IntervalBounds
+from pointsman_namesrv.snapshot.files import SegmentFiles
+from pointsman_namesrv.snapshot.store import HeldBroker, Snapshot, SnapshotStore
 
 
 def held(number: int, step: int = 0, *, topics: int = 3, health: Health = Health()) -> HeldBroker:

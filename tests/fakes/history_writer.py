@@ -9,10 +9,10 @@ import sys
 import threading
 from pathlib import Path
 
-from namesrv.config import HistoryConfig
-from namesrv.history import assembly, files, recorder
-from namesrv.metrics import Metrics
 from pointsman.service.clock import SystemClock
+from pointsman_namesrv.config import HistoryConfig
+from pointsman_namesrv.history import assembly, files, recorder
+from pointsman_namesrv.metrics import Metrics
 from tests.fakes.events import QUEUES, broker_event, topics_event
 
 files.MAX_FILE_BYTES = 50_000

@@ -18,8 +18,8 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from namesrv.rpc.server import ADMIN, REGISTRATION, ROUTE
 from pointsman.wire.names import split_addr
+from pointsman_namesrv.rpc.server import ADMIN, REGISTRATION, ROUTE
 
 METHODS: tuple[MethodDescriptor, ...] = tuple(m for service in (REGISTRATION, ROUTE, ADMIN) for m in service.methods)
 FORBIDDEN = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from broker_agent.core.offsets import OffsetChange, OffsetKey, apply_changes
-from broker_agent.offsets.store import StoreFailed
+from pointsman_agent.core.offsets import OffsetChange, OffsetKey, apply_changes
+from pointsman_agent.offsets.store import StoreFailed
 
 
 class MemoryStore:
-    """Implements ``broker_agent.offsets.store.OffsetStore``."""
+    """Implements ``pointsman_agent.offsets.store.OffsetStore``."""
 
     def __init__(self) -> None:
         self.table: dict[OffsetKey, int] = {}

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from namesrv.app import NameServerApp
-from namesrv.config import (
+from pointsman.service.clock import Clock
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.config import (
     HistoryConfig,
     LivenessConfig,
     MonitoringConfig,
@@ -18,7 +19,6 @@ from namesrv.config import (
     ServerConfig,
     SnapshotConfig,
 )
-from pointsman.service.clock import Clock
 
 
 @asynccontextmanager

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from broker_agent.core.offsets import OffsetKey, Offsets
-from broker_agent.core.queue import QueueKey
-from broker_agent.offsets.file_store import FileStore
-from broker_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman.service.clock import SystemClock
+from pointsman_agent.core.offsets import OffsetKey, Offsets
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.offsets.file_store import FileStore
+from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 
 GROUPS = ("g", "h")
 QUEUES = [QueueKey(f"t{n % 20}", n // 20) for n in range(400)]

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker_agent.config import (
+from pointsman_agent.config import (
     AgentConfig,
     BrokerSection,
     GroupsSection,

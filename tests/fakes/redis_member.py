@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from broker_agent.core.own_state import OwnState
-from broker_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
-from broker_agent.core.session import Standing
-from broker_agent.core.topic_set import TopicConfig, TopicSet
-from broker_agent.metrics import AgentMetrics
-from broker_agent.probe.prober import Prober
-from broker_agent.probe.redis import RedisProbe
-from broker_agent.registration.loop import RegistrationLoop, Timeouts
-from broker_agent.registration.message import BrokerProfile
-from broker_agent.watched import Watched
 from pointsman.service.clock import SystemClock
+from pointsman_agent.core.own_state import OwnState
+from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
+from pointsman_agent.core.session import Standing
+from pointsman_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.metrics import AgentMetrics
+from pointsman_agent.probe.prober import Prober
+from pointsman_agent.probe.redis import RedisProbe
+from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
+from pointsman_agent.registration.message import BrokerProfile
+from pointsman_agent.watched import Watched
 from tests.fakes.redis_process import RedisProcess
 
 TOPICS = TopicSet.from_content([TopicConfig("orders", 4, 4, 6)], state_version=0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_jobs.parameters import Parameters
-from spark_jobs.report.classes import CAUSES, WORST_FIRST, meanings
+from pointsman_report.parameters import Parameters
+from pointsman_report.report.classes import CAUSES, WORST_FIRST, meanings
 
 NONE: dict[str, Any] = {"rows": [], "in_all": 0, "left_out": 0}
 

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from broker_agent.app import Agent
-from broker_agent.config import (
+from pointsman.service.clock import Clock, SystemClock
+from pointsman_agent.app import Agent
+from pointsman_agent.config import (
     AgentConfig,
     BrokerSection,
     MonitoringSection,
@@ -17,10 +18,9 @@ from broker_agent.config import (
     TopicRow,
     TopicsSection,
 )
-from broker_agent.core.probe_verdict import ProbeResult
-from broker_agent.core.session import Standing
-from broker_agent.probe import Probe
-from pointsman.service.clock import Clock, SystemClock
+from pointsman_agent.core.probe_verdict import ProbeResult
+from pointsman_agent.core.session import Standing
+from pointsman_agent.probe import Probe
 
 BROKER_ADDR = "10.0.0.1:10911"
 PATIENCE_SECONDS = 60.0

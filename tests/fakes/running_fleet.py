@@ -8,16 +8,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from broker_agent.core.own_state import Leave, OwnState
-from broker_agent.core.probe_verdict import ProbeStatus, Role, Verdict
-from broker_agent.core.session import Standing
-from broker_agent.core.topic_set import TopicConfig, TopicSet
-from broker_agent.metrics import AgentMetrics
-from broker_agent.registration.fleet import RegistrationFleet
-from broker_agent.registration.loop import RegistrationLoop, Timeouts
-from broker_agent.registration.message import BrokerProfile
-from broker_agent.watched import Watched
 from pointsman.service.clock import Clock, SystemClock
+from pointsman_agent.core.own_state import Leave, OwnState
+from pointsman_agent.core.probe_verdict import ProbeStatus, Role, Verdict
+from pointsman_agent.core.session import Standing
+from pointsman_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.metrics import AgentMetrics
+from pointsman_agent.registration.fleet import RegistrationFleet
+from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
+from pointsman_agent.registration.message import BrokerProfile
+from pointsman_agent.watched import Watched
 from tests.fakes.running_agent import BROKER_ADDR, until
 
 PROFILE = BrokerProfile(cluster="c1", broker_name="a", addr=BROKER_ADDR, host="host-1")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from broker_agent.core.queue import QueueKey
-from broker_agent.core.queue_stats import QueueEnd
-from broker_agent.queue_stats.ends import QueueEndsError
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.queue_stats import QueueEnd
+from pointsman_agent.queue_stats.ends import QueueEndsError
 
 
 class TableOfEnds:
-    """Implements ``broker_agent.queue_stats.ends.QueueEnds``."""
+    """Implements ``pointsman_agent.queue_stats.ends.QueueEnds``."""
 
     def __init__(self) -> None:
         self.table: dict[QueueKey, int] = {}

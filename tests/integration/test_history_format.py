@@ -10,17 +10,17 @@ from typing import Any
 import grpc
 import pytest
 
-from namesrv.core.events import Event, EventKind, Reason
-from namesrv.core.model import DataVersion, GroupKey
-from namesrv.core.punctuality import Punctuality
-from namesrv.history.files import HistoryFiles
-from namesrv.history.recorder import Recorder
-from namesrv.metrics import Metrics
 from pointsman.v1.broker_pb2 import PROBE_STATUS_FAILING
 from pointsman.v1.registration_service_pb2 import HeartbeatRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from spark_jobs.cli import main
-from spark_jobs.validation import known_events
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.model import DataVersion, GroupKey
+from pointsman_namesrv.core.punctuality import Punctuality
+from pointsman_namesrv.history.files import HistoryFiles
+from pointsman_namesrv.history.recorder import Recorder
+from pointsman_namesrv.metrics import Metrics
+from pointsman_report.cli import main
+from pointsman_report.validation import known_events
 from tests.fakes import wire
 from tests.fakes.events import QUEUES, broker_event, facts, topics_event
 from tests.fakes.history_rows import rows_in

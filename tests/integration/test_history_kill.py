@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from namesrv.history.files import HistoryFiles
-from spark_jobs.cli import main
+from pointsman_namesrv.history.files import HistoryFiles
+from pointsman_report.cli import main
 from tests.fakes.history_rows import files_in, rows_in
 
 ROOT = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ from hypothesis.stateful import run_state_machine_as_test
 import tests.conftest  # noqa: F401  # the profiles
 
 ROOT = Path(__file__).parents[2]
-CORE = Path("namesrv/core")
+CORE = Path("namesrv/pointsman_namesrv/core")
 
 
 @dataclass(frozen=True)
@@ -419,10 +419,10 @@ MUTANTS += rows_that_never_apply()
 def notices(tree: Path, profile: str) -> bool:
     """Whether the state machine fails against the copy of ``namesrv`` in ``tree``: in a separate process."""
     settings.load_profile(profile)  # before a state machine takes its settings
-    sys.path.insert(0, str(tree))
-    import namesrv  # noqa: PLC0415
+    sys.path.insert(0, str(tree / "namesrv"))
+    import pointsman_namesrv  # noqa: PLC0415
 
-    assert namesrv.__file__.startswith(str(tree)), "the copy is not what would be tested"
+    assert pointsman_namesrv.__file__.startswith(str(tree)), "the copy is not what would be tested"
     from tests.property.test_name_server import NameServerMachine  # noqa: PLC0415
 
     try:

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
-from broker_agent.core.groups import Groups
-from broker_agent.core.membership import (
+from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
+from pointsman_agent.core.groups import Groups
+from pointsman_agent.core.membership import (
     Changes,
     ConsumeType,
     GroupSubscription,

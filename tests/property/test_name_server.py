@@ -13,14 +13,14 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
-from namesrv.core import route_table
-from namesrv.core.errors import IdentityHeld, NameServerError, TopicNotFound
-from namesrv.core.events import Event, EventKind, Reason
-from namesrv.core.group import MemberView
-from namesrv.core.guard import GuardMode, GuardRules
-from namesrv.core.lifecycle import NodeLifecycle
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import (
+from pointsman_namesrv.core import route_table
+from pointsman_namesrv.core.errors import IdentityHeld, NameServerError, TopicNotFound
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.group import MemberView
+from pointsman_namesrv.core.guard import GuardMode, GuardRules
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
     Evidence,
@@ -31,9 +31,9 @@ from namesrv.core.model import (
     QueueConfig,
     Registration,
 )
-from namesrv.core.name_server import NameServer
-from namesrv.core.staging import StagedTopics, Staging
-from namesrv.snapshot.keeper import health_to_keep
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.staging import StagedTopics, Staging
+from pointsman_namesrv.snapshot.keeper import health_to_keep
 from tests.fakes.queue_stats import NOTHING_MEASURED
 from tests.property.naive_model import GRACE, HAND_OVER, Oracle
 

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from namesrv.core.administration import Administration
-from namesrv.core.errors import NameServerError
-from namesrv.core.events import Event, EventKind, Reason
-from namesrv.core.guard import GuardMode
-from namesrv.core.lifecycle import NodeLifecycle
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import (
+from pointsman_namesrv.core.administration import Administration
+from pointsman_namesrv.core.errors import NameServerError
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.guard import GuardMode
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
     Evidence,
@@ -32,9 +32,9 @@ from namesrv.core.model import (
     QueueConfig,
     Registration,
 )
-from namesrv.core.name_server import NameServer
-from namesrv.core.replica_state import Phase
-from namesrv.snapshot.keeper import health_to_keep
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.replica_state import Phase
+from pointsman_namesrv.snapshot.keeper import health_to_keep
 
 START = 1_000.0
 PERMS = {"rw": 6, "r": 4, "w": 2, "rwx": 7}

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.cli import main
-from spark_jobs.io.warehouse import MEMORY_SETTING
+from pointsman_report.cli import main
+from pointsman_report.io.warehouse import MEMORY_SETTING
 from tests.leaks import nothing_left
 from tests.spark.nights import DAY, Again, Night, Run, tell
 from tests.spark.storybook import FIRST, LAST, SECOND, Stories, Tables, book

@@ -17,9 +17,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DoubleType
 
-from spark_jobs.io import Warehouse
-from spark_jobs.parameters import Parameters
-from spark_jobs.schemas import TABLES, WAREHOUSE_VERSION
+from pointsman_report.io import Warehouse
+from pointsman_report.parameters import Parameters
+from pointsman_report.schemas import TABLES, WAREHOUSE_VERSION
 
 Key = tuple[str, str, int]
 Row = dict[str, Any]

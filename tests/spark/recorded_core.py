@@ -8,16 +8,24 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from namesrv.core.administration import Administration
-from namesrv.core.broker_events import full_checkpoint_events
-from namesrv.core.errors import NameServerError
-from namesrv.core.events import Event, EventKind, Reason
-from namesrv.core.guard import GuardRules
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Health, ProbeVerdict, QueueConfig, Registration
-from namesrv.core.name_server import NameServer
-from namesrv.history.row import Record, row_count, to_rows
-from namesrv.snapshot.keeper import health_to_keep
+from pointsman_namesrv.core.administration import Administration
+from pointsman_namesrv.core.broker_events import full_checkpoint_events
+from pointsman_namesrv.core.errors import NameServerError
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.guard import GuardRules
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.model import (
+    BrokerIdentity,
+    DataVersion,
+    GroupKey,
+    Health,
+    ProbeVerdict,
+    QueueConfig,
+    Registration,
+)
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.history.row import Record, row_count, to_rows
+from pointsman_namesrv.snapshot.keeper import health_to_keep
 from tests.spark.histories import moment
 
 TOPICS = ("t1", "t2", "t3")

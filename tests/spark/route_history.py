@@ -8,9 +8,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.io import History, Warehouse
-from spark_jobs.questions.source import Source
-from spark_jobs.schemas import TABLES
+from pointsman_report.io import History, Warehouse
+from pointsman_report.questions.source import Source
+from pointsman_report.schemas import TABLES
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
 
 TOPIC = 'orders "of" {all}'

@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, unix_micros
 from pyspark.sql.types import TimestampType
 
-from spark_jobs.io import History, Warehouse
-from spark_jobs.jobs.pipeline import compute
-from spark_jobs.jobs.work import Work
-from spark_jobs.parameters import Parameters
-from spark_jobs.schemas import TABLES
+from pointsman_report.io import History, Warehouse
+from pointsman_report.jobs.pipeline import compute
+from pointsman_report.jobs.work import Work
+from pointsman_report.parameters import Parameters
+from pointsman_report.schemas import TABLES
 
 
 @dataclass(frozen=True)

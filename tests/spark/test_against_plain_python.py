@@ -12,7 +12,7 @@ from zlib import crc32
 
 import pytest
 
-from spark_jobs.transforms.liveness import observers
+from pointsman_report.transforms.liveness import observers
 from tests.spark import plain
 from tests.spark.histories import MIDNIGHT, Row, moment, write_history
 from tests.spark.storybook import Stories, Tables, book

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.io import GZIP_FAULT
-from spark_jobs.jobs.ingest import IngestResult, ingest
+from pointsman_report.io import GZIP_FAULT
+from pointsman_report.jobs.ingest import IngestResult, ingest
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
 from tests.spark.tables import DayRunner
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.cli import main
-from spark_jobs.jobs import pipeline
-from spark_jobs.jobs.pipeline import Run
-from spark_jobs.jobs.work import Work
-from spark_jobs.schemas import TABLES
+from pointsman_report.cli import main
+from pointsman_report.jobs import pipeline
+from pointsman_report.jobs.pipeline import Run
+from pointsman_report.jobs.work import Work
+from pointsman_report.schemas import TABLES
 from tests.spark.histories import NameServer, broker, moment, write_history
 from tests.spark.nights import DAY, Again, Night
 from tests.spark.storybook import LAST, SECOND, Stories
@@ -170,7 +170,7 @@ def test_a_fault_behind_the_publishing_says_that_the_tables_are_new(
         work.warehouse.published = True
         raise fault
 
-    monkeypatch.setattr("spark_jobs.jobs.days.compute", computed)
+    monkeypatch.setattr("pointsman_report.jobs.days.compute", computed)
     assert nightly(night.history, copied) == 2
     assert says in capsys.readouterr().err
 
@@ -179,7 +179,7 @@ def test_a_fault_behind_the_publishing_says_that_the_tables_are_new(
 def nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The report alone, of what the warehouse holds."""
     nothing = Run(files=0, continues_yesterday=False, ends_before=None, rows_ahead=0)
-    monkeypatch.setattr("spark_jobs.jobs.days.compute", lambda _: nothing)
+    monkeypatch.setattr("pointsman_report.jobs.days.compute", lambda _: nothing)
 
 
 def day_without_a_row(night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

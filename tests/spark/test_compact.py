@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.errors import ReportError
-from spark_jobs.io import History, Warehouse
-from spark_jobs.jobs import pipeline
-from spark_jobs.jobs.compact import compact
-from spark_jobs.jobs.ingest import ingest
-from spark_jobs.jobs.pipeline import compute
-from spark_jobs.jobs.work import Work
-from spark_jobs.parameters import Parameters
+from pointsman_report.errors import ReportError
+from pointsman_report.io import History, Warehouse
+from pointsman_report.jobs import pipeline
+from pointsman_report.jobs.compact import compact
+from pointsman_report.jobs.ingest import ingest
+from pointsman_report.jobs.pipeline import compute
+from pointsman_report.jobs.work import Work
+from pointsman_report.parameters import Parameters
 from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_history
 from tests.spark.tables import DayRunner
 

@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.errors import ReportError
-from spark_jobs.io import Warehouse
-from spark_jobs.questions.compare import MOST, compare
-from spark_jobs.questions.comparison import Comparison
-from spark_jobs.schemas import TABLES
+from pointsman_report.errors import ReportError
+from pointsman_report.io import Warehouse
+from pointsman_report.questions.compare import MOST, compare
+from pointsman_report.questions.comparison import Comparison
+from pointsman_report.schemas import TABLES
 from tests.spark.histories import MIDNIGHT
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

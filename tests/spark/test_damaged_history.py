@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.cli import main
-from spark_jobs.files import RawFile
-from spark_jobs.io import History
-from spark_jobs.jobs import pipeline
-from spark_jobs.schemas import WAREHOUSE_VERSION
+from pointsman_report.cli import main
+from pointsman_report.files import RawFile
+from pointsman_report.io import History
+from pointsman_report.jobs import pipeline
+from pointsman_report.schemas import WAREHOUSE_VERSION
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
 from tests.spark.storybook import Stories, story
 from tests.spark.tables import DayRunner

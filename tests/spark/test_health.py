@@ -12,16 +12,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
-from spark_jobs.parameters import HealthParameters
-from spark_jobs.schemas.liveness import AVAILABILITY
-from spark_jobs.schemas.topics import TOPIC_INTERVALS
-from spark_jobs.transforms.health import poisson
-from spark_jobs.transforms.health.cluster_health import cluster_health
-from spark_jobs.transforms.health.group_lag import group_lag
-from spark_jobs.transforms.health.hot_groups import hot_groups
-from spark_jobs.transforms.health.hot_topics import key_skew, too_many_queues
-from spark_jobs.transforms.health.queue_reports import queue_reports
-from spark_jobs.transforms.health.topic_load import topic_load
+from pointsman_report.parameters import HealthParameters
+from pointsman_report.schemas.liveness import AVAILABILITY
+from pointsman_report.schemas.topics import TOPIC_INTERVALS
+from pointsman_report.transforms.health import poisson
+from pointsman_report.transforms.health.cluster_health import cluster_health
+from pointsman_report.transforms.health.group_lag import group_lag
+from pointsman_report.transforms.health.hot_groups import hot_groups
+from pointsman_report.transforms.health.hot_topics import key_skew, too_many_queues
+from pointsman_report.transforms.health.queue_reports import queue_reports
+from pointsman_report.transforms.health.topic_load import topic_load
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
 from tests.spark.test_queues import absurd_reports, of_group, of_topic, report
 from tests.spark.typed import registration_events, rows_of

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.io import History, Warehouse
-from spark_jobs.jobs import health
-from spark_jobs.jobs.work import Work
-from spark_jobs.parameters import HealthParameters, Parameters
-from spark_jobs.schemas.base import Table
-from spark_jobs.schemas.health import TABLES
-from spark_jobs.schemas.liveness import OBSERVER_CLOCKS
-from spark_jobs.schemas.topics import TOPIC_INTERVALS
+from pointsman_report.io import History, Warehouse
+from pointsman_report.jobs import health
+from pointsman_report.jobs.work import Work
+from pointsman_report.parameters import HealthParameters, Parameters
+from pointsman_report.schemas.base import Table
+from pointsman_report.schemas.health import TABLES
+from pointsman_report.schemas.liveness import OBSERVER_CLOCKS
+from pointsman_report.schemas.topics import TOPIC_INTERVALS
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
 from tests.spark.storybook import Stories, book
 from tests.spark.tables import DayRunner

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.parameters import IncidentParameters
-from spark_jobs.schemas.base import BOOL, DAY, LONG, TEXT, TIME, struct
-from spark_jobs.transforms.flapping.incidents import incidents, members, outages
+from pointsman_report.parameters import IncidentParameters
+from pointsman_report.schemas.base import BOOL, DAY, LONG, TEXT, TIME, struct
+from pointsman_report.transforms.flapping.incidents import incidents, members, outages
 from tests.spark.histories import MIDNIGHT, moment
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

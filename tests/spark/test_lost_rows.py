@@ -16,16 +16,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit, unix_micros, when
 from pyspark.sql.types import ArrayType
 
-from spark_jobs.schemas.base import struct
-from spark_jobs.schemas.liveness import BLIND_PERIODS, BROKER_STATE, OBSERVER_WINDOWS, OPINION
-from spark_jobs.transforms.history import ingest
-from spark_jobs.transforms.liveness.blind import blind_periods
-from spark_jobs.transforms.liveness.intervals import broker_intervals
-from spark_jobs.transforms.liveness.observers import observer_windows
-from spark_jobs.transforms.liveness.opinions import opinions, rare_events, stated
-from spark_jobs.transforms.liveness.resync import any_missing, with_losses
-from spark_jobs.transforms.liveness.sweep import sweep
-from spark_jobs.transforms.liveness.votes import votes
+from pointsman_report.schemas.base import struct
+from pointsman_report.schemas.liveness import BLIND_PERIODS, BROKER_STATE, OBSERVER_WINDOWS, OPINION
+from pointsman_report.transforms.history import ingest
+from pointsman_report.transforms.liveness.blind import blind_periods
+from pointsman_report.transforms.liveness.intervals import broker_intervals
+from pointsman_report.transforms.liveness.observers import observer_windows
+from pointsman_report.transforms.liveness.opinions import opinions, rare_events, stated
+from pointsman_report.transforms.liveness.resync import any_missing, with_losses
+from pointsman_report.transforms.liveness.sweep import sweep
+from pointsman_report.transforms.liveness.votes import votes
 from tests.bench.histories import Fleet, write
 from tests.spark.histories import MIDNIGHT, Row
 from tests.spark.typed import registration_events

@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from namesrv.core.events import Event, EventKind
-from namesrv.core.model import Position
-from namesrv.history.files import HistoryFiles
-from namesrv.history.recorder import Recorder
-from namesrv.metrics import Metrics
-from namesrv.observe.fleet_view import FleetView, Listed
-from namesrv.observe.watch import Watch
-from spark_jobs.cli import main
-from spark_jobs.io import Warehouse
-from spark_jobs.report.numbers.silence import planned_stops
-from spark_jobs.report.span import Span
-from spark_jobs.rocketmq_log.broker_ids import BrokerId
-from spark_jobs.rocketmq_log.importing import HistoryFolder
-from spark_jobs.rocketmq_log.lines import Kind, LogLine
-from spark_jobs.rocketmq_log.story import Story
+from pointsman_namesrv.core.events import Event, EventKind
+from pointsman_namesrv.core.model import Position
+from pointsman_namesrv.history.files import HistoryFiles
+from pointsman_namesrv.history.recorder import Recorder
+from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.observe.fleet_view import FleetView, Listed
+from pointsman_namesrv.observe.watch import Watch
+from pointsman_report.cli import main
+from pointsman_report.io import Warehouse
+from pointsman_report.report.numbers.silence import planned_stops
+from pointsman_report.report.span import Span
+from pointsman_report.rocketmq_log.broker_ids import BrokerId
+from pointsman_report.rocketmq_log.importing import HistoryFolder
+from pointsman_report.rocketmq_log.lines import Kind, LogLine
+from pointsman_report.rocketmq_log.story import Story
 from tests.fakes.manual_clock import ManualClock
 from tests.spark.histories import MIDNIGHT, moment
 

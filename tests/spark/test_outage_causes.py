@@ -12,14 +12,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import unix_micros
 
-from spark_jobs.parameters import IncidentParameters
-from spark_jobs.schemas.base import BOOL, DAY, INT, LONG, TEXT, TIME, struct
-from spark_jobs.schemas.flapping import GUARD_PERIODS, OUTAGE_CAUSES
-from spark_jobs.transforms.flapping.guard_periods import guard_periods
-from spark_jobs.transforms.flapping.incidents import members, outages
-from spark_jobs.transforms.flapping.outage_causes import incident_causes, outage_causes, outages_with_facts
-from spark_jobs.transforms.flapping.outage_facts import downs, fact_rows, how_it_went, near_rows, what_came_back
-from spark_jobs.transforms.flapping.rolling import rolling_outages, rolling_restarts
+from pointsman_report.parameters import IncidentParameters
+from pointsman_report.schemas.base import BOOL, DAY, INT, LONG, TEXT, TIME, struct
+from pointsman_report.schemas.flapping import GUARD_PERIODS, OUTAGE_CAUSES
+from pointsman_report.transforms.flapping.guard_periods import guard_periods
+from pointsman_report.transforms.flapping.incidents import members, outages
+from pointsman_report.transforms.flapping.outage_causes import incident_causes, outage_causes, outages_with_facts
+from pointsman_report.transforms.flapping.outage_facts import downs, fact_rows, how_it_went, near_rows, what_came_back
+from pointsman_report.transforms.flapping.rolling import rolling_outages, rolling_restarts
 from tests.spark.histories import MIDNIGHT, moment
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

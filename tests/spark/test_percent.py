@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.parameters import RankingParameters
-from spark_jobs.schemas.base import BOOL, DAY, LONG, TEXT, TIME, struct
-from spark_jobs.transforms.flapping.percent import longest_stable, state_changes
+from pointsman_report.parameters import RankingParameters
+from pointsman_report.schemas.base import BOOL, DAY, LONG, TEXT, TIME, struct
+from pointsman_report.transforms.flapping.percent import longest_stable, state_changes
 from tests.spark.histories import MIDNIGHT, moment
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from namesrv.core import punctuality as told
-from spark_jobs.io.local_rows import local_rows
-from spark_jobs.schemas.liveness import OBSERVER_CLOCKS
-from spark_jobs.transforms.health.beats import EDGES_MS, beats
-from spark_jobs.transforms.health.punctuality import heartbeat_histogram, heartbeat_punctuality
+from pointsman_namesrv.core import punctuality as told
+from pointsman_report.io.local_rows import local_rows
+from pointsman_report.schemas.liveness import OBSERVER_CLOCKS
+from pointsman_report.transforms.health.beats import EDGES_MS, beats
+from pointsman_report.transforms.health.punctuality import heartbeat_histogram, heartbeat_punctuality
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
 from tests.spark.typed import registration_events, rows_of, shuffled
 

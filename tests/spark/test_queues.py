@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pointsman.wire.group_topics import DLQ_PREFIX, RETRY_PREFIX
-from spark_jobs.schemas.health import GROUP_LAG, QUEUE_STATS, TOPIC_LOAD
-from spark_jobs.transforms.health.group_lag import group_lag
-from spark_jobs.transforms.health.hot_topics import OF_A_GROUP
-from spark_jobs.transforms.health.queue_reports import queue_reports
-from spark_jobs.transforms.health.queue_stats import queue_stats
-from spark_jobs.transforms.health.topic_load import topic_load
+from pointsman_report.schemas.health import GROUP_LAG, QUEUE_STATS, TOPIC_LOAD
+from pointsman_report.transforms.health.group_lag import group_lag
+from pointsman_report.transforms.health.hot_topics import OF_A_GROUP
+from pointsman_report.transforms.health.queue_reports import queue_reports
+from pointsman_report.transforms.health.queue_stats import queue_stats
+from pointsman_report.transforms.health.topic_load import topic_load
 from tests.spark.histories import NameServer, Row, broker, moment
 from tests.spark.typed import registration_events, rows_of, shuffled
 

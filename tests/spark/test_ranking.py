@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
-from spark_jobs.parameters import RankingParameters
-from spark_jobs.schemas.base import DAY, DOUBLE, LONG, TEXT, struct
-from spark_jobs.transforms.days import SECOND
-from spark_jobs.transforms.flapping.poisson import upper_tail
-from spark_jobs.transforms.flapping.ranking import flap_ranking, with_outliers
+from pointsman_report.parameters import RankingParameters
+from pointsman_report.schemas.base import DAY, DOUBLE, LONG, TEXT, struct
+from pointsman_report.transforms.days import SECOND
+from pointsman_report.transforms.flapping.poisson import upper_tail
+from pointsman_report.transforms.flapping.ranking import flap_ranking, with_outliers
 from tests.spark.histories import MIDNIGHT
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -14,16 +14,16 @@ from zoneinfo import ZoneInfo
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.io import Warehouse
-from spark_jobs.jobs.pipeline import Run
-from spark_jobs.parameters import Parameters, ReportParameters
-from spark_jobs.report.numbers import Numbers, Span, drawn, local_days, report_numbers
-from spark_jobs.report.numbers.outages import distributions
-from spark_jobs.report.numbers.queues import queues
-from spark_jobs.report.numbers.rows import Key, collect, key
-from spark_jobs.report.summary import summary
-from spark_jobs.report.wording import LocalTime, duration, milliseconds, number, percent
-from spark_jobs.report.write import report_files
+from pointsman_report.io import Warehouse
+from pointsman_report.jobs.pipeline import Run
+from pointsman_report.parameters import Parameters, ReportParameters
+from pointsman_report.report.numbers import Numbers, Span, drawn, local_days, report_numbers
+from pointsman_report.report.numbers.outages import distributions
+from pointsman_report.report.numbers.queues import queues
+from pointsman_report.report.numbers.rows import Key, collect, key
+from pointsman_report.report.summary import summary
+from pointsman_report.report.wording import LocalTime, duration, milliseconds, number, percent
+from pointsman_report.report.write import report_files
 from tests.fakes.html_tables import HtmlTable, tables_of
 from tests.spark.fake_warehouse import Outage, World, midnight, publish, rich_world
 from tests.spark.tables import DayRunner

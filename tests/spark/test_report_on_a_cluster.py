@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from deploy.spark import make_zip
-from spark_jobs.cli import main
-from spark_jobs.schemas import TABLES
+from pointsman_report.cli import main
+from pointsman_report.schemas import TABLES
 from tests.fakes.spark_cluster import SparkCluster, spark_cluster
 from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_history
 from tests.spark.tables import DayRunner
@@ -119,9 +119,11 @@ def test_the_zip_has_the_data_files_and_the_version_and_is_the_same_twice(packed
     history = write_history(tmp_path / "history", NameServer().start().rows)
     (rows,) = history.rglob("*.jsonl")
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from importlib import resources; from spark_jobs import cli;"
-        "assert cli.__file__.startswith(sys.argv[1]); assert resources.files('spark_jobs.report').joinpath('page.css')"
-        ".read_text(); from spark_jobs.report.page.rendering import TEMPLATES; TEMPLATES.get_template('page.html');"
+        "import sys; sys.path.insert(0, sys.argv[1]);"
+        "from importlib import resources; from pointsman_report import cli;"
+        "assert cli.__file__.startswith(sys.argv[1]);"
+        "assert resources.files('pointsman_report.report').joinpath('page.css').read_text();"
+        "from pointsman_report.report.page.rendering import TEMPLATES; TEMPLATES.get_template('page.html');"
         "sys.exit(cli.main(['validate', sys.argv[2]]))"
     )
     ended = subprocess.run(

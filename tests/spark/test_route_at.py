@@ -9,14 +9,14 @@ from zoneinfo import ZoneInfo
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.io import History, Warehouse
-from spark_jobs.jobs import pipeline
-from spark_jobs.jobs.compact import compact
-from spark_jobs.jobs.work import Work
-from spark_jobs.parameters import Parameters
-from spark_jobs.questions.route_answer import NOBODY_WATCHED, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteAnswer
-from spark_jobs.questions.route_at import route_at
-from spark_jobs.questions.source import Source
+from pointsman_report.io import History, Warehouse
+from pointsman_report.jobs import pipeline
+from pointsman_report.jobs.compact import compact
+from pointsman_report.jobs.work import Work
+from pointsman_report.parameters import Parameters
+from pointsman_report.questions.route_answer import NOBODY_WATCHED, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteAnswer
+from pointsman_report.questions.route_at import route_at
+from pointsman_report.questions.source import Source
 from tests.spark import route_history
 from tests.spark.histories import NameServer, broker, moment, write_history
 from tests.spark.route_history import LAST, NIGHT, TOPIC

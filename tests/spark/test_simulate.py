@@ -12,10 +12,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.io import Warehouse
-from spark_jobs.parameters import FlapParameters, HealthParameters, IncidentParameters, Parameters, RankingParameters
-from spark_jobs.questions.simulate import Simulation, simulate
-from spark_jobs.schemas import TABLES
+from pointsman_report.io import Warehouse
+from pointsman_report.parameters import (
+    FlapParameters,
+    HealthParameters,
+    IncidentParameters,
+    Parameters,
+    RankingParameters,
+)
+from pointsman_report.questions.simulate import Simulation, simulate
+from pointsman_report.schemas import TABLES
 from tests.spark.histories import MIDNIGHT, moment
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import lock
-from spark_jobs.errors import ReportError
-from spark_jobs.files import Files
-from spark_jobs.io import Warehouse, file_sizes
-from spark_jobs.io.warehouse import FORMAT_SETTING, MEMORY_SETTING
-from spark_jobs.schemas import TABLES, WAREHOUSE_VERSION
+from pointsman_report import lock
+from pointsman_report.errors import ReportError
+from pointsman_report.files import Files
+from pointsman_report.io import Warehouse, file_sizes
+from pointsman_report.io.warehouse import FORMAT_SETTING, MEMORY_SETTING
+from pointsman_report.schemas import TABLES, WAREHOUSE_VERSION
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -150,9 +150,9 @@ def test_a_run_that_really_is_killed_while_it_publishes_leaves_what_the_next_one
     program = f"""
 import os, signal
 from datetime import date
-from spark_jobs.files import Files
-from spark_jobs.io import Warehouse
-from spark_jobs.session import spark_session
+from pointsman_report.files import Files
+from pointsman_report.io import Warehouse
+from pointsman_report.session import spark_session
 
 move, made = Files.move, []
 

@@ -78,7 +78,7 @@ class TestFleet:
         """Start the name server; a second call changes nothing."""
         if self._name_server is None:
             self._folder = tempfile.TemporaryDirectory(prefix="pointsman-")
-            self._name_server = FleetProcess("namesrv.testing", (), folder=self.folder, name="name-server")
+            self._name_server = FleetProcess("pointsman_namesrv.testing", (), folder=self.folder, name="name-server")
             self._name_server_addr = str(self._name_server.facts()["addr"])
         return self
 
@@ -212,7 +212,7 @@ class TestFleet:
             encoding="utf-8",
         )
         with ExitStack() as undo:
-            agent = FleetProcess("broker_agent.testing", [str(file)], folder=self.folder, name=broker.name)
+            agent = FleetProcess("pointsman_agent.testing", [str(file)], folder=self.folder, name=broker.name)
             undo.callback(agent.kill)
             agent.facts()
             undo.pop_all()

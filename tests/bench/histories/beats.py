@@ -8,10 +8,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from namesrv.core.events import BrokerFacts, Event, EventKind
-from namesrv.core.liveness import LATE_AFTER_INTERVALS
-from namesrv.core.punctuality import Punctuality
-from namesrv.core.queue_stats import GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
+from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind
+from pointsman_namesrv.core.liveness import LATE_AFTER_INTERVALS
+from pointsman_namesrv.core.punctuality import Punctuality
+from pointsman_namesrv.core.queue_stats import GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
 from tests.bench.histories.fleet import DAY, Fleet
 
 PERIOD_SECONDS, HOUR_SECONDS = 600.0, 3_600.0

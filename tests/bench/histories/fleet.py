@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 
-from namesrv.core.model import BrokerIdentity, QueueConfig
+from pointsman_namesrv.core.model import BrokerIdentity, QueueConfig
 
 DAY = 86_400.0
 REPLICAS = 2

@@ -1,4 +1,4 @@
-"""One name server: what it says of what happened, and when, by the rules of `namesrv.core.liveness`."""
+"""One name server: what it says of what happened, and when, by the rules of `pointsman_namesrv.core.liveness`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from namesrv.core.events import BrokerFacts, Event, EventKind, Reason, TopicsPayload
-from namesrv.core.liveness import LATE_AFTER_INTERVALS, MAX_SWEEP_SECONDS, SUSPECT_AFTER_INTERVALS, LivenessRules
-from namesrv.core.model import DataVersion, QueueConfig
-from namesrv.core.replica_state import UP, Phase, ReplicaState
+from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind, Reason, TopicsPayload
+from pointsman_namesrv.core.liveness import (
+    LATE_AFTER_INTERVALS,
+    MAX_SWEEP_SECONDS,
+    SUSPECT_AFTER_INTERVALS,
+    LivenessRules,
+)
+from pointsman_namesrv.core.model import DataVersion, QueueConfig
+from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
 from tests.bench.histories.beats import Beats
 from tests.bench.histories.faults import Happening, How
 from tests.bench.histories.fleet import DAY, Broker, Fleet

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from namesrv.core.events import Event
-from namesrv.history.files import HistoryFiles
-from namesrv.history.row import Record, row_count, to_lines
+from pointsman_namesrv.core.events import Event
+from pointsman_namesrv.history.files import HistoryFiles
+from pointsman_namesrv.history.row import Record, row_count, to_lines
 from tests.bench.histories.faults import Label, label_line
 from tests.bench.histories.fleet import Fleet, brokers_of
 from tests.bench.histories.observer import Observer

@@ -56,9 +56,9 @@ def scores_of(warehouse: Path, faults: list[Fault]) -> dict[str, Score]:
     # Late: the other subjects need no Spark.
     from pyspark.sql.functions import explode, unix_micros  # noqa: PLC0415
 
-    from spark_jobs.io import Warehouse  # noqa: PLC0415
-    from spark_jobs.session import spark_session  # noqa: PLC0415
-    from spark_jobs.transforms.days import start_of  # noqa: PLC0415
+    from pointsman_report.io import Warehouse  # noqa: PLC0415
+    from pointsman_report.session import spark_session  # noqa: PLC0415
+    from pointsman_report.transforms.days import start_of  # noqa: PLC0415
 
     began = start_of(DAY_OF)
     with spark_session("local[1]", name="incidents") as spark:

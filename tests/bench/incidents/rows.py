@@ -2,7 +2,7 @@
 
 An agent sends a heartbeat every 30 s over a stream, probes its broker every few seconds, registers again when a name
 server does not know it or its broker is another process, and reconnects when it was cut off. Network, Redis and
-processes are played; every row is an event of `namesrv.core`, made a line by `namesrv.history`.
+processes are played; every row is an event of `pointsman_namesrv.core`, made a line by `pointsman_namesrv.history`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from datetime import UTC, date, datetime, time
 from functools import partial
 from pathlib import Path
 
-from namesrv.core.events import Event, EventKind, Reason
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import BrokerIdentity, Evidence, Health, ProbeVerdict, QueueConfig, Registration
-from namesrv.core.name_server import BeatStatus, NameServer
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.model import BrokerIdentity, Evidence, Health, ProbeVerdict, QueueConfig, Registration
+from pointsman_namesrv.core.name_server import BeatStatus, NameServer
 from tests.bench.histories.writing import NodeHistory
 from tests.bench.incidents.faults import DAY, Act, Fault, Plan, What
 

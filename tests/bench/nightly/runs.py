@@ -47,7 +47,7 @@ def report(
         RunFailedError: its exit code was neither 0 nor 1.
     """
     where = [f"--history={history}" for history in histories]
-    arguments = [sys.executable, "-m", "spark_jobs", command, *where, f"--warehouse={warehouse}", *more]
+    arguments = [sys.executable, "-m", "pointsman_report", command, *where, f"--warehouse={warehouse}", *more]
     began = time.monotonic()
     given = {**os.environ, **(environment or {})}
     with subprocess.Popen(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import signal
 import socket
 import sys
@@ -13,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.__main__ import main
 from pointsman.v1 import registration_service_pb2 as wire
+from pointsman_agent import __version__
+from pointsman_agent.__main__ import main
 from tests.fakes.redis_process import free_port
 from tests.fakes.scripted_registration_server import Odd, ScriptedRegistrationServer, scripted_registration_server
 
@@ -45,9 +45,9 @@ def write_config(directory: Path, name_server: str = "127.0.0.1:9876", more: str
 
 @asynccontextmanager
 async def program(*arguments: object, prelude: str = "") -> AsyncIterator[asyncio.subprocess.Process]:
-    command = ["-m", "broker_agent"]
+    command = ["-m", "pointsman_agent"]
     if prelude:
-        command = ["-c", f"{prelude}; from broker_agent.__main__ import main; sys.exit(main(sys.argv[1:]))"]
+        command = ["-c", f"{prelude}; from pointsman_agent.__main__ import main; sys.exit(main(sys.argv[1:]))"]
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, *map(str, arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -200,7 +200,9 @@ async def test_a_redis_probe_without_the_redis_package_is_one_clear_line(tmp_pat
     code, out, err = await run("--config", file, prelude="import sys; sys.modules['redis'] = None")
 
     assert (code, out) == (2, "")
-    assert err == "pointsman-agent: a probe of kind redis needs the redis package: pip install 'pointsman[redis]'\n"
+    assert (
+        err == "pointsman-agent: a probe of kind redis needs the redis package: pip install 'pointsman-agent[redis]'\n"
+    )
 
 
 async def test_a_monitoring_port_that_is_taken_is_one_log_line_and_exit_1(tmp_path: Path) -> None:
@@ -218,8 +220,7 @@ async def test_a_monitoring_port_that_is_taken_is_one_log_line_and_exit_1(tmp_pa
 
 
 def test_arguments_teach(capsys: pytest.CaptureFixture[str]) -> None:
-    version = importlib.metadata.version("pointsman")
-    assert run_here(capsys, "--version") == (0, f"pointsman-agent {version}\n", "")
+    assert run_here(capsys, "--version") == (0, f"pointsman-agent {__version__}\n", "")
 
     code, out, _ = run_here(capsys, "--help")
     assert code == 0

@@ -13,24 +13,6 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from broker_agent.core.drain import Answer
-from broker_agent.core.drain_lag import LagReport, LagTally
-from broker_agent.core.own_state import Leave, OwnState
-from broker_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
-from broker_agent.core.queue import QueueKey
-from broker_agent.core.queue_stats import QueueEnd
-from broker_agent.core.session import Standing
-from broker_agent.core.topic_set import TopicConfig, TopicSet
-from broker_agent.drain.drainer import DrainedAgent, Drainer
-from broker_agent.drain.put_rate import PutRate
-from broker_agent.drain.service import AgentFacts, AgentService
-from broker_agent.drain.write_perm import WritePermissions
-from broker_agent.metrics import AgentMetrics
-from broker_agent.queue_stats.ends import QueueEndsError
-from broker_agent.registration.loop import RegistrationLoop, Timeouts
-from broker_agent.registration.message import BrokerProfile
-from broker_agent.watched import Watched
-from namesrv.app import NameServerApp
 from pointsman.service.clock import SystemClock
 from pointsman.v1 import agent_service_pb2 as wire
 from pointsman.v1 import broker_pb2
@@ -41,6 +23,24 @@ from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub, add_AgentServi
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
+from pointsman_agent.core.drain import Answer
+from pointsman_agent.core.drain_lag import LagReport, LagTally
+from pointsman_agent.core.own_state import Leave, OwnState
+from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.queue_stats import QueueEnd
+from pointsman_agent.core.session import Standing
+from pointsman_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.drain.drainer import DrainedAgent, Drainer
+from pointsman_agent.drain.put_rate import PutRate
+from pointsman_agent.drain.service import AgentFacts, AgentService
+from pointsman_agent.drain.write_perm import WritePermissions
+from pointsman_agent.metrics import AgentMetrics
+from pointsman_agent.queue_stats.ends import QueueEndsError
+from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
+from pointsman_agent.registration.message import BrokerProfile
+from pointsman_agent.watched import Watched
+from pointsman_namesrv.app import NameServerApp
 from tests.fakes.history_rows import rows_in
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server

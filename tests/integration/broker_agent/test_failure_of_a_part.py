@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.app import Agent
-from broker_agent.config import (
+from pointsman.service.clock import SystemClock
+from pointsman_agent.app import Agent
+from pointsman_agent.config import (
     AgentConfig,
     BrokerSection,
     MonitoringSection,
@@ -18,9 +19,8 @@ from broker_agent.config import (
     TopicRow,
     TopicsSection,
 )
-from broker_agent.core.queue import QueueKey
-from broker_agent.queue_stats.collector import QueueStatsCollector
-from pointsman.service.clock import SystemClock
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.queue_stats.collector import QueueStatsCollector
 from tests.fakes.name_server import running_name_server
 from tests.fakes.running_agent import until
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from broker_agent.core.own_state import Leave
-from broker_agent.core.probe_verdict import Role
-from broker_agent.core.session import Standing
-from broker_agent.registration.loop import Timeouts
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.errors import build_status
+from pointsman_agent.core.own_state import Leave
+from pointsman_agent.core.probe_verdict import Role
+from pointsman_agent.core.session import Standing
+from pointsman_agent.registration.loop import Timeouts
 from tests.fakes.beat_clock import BeatClock
 from tests.fakes.condition import eventually
 from tests.fakes.cut_proxy import cut_proxy

@@ -6,8 +6,8 @@ import asyncio
 
 import grpc
 
-from broker_agent.core.group_rules import GroupRules
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman_agent.core.group_rules import GroupRules
 from tests.fakes.group_agent import Consumer, GroupWatch, ending_of, group_agent, reads
 from tests.fakes.manual_clock import ManualClock
 

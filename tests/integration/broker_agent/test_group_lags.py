@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from broker_agent.core.offsets import Offsets
-from broker_agent.core.queue import QueueKey
-from broker_agent.core.queue_stats import QueueEnd
-from broker_agent.core.topic_set import TopicConfig, TopicSet
-from broker_agent.drain.group_lags import SLICE, GroupLags
-from broker_agent.queue_stats.collector import MAX_QUEUES
-from broker_agent.queue_stats.ends import QueueEndsError
 from pointsman.service.clock import SystemClock
 from pointsman.wire.group_topics import retry_topic
+from pointsman_agent.core.offsets import Offsets
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.queue_stats import QueueEnd
+from pointsman_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.drain.group_lags import SLICE, GroupLags
+from pointsman_agent.queue_stats.collector import MAX_QUEUES
+from pointsman_agent.queue_stats.ends import QueueEndsError
 
 READ_WRITE, WRITE = 6, 2
 

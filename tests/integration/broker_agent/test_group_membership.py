@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
-from broker_agent.core.group_rules import GroupRules
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman_agent.core.group_rules import GroupRules
 from tests.fakes.group_agent import Consumer, GroupAgent, ending_of, group_agent, reads, soon
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.refusal import refusal_of

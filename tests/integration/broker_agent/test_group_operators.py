@@ -11,12 +11,12 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry, generate_latest
 
-from broker_agent.core.group_rules import GroupRules, NoticeRules
-from broker_agent.core.membership import MembershipBeat
-from broker_agent.groups import codec, servicer
 from pointsman.service.monitoring import CannotListen
 from pointsman.service.peers import Peer
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman_agent.core.group_rules import GroupRules, NoticeRules
+from pointsman_agent.core.membership import MembershipBeat
+from pointsman_agent.groups import codec, servicer
 from tests.fakes.group_agent import Consumer, GroupAgent, group_agent, pin, reads, soon
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.refusal import refusal_of

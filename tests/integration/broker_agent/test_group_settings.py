@@ -7,12 +7,12 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from broker_agent.config import GroupRow, GroupsSection, OffsetsSection
-from broker_agent.core.group_rules import GroupRules, NoticeRules
-from broker_agent.core.topic_set import TopicSet
-from broker_agent.groups.servicer import ConsumerGroups
-from broker_agent.queue_stats.ends import UnknownQueueEnds
-from broker_agent.services import ClientServices
+from pointsman_agent.config import GroupRow, GroupsSection, OffsetsSection
+from pointsman_agent.core.group_rules import GroupRules, NoticeRules
+from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.groups.servicer import ConsumerGroups
+from pointsman_agent.queue_stats.ends import UnknownQueueEnds
+from pointsman_agent.services import ClientServices
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.running_agent import agent_config
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.core.session import Standing
-from broker_agent.registration.loop import Timeouts
+from pointsman_agent.core.session import Standing
+from pointsman_agent.registration.loop import Timeouts
 from tests.fakes.real_name_server import real_name_server
 from tests.fakes.redis_process import free_port
 from tests.fakes.running_fleet import PROFILE, RunningFleet, own_state, running_fleet

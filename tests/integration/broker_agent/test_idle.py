@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from broker_agent.config import OffsetsSection, RpcSection
-from broker_agent.core.probe_verdict import ProbeResult
+from pointsman_agent.config import OffsetsSection, RpcSection
+from pointsman_agent.core.probe_verdict import ProbeResult
 from tests.fakes.beat_clock import BeatClock
 from tests.fakes.running_agent import ScriptedProbe, agent_config, running_agent
 from tests.fakes.scripted_registration_server import scripted_registration_server

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.core.group_rules import GroupRules
-from broker_agent.groups.member_lists import MemberListFile, MemberListKeeper, MemberLists, MemberListsFailed
-from broker_agent.groups.redis_member_lists import KEY, RedisMemberLists
 from pointsman.service.clock import SystemClock
+from pointsman_agent.core.group_rules import GroupRules
+from pointsman_agent.groups.member_lists import MemberListFile, MemberListKeeper, MemberLists, MemberListsFailed
+from pointsman_agent.groups.redis_member_lists import KEY, RedisMemberLists
 from tests.fakes.consumer_agents import MemoryMemberLists
 from tests.fakes.group_agent import Consumer, group_agent, reads
 from tests.fakes.manual_clock import ManualClock

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from broker_agent.config import MAX_NAME_SERVERS, NameServersSection
-from broker_agent.name_servers import NameServerSource, NameServerSourceError
-from broker_agent.name_servers.configured import build_source
-from broker_agent.name_servers.dns import DnsNameServers
-from broker_agent.name_servers.file import MAX_BYTES, FileNameServers
-from broker_agent.name_servers.follower import NameServerFollower, NameServerListMetrics
-from broker_agent.watched import Watched
+from pointsman_agent.config import MAX_NAME_SERVERS, NameServersSection
+from pointsman_agent.name_servers import NameServerSource, NameServerSourceError
+from pointsman_agent.name_servers.configured import build_source
+from pointsman_agent.name_servers.dns import DnsNameServers
+from pointsman_agent.name_servers.file import MAX_BYTES, FileNameServers
+from pointsman_agent.name_servers.follower import NameServerFollower, NameServerListMetrics
+from pointsman_agent.watched import Watched
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.running_agent import until
 

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from broker_agent.core.offsets import BEGIN_ID, OffsetKey, Offsets
-from broker_agent.core.queue import QueueKey
-from broker_agent.offsets.expiry import CHECK_INTERVAL_SECONDS, OffsetExpiry
 from pointsman.service.clock import utc_millis
+from pointsman_agent.core.offsets import BEGIN_ID, OffsetKey, Offsets
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.offsets.expiry import CHECK_INTERVAL_SECONDS, OffsetExpiry
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.running import running
 from tests.fakes.table_of_ends import TableOfEnds

@@ -22,12 +22,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey
-from broker_agent.offsets import file_format
-from broker_agent.offsets.file_format import Damaged
-from broker_agent.offsets.file_store import FileStore
-from broker_agent.offsets.store import StoreFailed
 from pointsman.service.clock import SystemClock
+from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey
+from pointsman_agent.offsets import file_format
+from pointsman_agent.offsets.file_format import Damaged
+from pointsman_agent.offsets.file_store import FileStore
+from pointsman_agent.offsets.store import StoreFailed
 from tests.fakes.offset_writer import KEYS
 
 ROOT = Path(__file__).parents[3]
@@ -358,7 +358,7 @@ async def test_a_disk_that_hangs_fails_in_time_and_holds_one_thread_only(
 async def test_a_file_larger_than_any_of_offsets_is_not_read(
     file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker_agent.offsets.file_store.MAX_FILE_BYTES", 100)
+    monkeypatch.setattr("pointsman_agent.offsets.file_store.MAX_FILE_BYTES", 100)
     caplog.set_level(logging.ERROR)
     put(file, b"x" * 101)
     assert await loaded(file) == {}

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import pytest
 from prometheus_client import CollectorRegistry
 
-from broker_agent.core.offsets import OffsetKey, Offsets
-from broker_agent.core.queue import QueueKey
-from broker_agent.offsets.flusher import AT_ONCE, Flusher, OffsetMetrics
+from pointsman_agent.core.offsets import OffsetKey, Offsets
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.offsets.flusher import AT_ONCE, Flusher, OffsetMetrics
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 

@@ -10,12 +10,12 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from broker_agent.core.offsets import Offsets
-from broker_agent.core.queue import QueueKey
-from broker_agent.core.replica_offsets import ReplicaOffsets
-from broker_agent.offsets.file_store import FileStore
-from broker_agent.offsets.flusher import Flusher, OffsetMetrics
-from broker_agent.offsets.hand_over import HandOver, HandOverMetrics
+from pointsman_agent.core.offsets import Offsets
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.replica_offsets import ReplicaOffsets
+from pointsman_agent.offsets.file_store import FileStore
+from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
+from pointsman_agent.offsets.hand_over import HandOver, HandOverMetrics
 from tests.fakes.agent_in_route import WholeAgent, whole_agents
 from tests.fakes.manual_clock import ManualClock
 

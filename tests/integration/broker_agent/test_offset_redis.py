@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from broker_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey, Offsets, apply_changes
-from broker_agent.core.queue import QueueKey
-from broker_agent.offsets import redis_store
-from broker_agent.offsets.flusher import Flusher, OffsetMetrics
-from broker_agent.offsets.redis_store import RedisStore, hash_key
-from broker_agent.offsets.store import StoreFailed
 from pointsman.service.clock import SystemClock
+from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey, Offsets, apply_changes
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.offsets import redis_store
+from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
+from pointsman_agent.offsets.redis_store import RedisStore, hash_key
+from pointsman_agent.offsets.store import StoreFailed
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
 

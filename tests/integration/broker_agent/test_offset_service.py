@@ -11,14 +11,14 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from prometheus_client import CollectorRegistry
 
-from broker_agent.core.offsets import BEGIN_ID, MAX_OFFSET, OffsetKey, Offsets
-from broker_agent.core.queue import QueueKey
-from broker_agent.core.replica_offsets import ReplicaOffsets
-from broker_agent.core.topic_set import TopicSet
-from broker_agent.offsets.flusher import Flusher, OffsetMetrics
-from broker_agent.offsets.servicer import OffsetServicer
 from pointsman.v1 import offset_service_pb2 as wire
 from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
+from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, OffsetKey, Offsets
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.replica_offsets import ReplicaOffsets
+from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
+from pointsman_agent.offsets.servicer import OffsetServicer
 from tests.fakes.agent_services import served, topic_set
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore

@@ -15,16 +15,16 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from broker_agent.config import HeartbeatSection, ProbeSection
-from broker_agent.core.probe_verdict import ProbeResult, Role
-from broker_agent.deadline import within
-from broker_agent.probe.configured import build_plain_probe
-from broker_agent.probe.exec import MAX_OUTPUT_BYTES, ExecProbe
-from broker_agent.probe.grpc import GrpcProbe
-from broker_agent.probe.http import HttpProbe
-from broker_agent.probe.redis import RedisProbe
-from broker_agent.probe.tcp import TcpProbe
 from pointsman.v1 import broker_pb2
+from pointsman_agent.config import HeartbeatSection, ProbeSection
+from pointsman_agent.core.probe_verdict import ProbeResult, Role
+from pointsman_agent.deadline import within
+from pointsman_agent.probe.configured import build_plain_probe
+from pointsman_agent.probe.exec import MAX_OUTPUT_BYTES, ExecProbe
+from pointsman_agent.probe.grpc import GrpcProbe
+from pointsman_agent.probe.http import HttpProbe
+from pointsman_agent.probe.redis import RedisProbe
+from pointsman_agent.probe.tcp import TcpProbe
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
 from tests.fakes.running_agent import agent_config, running_agent, until, with_probe

@@ -10,17 +10,17 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from broker_agent.config import ProbeSection
-from broker_agent.core.probe_verdict import Evidence, ProbeFailure, Verdict, VerdictKeeper
-from broker_agent.probe import Probe, failed_connection
-from broker_agent.probe.configured import build_plain_probe
-from broker_agent.probe.exec import ExecProbe
-from broker_agent.probe.failed_connection import classify_failed_connection
-from broker_agent.probe.grpc import GrpcProbe
-from broker_agent.probe.http import HttpProbe
-from broker_agent.probe.prober import Prober
-from broker_agent.probe.redis import RedisProbe
 from pointsman.service.clock import SystemClock
+from pointsman_agent.config import ProbeSection
+from pointsman_agent.core.probe_verdict import Evidence, ProbeFailure, Verdict, VerdictKeeper
+from pointsman_agent.probe import Probe, failed_connection
+from pointsman_agent.probe.configured import build_plain_probe
+from pointsman_agent.probe.exec import ExecProbe
+from pointsman_agent.probe.failed_connection import classify_failed_connection
+from pointsman_agent.probe.grpc import GrpcProbe
+from pointsman_agent.probe.http import HttpProbe
+from pointsman_agent.probe.prober import Prober
+from pointsman_agent.probe.redis import RedisProbe
 from tests.fakes.probed_servers import SERVERS, grpc_server, http_server
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
 from tests.fakes.running_agent import until

@@ -10,13 +10,13 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from broker_agent.core.queue import QueueKey
-from broker_agent.core.queue_locks import QueueLocks
-from broker_agent.core.topic_set import TopicSet
-from broker_agent.queue_locks.metrics import register
-from broker_agent.queue_locks.servicer import QueueLockServicer
 from pointsman.v1 import queue_lock_service_pb2 as wire
 from pointsman.v1.queue_lock_service_pb2_grpc import QueueLockServiceStub
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.queue_locks import QueueLocks
+from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.queue_locks.metrics import register
+from pointsman_agent.queue_locks.servicer import QueueLockServicer
 from tests.fakes.agent_services import served, topic_set
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.refusal import refusal_of

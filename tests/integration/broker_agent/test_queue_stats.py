@@ -16,19 +16,19 @@ import pytest
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
-from broker_agent.core.queue import QueueKey
-from broker_agent.core.queue_stats import QueueEnd, QueueStats, Tally
-from broker_agent.core.topic_set import TopicConfig, TopicSet
-from broker_agent.queue_stats import collector
-from broker_agent.queue_stats.collector import Commit, QueueStatsCollector
-from broker_agent.queue_stats.ends import QueueEnds, QueueEndsError, UnknownQueueEnds
-from broker_agent.queue_stats.metrics import QueueStatsMetrics
-from broker_agent.queue_stats.redis import BATCH_QUEUES, RedisQueueEnds
-from broker_agent.queue_stats.reporter import Reporter
 from pointsman.service.clock import SystemClock
 from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.wire.offsets import entry_id, id_before, stream_key
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.queue_stats import QueueEnd, QueueStats, Tally
+from pointsman_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.queue_stats import collector
+from pointsman_agent.queue_stats.collector import Commit, QueueStatsCollector
+from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError, UnknownQueueEnds
+from pointsman_agent.queue_stats.metrics import QueueStatsMetrics
+from pointsman_agent.queue_stats.redis import BATCH_QUEUES, RedisQueueEnds
+from pointsman_agent.queue_stats.reporter import Reporter
 from tests.fakes import wire
 from tests.fakes.history_rows import rows_in
 from tests.fakes.manual_clock import ManualClock
@@ -319,7 +319,7 @@ async def test_what_leaves_the_top_leaves_the_metrics(clock: ManualClock) -> Non
 async def test_a_broker_that_cannot_be_asked_is_counted_and_the_report_waits_for_it(
     clock: ManualClock, fault: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="broker_agent.queue_stats")
+    caplog.set_level(logging.INFO, logger="pointsman_agent.queue_stats")
     collecting = Collecting(clock)
     collecting.broker.held[ORDERS] = 0
     async with collecting.running():

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.core.probe_verdict import Evidence, ProbeStatus, VerdictKeeper
-from broker_agent.probe.redis import PEER_SECONDS, RedisProbe
+from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus, VerdictKeeper
+from pointsman_agent.probe.redis import PEER_SECONDS, RedisProbe
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
 
 pytestmark = pytest.mark.redis

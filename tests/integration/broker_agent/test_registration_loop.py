@@ -13,13 +13,13 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from broker_agent.config import HeartbeatSection
-from broker_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role
-from broker_agent.core.session import Standing
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.errors import build_status
 from pointsman.wire.violation import FieldViolation
+from pointsman_agent.config import HeartbeatSection
+from pointsman_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role
+from pointsman_agent.core.session import Standing
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import free_port
 from tests.fakes.running_agent import (
@@ -422,7 +422,7 @@ async def test_a_failed_probe_is_beaten_at_once_and_changes_no_registration(cloc
 async def test_evidence_that_becomes_strong_is_sent_immediately_and_stays_the_same_bytes(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "broker_agent.app")
+    caplog.set_level(logging.INFO, "pointsman_agent.app")
     async with scripted_registration_server() as server:
         probe = ScriptedProbe(ANSWERS)
         config = with_probe(agent_config([server.addr]), kind="tcp", interval_seconds=5.0, fall=2)

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from broker_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
-from broker_agent.deadline import within
-from broker_agent.topic_source import TopicSourceError
-from broker_agent.topic_source import redis as redis_source
-from broker_agent.topic_source.follower import TopicFollower
-from broker_agent.topic_source.redis import RedisTopicSource
 from pointsman.service.clock import SystemClock
+from pointsman_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
+from pointsman_agent.deadline import within
+from pointsman_agent.topic_source import TopicSourceError
+from pointsman_agent.topic_source import redis as redis_source
+from pointsman_agent.topic_source.follower import TopicFollower
+from pointsman_agent.topic_source.redis import RedisTopicSource
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
 from tests.fakes.running_agent import until
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.config import load
-from broker_agent.core.topic_set import TopicSet
-from broker_agent.topic_source import TopicSourceError
-from broker_agent.topic_source.toml import TRIES, TomlTopicSource
+from pointsman_agent.config import load
+from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.topic_source import TopicSourceError
+from pointsman_agent.topic_source.toml import TRIES, TomlTopicSource
 from tests.fakes.instant_clock import InstantClock
 
 HEAD = """\

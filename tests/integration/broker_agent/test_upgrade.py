@@ -8,11 +8,11 @@ from pathlib import Path
 
 import grpc
 
-from broker_agent.config import AgentConfig, HeartbeatSection
-from broker_agent.core.probe_verdict import ProbeResult
-from namesrv.config import LivenessConfig
 from pointsman.v1.admin_service_pb2 import ListBrokersRequest
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
+from pointsman_agent.config import AgentConfig, HeartbeatSection
+from pointsman_agent.core.probe_verdict import ProbeResult
+from pointsman_namesrv.config import LivenessConfig
 from tests.fakes.history_rows import rows_in
 from tests.fakes.name_server import running_name_server
 from tests.fakes.route_diary import route_diary

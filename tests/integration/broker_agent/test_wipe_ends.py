@@ -13,9 +13,6 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from prometheus_client import CollectorRegistry
 
-from broker_agent.config import AgentConfig, HeartbeatSection, OffsetsSection, ProbeSection, RpcSection
-from broker_agent.probe.configured import build_probe
-from namesrv.app import NameServerApp
 from pointsman.service.clock import SystemClock
 from pointsman.v1 import agent_service_pb2 as agent_wire
 from pointsman.v1.admin_service_pb2 import ListBrokersRequest, SetWritePermRequest
@@ -23,6 +20,9 @@ from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
+from pointsman_agent.config import AgentConfig, HeartbeatSection, OffsetsSection, ProbeSection, RpcSection
+from pointsman_agent.probe.configured import build_probe
+from pointsman_namesrv.app import NameServerApp
 from tests.fakes.name_server import running_name_server
 from tests.fakes.probed_servers import SERVERS
 from tests.fakes.redis_process import RedisProcess, free_port

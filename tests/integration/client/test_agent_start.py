@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from broker_agent.core.group_rules import GroupRules
-from broker_agent.core.queue import QueueKey
+from pointsman_agent.core.group_rules import GroupRules
+from pointsman_agent.core.queue import QueueKey
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.route import TopicRoute

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import grpc.aio
 import pytest
 
-from namesrv.app import NameServerApp
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.ctl_command import Ended, ctl, running_ctl
 from tests.fakes.name_server import running_name_server

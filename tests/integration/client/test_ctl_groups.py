@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from broker_agent.core.drain_lag import GroupLag, LagReport
-from broker_agent.core.queue import QueueKey
-from namesrv.app import NameServerApp
 from pointsman.service.clock import SystemClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman_client.ctl.agent_asking import AGENTS_AT_ONCE, agent_round
-from pointsman_client.ctl.agent_choice import AgentChoice
-from pointsman_client.ctl.settings import Settings
+from pointsman_agent.core.drain_lag import GroupLag, LagReport
+from pointsman_agent.core.queue import QueueKey
 from pointsman_client.rpc.agent_link import AgentLink
+from pointsman_ctl.agent_asking import AGENTS_AT_ONCE, agent_round
+from pointsman_ctl.agent_choice import AgentChoice
+from pointsman_ctl.settings import Settings
+from pointsman_namesrv.app import NameServerApp
 from tests.fakes.agent_in_route import WholeAgent, whole_agents
 from tests.fakes.ctl_command import Ended, ctl
 from tests.fakes.group_agent import Consumer, reads, soon

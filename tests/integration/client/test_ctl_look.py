@@ -13,12 +13,12 @@ import grpc.aio
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from namesrv.app import NameServerApp
-from namesrv.settings.store import SettingsStore
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import route_service_pb2 as route
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.settings.store import SettingsStore
 from tests.fakes import wire
 from tests.fakes.ctl_command import Ended, ctl, running_ctl
 from tests.fakes.ctl_keys import undocumented_keys
@@ -390,7 +390,7 @@ async def test_the_timeout_bounds_all_pages_of_an_answer_together(server: Script
 async def test_top_as_json_is_one_object_a_refresh_with_rates_until_ctrl_c(
     server: ScriptedAdminServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pointsman_client.ctl.commands.watch.REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr("pointsman_ctl.commands.watch.REFRESH_SECONDS", 0.05)
     async with running_ctl("--namesrv", server.addr, "-o", "json", "top") as command:
         first, second = [json.loads(await command.out.line()) for _ in range(2)]
         made = await command.interrupted()

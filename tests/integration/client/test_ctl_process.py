@@ -15,10 +15,10 @@ from contextlib import asynccontextmanager
 import grpc.aio
 import pytest
 
-from namesrv.app import NameServerApp
 from pointsman.service.clock import SystemClock
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from pointsman_client.ctl.command import SUBJECTS
+from pointsman_ctl.command import SUBJECTS
+from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.agent_in_route import WholeAgent, whole_agents
 from tests.fakes.ctl_command import ctl
@@ -119,7 +119,7 @@ async def test_a_reader_that_closes_the_pipe_gets_no_traceback(name_server: Name
     # More than the 64 KiB that a pipe holds.
     await register(name_server, *(f"{number:0127}" for number in range(1_000)))
     process = await asyncio.create_subprocess_shell(
-        f"{sys.executable} -m pointsman_client.ctl --namesrv {name_server.addr} topics | head -1",
+        f"{sys.executable} -m pointsman_ctl --namesrv {name_server.addr} topics | head -1",
         env=environment(),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

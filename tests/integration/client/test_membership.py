@@ -12,8 +12,8 @@ from functools import partial
 
 import pytest
 
-from broker_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_client.consumer.agents.member_stream import MemberState
 from pointsman_client.consumer.agents.membership import AgentMembership
 from pointsman_client.consumer.coordination import GroupMembership, Members

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import grpc
 import pytest
 
-from broker_agent.core.offsets import OffsetKey
-from broker_agent.core.queue import QueueKey
+from pointsman_agent.core.offsets import OffsetKey
+from pointsman_agent.core.queue import QueueKey
 from pointsman_client.consumer.agents.offset_store import TRUSTED_SECONDS, AgentOffsetStore
 from pointsman_client.consumer.coordination import LoadedOffsets, OffsetStore
 from pointsman_client.errors import AgentFailedError, RequestRejectedError

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker_agent.core.group_rules import GroupRules, NoticeRules
-from broker_agent.core.queue import QueueKey
+from pointsman_agent.core.group_rules import GroupRules, NoticeRules
+from pointsman_agent.core.queue import QueueKey
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.route import TopicRoute

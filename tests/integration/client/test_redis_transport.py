@@ -356,4 +356,4 @@ def test_without_redis_py_one_line_says_what_to_install() -> None:
     program += "import pointsman_client.transports.redis_streams"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     last = ran.stderr.strip().splitlines()[-1]
-    assert last == "ImportError: RedisStreamsTransport needs the redis package: pip install 'pointsman[redis]'"
+    assert last == "ImportError: RedisStreamsTransport needs the redis package: pip install 'pointsman-client[redis]'"

@@ -12,9 +12,9 @@ import grpc.aio
 import pytest
 
 from pointsman_client import NameServerClient
-from pointsman_client.ctl.client_description import read_description
 from pointsman_client.errors import ForkedError, InvalidOptionError
 from pointsman_client.rpc.channel import open_channel
+from pointsman_ctl.client_description import read_description
 from tests.fakes.condition import eventually
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_route_server import (

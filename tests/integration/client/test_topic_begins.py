@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import grpc
 import pytest
 
-from broker_agent.core.offsets import BEGIN_ID, OffsetKey
+from pointsman_agent.core.offsets import BEGIN_ID, OffsetKey
 from pointsman_client.consumer.agents.offset_store import AgentOffsetStore
 from pointsman_client.consumer.coordination import BegunTopics
 from pointsman_client.errors import AgentFailedError

@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import pytest
 
-from namesrv.app import NameServerApp
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
+from pointsman_namesrv.app import NameServerApp
 from tests.fakes.gated_store import GatedStore
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
@@ -61,7 +61,7 @@ def gated(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[GatedStore]]:
         made.append(GatedStore(*arguments, **more))
         return made[-1]
 
-    monkeypatch.setattr("namesrv.app.SettingsStore", make)
+    monkeypatch.setattr("pointsman_namesrv.app.SettingsStore", make)
     yield made
     for store in made:
         store.gate.set()

@@ -9,11 +9,11 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from grpc import StatusCode
 
-from namesrv.app import NameServerApp
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.broker_pb2 import NODE_STATE_DRAINING, NODE_STATE_READY
 from pointsman.v1.registration_service_pb2 import BEAT_STATUS_UNKNOWN_BROKER, HeartbeatRequest
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest, ListTopicsRequest, TopicRoute
+from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.refusal import refusal_of
@@ -121,7 +121,7 @@ async def test_a_key_that_is_not_there_is_not_found(peer: Peer) -> None:
 
 
 async def test_more_keys_than_the_bound_are_refused(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("namesrv.core.kv.MAX_ENTRIES", 1)
+    monkeypatch.setattr("pointsman_namesrv.core.kv.MAX_ENTRIES", 1)
     await peer.admin.PutKv(admin.PutKvRequest(namespace="ns", key="a"))
     refused = await refusal_of(peer.admin.PutKv(admin.PutKvRequest(namespace="ns", key="b")))
     assert (refused.status, refused.details.code) == (StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 
-from namesrv.rpc.server import server_options
 from pointsman.wire.channel import SERVER_OPTIONS
+from pointsman_namesrv.rpc.server import server_options
 
 SHORT_MS = 1_000
 """In place of minutes; gRPC counts no shorter time."""

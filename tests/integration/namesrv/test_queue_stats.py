@@ -8,11 +8,11 @@ import grpc
 import pytest
 from grpc_status import rpc_status
 
-from namesrv.app import NameServerApp
 from pointsman.v1 import admin_service_pb2
 from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.wire.errors import read_status
-from spark_jobs.cli import main
+from pointsman_namesrv.app import NameServerApp
+from pointsman_report.cli import main
 from tests.fakes import wire
 from tests.fakes.history_rows import rows_in
 from tests.fakes.name_server import running_name_server

@@ -13,15 +13,15 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc_status import rpc_status
 
-from namesrv.app import NameServerApp
-from namesrv.rpc import register_call
-from namesrv.rpc.register_call import SLICE_TOPICS
 from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.v1.broker_pb2 import PROBE_STATUS_FAILING, BrokerIdentity, TopicConfig
 from pointsman.v1.registration_service_pb2 import RegisterBrokerRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.wire.errors import ErrorDetails, read_status
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.rpc import register_call
+from pointsman_namesrv.rpc.register_call import SLICE_TOPICS
 from tests.fakes import wire
 from tests.integration.namesrv.conftest import Peer
 

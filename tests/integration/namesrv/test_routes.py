@@ -6,8 +6,6 @@ import grpc
 import pytest
 from grpc_status import rpc_status
 
-from namesrv.app import NameServerApp
-from namesrv.rpc import routes
 from pointsman.v1.broker_pb2 import NODE_STATE_READY, NODE_STATE_WARMING
 from pointsman.v1.route_service_pb2 import (
     GetClusterInfoRequest,
@@ -20,6 +18,8 @@ from pointsman.v1.route_service_pb2 import (
     TopicRoute,
 )
 from pointsman.wire.errors import read_status
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.rpc import routes
 from tests.fakes import wire
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server

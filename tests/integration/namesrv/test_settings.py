@@ -16,11 +16,6 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc import StatusCode
 
-from namesrv.app import NameServerApp
-from namesrv.core import guard as guard_module
-from namesrv.core.settings import Setting, SettingKey, SettingKind
-from namesrv.settings import keeper as keeper_module
-from namesrv.settings.store import FILE_NAME, REFRESH_SECONDS, SettingsStore, table_file
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.broker_pb2 import BrokerIdentity
 from pointsman.v1.registration_service_pb2 import (
@@ -28,6 +23,11 @@ from pointsman.v1.registration_service_pb2 import (
     UNREGISTER_REASON_SHUTDOWN,
     UnregisterBrokerRequest,
 )
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.core import guard as guard_module
+from pointsman_namesrv.core.settings import Setting, SettingKey, SettingKind
+from pointsman_namesrv.settings import keeper as keeper_module
+from pointsman_namesrv.settings.store import FILE_NAME, REFRESH_SECONDS, SettingsStore, table_file
 from tests.fakes import wire
 from tests.fakes.gated_store import GatedStore
 from tests.fakes.manual_clock import ManualClock
@@ -453,7 +453,7 @@ async def test_a_change_that_is_refused_once_it_is_saved_leaves_the_disk_again(
 async def test_changes_at_the_same_time_are_made_one_after_the_other_and_each_is_checked(
     clock: ManualClock, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("namesrv.core.kv.MAX_ENTRIES", 10)
+    monkeypatch.setattr("pointsman_namesrv.core.kv.MAX_ENTRIES", 10)
     async with serving(clock, state) as (app, peer):
         calls = [peer.admin.PutKv(put(f"k{number}")) for number in range(30)]
         done = await asyncio.gather(*calls, return_exceptions=True)
@@ -647,7 +647,7 @@ async def test_more_guards_that_are_not_auto_than_the_bound_are_refused_and_old_
         assert [each.cluster for each in info.guards] == ["c1", "c2", "c3"]
         assert info.guards_left_out == 0
         assert "c0" in app.core.guard.clusters()
-        monkeypatch.setattr("namesrv.rpc.inspection.MAX_PAGE_BYTES", 1)
+        monkeypatch.setattr("pointsman_namesrv.rpc.inspection.MAX_PAGE_BYTES", 1)
         info = await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest())
         assert (len(info.guards), info.guards_left_out) == (1, 2)
 

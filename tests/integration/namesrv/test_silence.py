@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from namesrv.app import NameServerApp
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
+from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.manual_clock import ManualClock
 from tests.integration.namesrv.conftest import Peer

@@ -18,14 +18,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
-from namesrv.app import NameServerApp
-from namesrv.core.events import Event, EventKind
-from namesrv.rpc import inspection
-from namesrv.rpc.server import Server
 from pointsman.service.monitoring import CannotListen
 from pointsman.v1.admin_service_pb2 import ListBrokerEventsRequest, ListBrokersRequest
 from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT
 from pointsman.wire.errors import read_status
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.core.events import Event, EventKind
+from pointsman_namesrv.rpc import inspection
+from pointsman_namesrv.rpc.server import Server
 from tests.fakes import wire
 from tests.fakes.history_rows import rows_in
 from tests.fakes.manual_clock import ManualClock

@@ -12,8 +12,6 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
-from namesrv.app import NameServerApp
-from namesrv.rpc import server as rpc_server
 from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT, TopicConfig
 from pointsman.v1.registration_service_pb2 import UpdateTopicsRequest
 from pointsman.v1.route_service_pb2 import (
@@ -24,6 +22,8 @@ from pointsman.v1.route_service_pb2 import (
     WatchTopicRoutesRequest,
 )
 from pointsman.wire.errors import ErrorDetails, read_status
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.rpc import server as rpc_server
 from tests.fakes import wire
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
@@ -395,7 +395,7 @@ async def test_a_draining_node_ends_its_watches_and_refuses_route_queries_alone(
 async def test_stopping_ends_idle_and_stuck_watches_well_within_the_grace(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("namesrv.rpc.calls.ENDING_SECONDS", 0.2)
+    monkeypatch.setattr("pointsman_namesrv.rpc.calls.ENDING_SECONDS", 0.2)
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
     async with AsyncExitStack() as stack:
         async with running_name_server(clock=clock) as server:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.config import AgentConfig, BrokerSection, NameServersSection, load, to_toml
 from pointsman.service.config import ConfigError
+from pointsman_agent.config import AgentConfig, BrokerSection, NameServersSection, load, to_toml
 
 SAMPLE = Path(__file__).parents[3] / "deploy/config/agent.example.toml"
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from broker_agent.deadline import within
-from broker_agent.watched import Watched
+from pointsman_agent.deadline import within
+from pointsman_agent.watched import Watched
 from tests.fakes.manual_clock import ManualClock
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.core.deltas import KNOWN_SETS, KnownTopicSets, small_delta
-from broker_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.core.deltas import KNOWN_SETS, KnownTopicSets, small_delta
+from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 
 TABLES = st.dictionaries(st.sampled_from("abcdefghij"), st.integers(1, 3), max_size=10)
 

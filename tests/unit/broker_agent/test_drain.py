@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.core.drain import (
+from pointsman_agent.core.drain import (
     Answer,
     DrainStep,
     QuietWatch,
@@ -22,7 +22,7 @@ from broker_agent.core.drain import (
     unregister_outcome,
     wipe_outcome,
 )
-from broker_agent.core.drain_lag import GroupLag, LagReport
+from pointsman_agent.core.drain_lag import GroupLag, LagReport
 
 TOOK = Answer(True, "4 topics")
 REFUSED = Answer(False, "UNAVAILABLE: refused")

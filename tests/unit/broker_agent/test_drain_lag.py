@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.core.drain_lag import MAX_GROUPS, GroupLag, LagReport, LagTally
-from broker_agent.core.queue import QueueKey
-from broker_agent.core.queue_stats import QueueEnd
+from pointsman_agent.core.drain_lag import MAX_GROUPS, GroupLag, LagReport, LagTally
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.queue_stats import QueueEnd
 
 ORDERS = QueueKey("orders", 0)
 RETRY = QueueKey("%RETRY%billing", 3)

@@ -8,10 +8,10 @@ import pytest
 from grpc.aio import Metadata
 from grpc_status import rpc_status
 
-from broker_agent.core.session import Failure
-from broker_agent.registration.failure import from_error
 from pointsman.wire.errors import build_status
 from pointsman.wire.violation import FieldViolation
+from pointsman_agent.core.session import Failure
+from pointsman_agent.registration.failure import from_error
 
 EXPECTED = {
     "UNAVAILABLE": Failure.UNREACHABLE,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
-from broker_agent.core.groups import Groups
-from broker_agent.core.membership import (
+from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
+from pointsman_agent.core.groups import Groups
+from pointsman_agent.core.membership import (
     HELD,
     NOTHING,
     TAKEN_OVER,

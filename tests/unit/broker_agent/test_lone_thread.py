@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from broker_agent.lone_thread import LoneThread
-from broker_agent.topic_source import TopicSourceError
+from pointsman_agent.lone_thread import LoneThread
+from pointsman_agent.topic_source import TopicSourceError
 
 
 async def test_gives_what_the_work_returns_or_raises() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.core.mastership import BELIEVED_AFTER_SECONDS, Claim, Mastership, MastershipKeeper, NoMastership
+from pointsman_agent.core.mastership import BELIEVED_AFTER_SECONDS, Claim, Mastership, MastershipKeeper, NoMastership
 
 
 def test_the_first_master_begins_with_one_once_it_is_believed() -> None:

@@ -9,12 +9,14 @@ from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.core.deltas import TopicDelta
-from broker_agent.core.own_state import OwnState
-from broker_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
-from broker_agent.core.session import BeatStatus
-from broker_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
-from broker_agent.registration.message import (
+from pointsman.v1 import broker_pb2
+from pointsman.v1 import registration_service_pb2 as wire
+from pointsman_agent.core.deltas import TopicDelta
+from pointsman_agent.core.own_state import OwnState
+from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
+from pointsman_agent.core.session import BeatStatus
+from pointsman_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
+from pointsman_agent.registration.message import (
     BrokerProfile,
     from_beat_status,
     from_duration,
@@ -26,8 +28,6 @@ from broker_agent.registration.message import (
     to_unregister,
     to_update,
 )
-from pointsman.v1 import broker_pb2
-from pointsman.v1 import registration_service_pb2 as wire
 
 PROFILE = BrokerProfile(
     cluster="c1",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker_agent.core.offsets import (
+from pointsman_agent.core.offsets import (
     BEGIN_ID,
     DAY_MILLIS,
     MAX_OFFSET,
@@ -19,7 +19,7 @@ from broker_agent.core.offsets import (
     TooManyOffsets,
     apply_changes,
 )
-from broker_agent.core.queue import QueueKey
+from pointsman_agent.core.queue import QueueKey
 
 Q0, Q1 = QueueKey("orders", 0), QueueKey("orders", 1)
 K0, K1 = OffsetKey("g", *Q0), OffsetKey("g", *Q1)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from broker_agent.core.own_state import Leave, OwnState, decide_leave
-from broker_agent.core.probe_verdict import ProbeStatus, Role, Verdict
-from broker_agent.core.topic_set import DataVersion, TopicSet
+from pointsman_agent.core.own_state import Leave, OwnState, decide_leave
+from pointsman_agent.core.probe_verdict import ProbeStatus, Role, Verdict
+from pointsman_agent.core.topic_set import DataVersion, TopicSet
 
 OWN = OwnState(0, TopicSet.from_content([], state_version=0), Verdict(ProbeStatus.PASSING, "answers", "run-1"))
 

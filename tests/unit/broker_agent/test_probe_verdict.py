@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.core.probe_verdict import (
+from pointsman_agent.core.probe_verdict import (
     Evidence,
     ProbeFailure,
     ProbeResult,

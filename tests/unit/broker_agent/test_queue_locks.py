@@ -8,10 +8,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker_agent.core.queue import BrokerQueues, QueueKey
-from broker_agent.core.queue_locks import HeldLock, QueueLocks, TooManyLocks
-from broker_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman.wire.violation import FieldViolation
+from pointsman_agent.core.queue import BrokerQueues, QueueKey
+from pointsman_agent.core.queue_locks import HeldLock, QueueLocks, TooManyLocks
+from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 
 Q0, Q1, Q2 = QueueKey("orders", 0), QueueKey("orders", 1), QueueKey("orders", 2)
 

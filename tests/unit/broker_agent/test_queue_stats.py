@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.core.queue import QueueKey
-from broker_agent.core.queue_stats import MAX_MESSAGES, MAX_PERIOD, TOP, QueueEnd, QueueMeter, Tally
-from broker_agent.queue_stats.message import from_status, to_message
 from pointsman.v1 import registration_service_pb2 as wire
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.queue_stats import MAX_MESSAGES, MAX_PERIOD, TOP, QueueEnd, QueueMeter, Tally
+from pointsman_agent.queue_stats.message import from_status, to_message
 
 ORDERS = QueueKey("orders", 0)
 

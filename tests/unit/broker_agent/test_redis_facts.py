@@ -7,9 +7,9 @@ import math
 import pytest
 from prometheus_client import CollectorRegistry
 
-from broker_agent.core.probe_verdict import Role
-from broker_agent.probe.redis_facts import DOES_NOT_PERSIST, Info, read_facts
-from broker_agent.probe.redis_metrics import RedisMetrics
+from pointsman_agent.core.probe_verdict import Role
+from pointsman_agent.probe.redis_facts import DOES_NOT_PERSIST, Info, read_facts
+from pointsman_agent.probe.redis_metrics import RedisMetrics
 
 NAMES = ("persists", "replication_link_up", "replicas", "replication_offset_bytes")
 

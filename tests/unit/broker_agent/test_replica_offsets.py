@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_agent.core.offsets import OffsetKey, Offsets
-from broker_agent.core.queue import QueueKey
-from broker_agent.core.replica_offsets import MAX_PART, PendingPart, ReplicaOffsets
+from pointsman_agent.core.offsets import OffsetKey, Offsets
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.replica_offsets import MAX_PART, PendingPart, ReplicaOffsets
 
 Q0, Q1 = QueueKey("orders", 0), QueueKey("orders", 1)
 

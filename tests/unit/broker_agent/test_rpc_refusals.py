@@ -8,11 +8,11 @@ import grpc
 import pytest
 from google.rpc import code_pb2
 
-from broker_agent.rpc import refusals, status
-from broker_agent.rpc.fields import refuse_if_any
-from broker_agent.rpc.paging import page
 from pointsman.wire.errors import read_status
 from pointsman.wire.violation import FieldViolation, shown
+from pointsman_agent.rpc import refusals, status
+from pointsman_agent.rpc.fields import refuse_if_any
+from pointsman_agent.rpc.paging import page
 
 
 def all_refusals(base: type[refusals.Refusal] = refusals.Refusal) -> Iterator[type[refusals.Refusal]]:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.core.own_state import Leave, OwnState
-from broker_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
-from broker_agent.core.session import (
+from pointsman.wire.backoff import FullJitterBackoff
+from pointsman_agent.core.own_state import Leave, OwnState
+from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
+from pointsman_agent.core.session import (
     Beat,
     BeatStatus,
     Failure,
@@ -22,8 +23,7 @@ from broker_agent.core.session import (
     Update,
     Wait,
 )
-from broker_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
-from pointsman.wire.backoff import FullJitterBackoff
+from pointsman_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
 
 ADDR = "10.0.0.1:10911"
 OTHER = "10.0.0.2:10911"

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.core.own_state import OwnState
-from broker_agent.core.probe_verdict import ProbeStatus, Role, Verdict
-from broker_agent.core.session import (
+from pointsman.wire.backoff import FullJitterBackoff
+from pointsman_agent.core.own_state import OwnState
+from pointsman_agent.core.probe_verdict import ProbeStatus, Role, Verdict
+from pointsman_agent.core.session import (
     Beat,
     BeatStatus,
     Failure,
@@ -26,8 +27,7 @@ from broker_agent.core.session import (
     Update,
     Wait,
 )
-from broker_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
-from pointsman.wire.backoff import FullJitterBackoff
+from pointsman_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
 
 T = TypeVar("T")
 

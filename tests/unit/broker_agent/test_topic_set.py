@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.core.topic_set import AMENDED_BIT, DataVersion, TopicConfig, TopicSet, by_name
+from pointsman_agent.core.topic_set import AMENDED_BIT, DataVersion, TopicConfig, TopicSet, by_name
 
 TOPICS = [TopicConfig("orders", 4, 4, 6), TopicConfig("bills", 2, 3, 4, 1)]
 
@@ -53,7 +53,7 @@ def test_the_counter_is_what_other_builds_will_compute() -> None:
 def test_sorting_in_parts_is_sorting(extra: int, random: Random) -> None:
     topics = [TopicConfig(f"t{random.randrange(100)}", random.randrange(3), 1, 6) for _ in range(9 + extra)]
 
-    with patch("broker_agent.core.topic_set.SORT_AT_ONCE", 3):
+    with patch("pointsman_agent.core.topic_set.SORT_AT_ONCE", 3):
         assert by_name(topics) == tuple(sorted(topics))
 
 

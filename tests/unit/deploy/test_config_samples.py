@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker_agent.config import AgentConfig, BrokerSection, NameServersSection
-from broker_agent.config import load as load_agent
-from namesrv.config import NameServerConfig
-from namesrv.config import load as load_name_server
-from spark_jobs.parameters import Parameters
-from spark_jobs.parameters import load as load_parameters
+from pointsman_agent.config import AgentConfig, BrokerSection, NameServersSection
+from pointsman_agent.config import load as load_agent
+from pointsman_namesrv.config import NameServerConfig
+from pointsman_namesrv.config import load as load_name_server
+from pointsman_report.parameters import Parameters
+from pointsman_report.parameters import load as load_parameters
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "config"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.config import load as load_agent
-from namesrv.config import load as load_name_server
+from pointsman_agent.config import load as load_agent
+from pointsman_namesrv.config import load as load_name_server
 
 ROOT = Path(__file__).parents[3]
 CONTAINER = ROOT / "deploy" / "container"
@@ -88,28 +88,22 @@ def test_an_image_holds_of_its_builder_the_installed_package_alone(image: str) -
     assert inherited(image, "ADD") == []
 
 
-def test_what_the_builder_copies_is_there_and_is_what_the_wheel_is_made_of() -> None:
+def test_the_builder_copies_every_part_and_installs_each_from_its_folder_with_extras_that_it_has() -> None:
+    parts = {path.parent.name for path in ROOT.glob("*/pyproject.toml")}
     sources = [word for value in stages()["builder"].all("COPY") for word in value.split()[:-1]]
-    assert [source for source in sources if not (ROOT / source).exists()] == []
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    meta = project["project"]
-    needed = {Path(package).parts[0] for package in packages} | {
-        "pyproject.toml",
-        meta["readme"],
-        *meta["license-files"],
-    }
-    assert set(sources) == needed
+    assert set(sources) == {*parts, "LICENSE"}
     let_in = (CONTAINER / "Containerfile.dockerignore").read_text(encoding="utf-8").splitlines()
-    assert {line[1:] for line in let_in if line.startswith("!")} == needed
+    assert {line[1:] for line in let_in if line.startswith("!")} == set(sources)
 
-
-def test_the_extras_that_are_installed_exist_and_none_is_for_developers() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    text = (CONTAINER / "Containerfile").read_text(encoding="utf-8")
-    extras = {extra for group in re.findall(r"/src\[([a-z,]+)\]", text) for extra in group.split(",")}
-    assert extras == {"cli", "redis", "spark"}
-    assert extras <= set(project["optional-dependencies"])
+    installed = [
+        re.findall(r"\./(\w+)(?:\[([a-z,]+)\])?", " ".join(stages()[name].all("RUN")).partition(" install ")[2])
+        for name in ("builder", "report-builder")
+    ]
+    assert {part for part, _ in installed[0]} == parts - {"spark_jobs"}
+    assert installed[1] == [("spark_jobs", "")]
+    for part, extras in installed[0]:
+        project = tomllib.loads((ROOT / part / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert set(extras.split(",")) - {""} <= set(project.get("optional-dependencies", ()))
 
 
 def test_the_base_has_a_python_that_we_run_on_and_a_java_that_spark_runs_on() -> None:

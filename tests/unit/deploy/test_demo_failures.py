@@ -51,7 +51,7 @@ async def test_a_failure_is_never_empty_and_says_how_to_continue(
     assert said in lines[0]
     (folder,) = (root / ".build" / "demo").iterdir()
     assert lines[1] == f"logs: {folder / 'logs'}"
-    assert " -m spark_jobs nightly --date " in lines[3] or " -m spark_jobs backfill --from " in lines[3]
+    assert " -m pointsman_report nightly --date " in lines[3] or " -m pointsman_report backfill --from " in lines[3]
     for number in (1, 2):
         assert f"--history {folder}/history/namesrv-{number}" in lines[3]
     assert f"--warehouse {folder}/warehouse --report {folder}/report" in lines[3]

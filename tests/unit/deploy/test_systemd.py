@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-import broker_agent.__main__
-import namesrv.__main__
-import namesrv.app
-from broker_agent.config import load as load_agent
-from namesrv.config import load as load_name_server
+import pointsman_agent.__main__
+import pointsman_namesrv.__main__
+import pointsman_namesrv.app
 from pointsman.service.config import to_toml
-from spark_jobs.cli import build_parser
+from pointsman_agent.config import load as load_agent
+from pointsman_namesrv.config import load as load_name_server
+from pointsman_report.cli import build_parser
 from tests.fakes.unit_file import UnitFile
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -45,7 +45,7 @@ def test_the_name_servers_unit_starts_it_with_the_sample_configuration(capsys: p
     assert program == "/opt/pointsman/bin/pointsman-namesrv"
     assert arguments == ["--config", "/etc/pointsman/namesrv.toml"]
     sample = str(CONFIG / "namesrv.example.toml")
-    assert namesrv.__main__.main([arguments[0], sample, "config", "check"]) == 0
+    assert pointsman_namesrv.__main__.main([arguments[0], sample, "config", "check"]) == 0
     assert "good" in capsys.readouterr().out
 
 
@@ -54,7 +54,7 @@ def test_the_agents_unit_starts_it_with_the_sample_configuration(capsys: pytest.
     assert program == "/opt/pointsman/bin/pointsman-agent"
     assert arguments == ["--config", "/etc/pointsman/agent/redis-server.toml"]
     sample = str(CONFIG / "agent.example.toml")
-    assert broker_agent.__main__.main([arguments[0], sample, "config", "check"]) == 0
+    assert pointsman_agent.__main__.main([arguments[0], sample, "config", "check"]) == 0
     assert "ok" in capsys.readouterr().out
 
 
@@ -143,7 +143,7 @@ def test_a_bad_configuration_is_not_tried_again(name: str) -> None:
 
 
 def test_the_time_to_stop_covers_what_the_daemons_take() -> None:
-    ends = namesrv.app.HISTORY_STOP_SECONDS + namesrv.app.SNAPSHOT_STOP_SECONDS
+    ends = pointsman_namesrv.app.HISTORY_STOP_SECONDS + pointsman_namesrv.app.SNAPSHOT_STOP_SECONDS
     name_server = load_name_server(None, {}).server.stop_grace_seconds + ends
     agent = load_agent(CONFIG / "agent.example.toml", {}).stop.timeout_seconds
     assert float(unit("pointsman-namesrv.service").one("TimeoutStopSec").removesuffix("s")) >= name_server + 5

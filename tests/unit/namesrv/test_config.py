@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.__main__ import main
-from namesrv.config import NameServerConfig, load
 from pointsman.service.config import ConfigError, to_toml
+from pointsman_namesrv.__main__ import main
+from pointsman_namesrv.config import NameServerConfig, load
 
 SAMPLE = Path(__file__).parents[3] / "deploy" / "config" / "namesrv.example.toml"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prometheus_client.metrics_core import Metric
 
-from namesrv.metrics import Metrics
+from pointsman_namesrv.metrics import Metrics
 
 README = (Path(__file__).parents[3] / "namesrv" / "README.md").read_text(encoding="utf-8")
 BOUNDED_LABELS = {

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from namesrv.config import load
-from namesrv.reload import Reloader
+from pointsman_namesrv.config import load
+from pointsman_namesrv.reload import Reloader
 
 
 @pytest.fixture(autouse=True)

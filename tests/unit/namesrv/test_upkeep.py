@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from namesrv.core.events import Event
-from namesrv.core.lifecycle import NodeLifecycle
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.name_server import NameServer
-from namesrv.history.recorder import Recorder
-from namesrv.metrics import Metrics
-from namesrv.upkeep import CREDITED_SECONDS, STEP_SECONDS, Upkeep
+from pointsman_namesrv.core.events import Event
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.history.recorder import Recorder
+from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.upkeep import CREDITED_SECONDS, STEP_SECONDS, Upkeep
 from tests.fakes.manual_clock import ManualClock
 
 SWEEP_SECONDS = 5.0

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.cli import COMMANDS, build_parser, main
-from spark_jobs.commands import arguments
-from spark_jobs.commands.command import UsageError, exit_code
-from spark_jobs.commands.simulate import with_settings
-from spark_jobs.parameters import Parameters, ReportParameters
+from pointsman_report.cli import COMMANDS, build_parser, main
+from pointsman_report.commands import arguments
+from pointsman_report.commands.command import UsageError, exit_code
+from pointsman_report.commands.simulate import with_settings
+from pointsman_report.parameters import Parameters, ReportParameters
 
 FAR_EAST, FAR_WEST = "Pacific/Kiritimati", "Pacific/Niue"
 
@@ -165,7 +165,7 @@ def test_what_cannot_be_used_is_said_in_one_line_before_spark_starts(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "h" / "raw").mkdir(parents=True)
     (tmp_path / "h" / "raw" / "file").touch()
-    monkeypatch.setattr("spark_jobs.commands.running.spark_session", _never)
+    monkeypatch.setattr("pointsman_report.commands.running.spark_session", _never)
 
     assert main(words) == 2
     error = capsys.readouterr().err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.cli import main
+from pointsman_report.cli import main
 
 
 @pytest.mark.parametrize("command", ["route-at", "explain"])

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.files import RawFile, local_files
-from spark_jobs.io import files_that_may_hold
+from pointsman_report.files import RawFile, local_files
+from pointsman_report.io import files_that_may_hold
 
 DAY = date(2026, 3, 10)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.report.findings import findings, notices
-from spark_jobs.report.numbers.computed import with_more_rows
-from spark_jobs.report.numbers.silence import fell_silent
+from pointsman_report.report.findings import findings, notices
+from pointsman_report.report.numbers.computed import with_more_rows
+from pointsman_report.report.numbers.silence import fell_silent
 from tests.fakes.report_numbers import a_broker, a_cluster, calm_numbers
 
 HOUR = 3_600_000_000

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs import local_machine
-from spark_jobs.local_machine import default_memory, is_below
+from pointsman_report import local_machine
+from pointsman_report.local_machine import default_memory, is_below
 
 GB = 2**30
 

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from spark_jobs.commands.command import UsageError
-from spark_jobs.commands.moment import instant, written
+from pointsman_report.commands.command import UsageError
+from pointsman_report.commands.moment import instant, written
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

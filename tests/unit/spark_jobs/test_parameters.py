@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.parameters import FlapParameters, HealthParameters, Parameters, ParametersError, load
+from pointsman_report.parameters import FlapParameters, HealthParameters, Parameters, ParametersError, load
 
 
 def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:

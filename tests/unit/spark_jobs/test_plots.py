@@ -11,14 +11,14 @@ from zoneinfo import ZoneInfo
 import pytest
 from matplotlib.figure import Figure
 
-from spark_jobs.parameters import FlapParameters
-from spark_jobs.report.plots.distributions import cumulative, histogram
-from spark_jobs.report.plots.drawing import VARIABLES
-from spark_jobs.report.plots.heat_map import SHADES, heat_map, shade_of
-from spark_jobs.report.plots.penalty import penalty_curves
-from spark_jobs.report.plots.scatter import incident_scatter
-from spark_jobs.report.plots.timeline import Key, timeline
-from spark_jobs.report.plots.trend import availability_trend
+from pointsman_report.parameters import FlapParameters
+from pointsman_report.report.plots.distributions import cumulative, histogram
+from pointsman_report.report.plots.drawing import VARIABLES
+from pointsman_report.report.plots.heat_map import SHADES, heat_map, shade_of
+from pointsman_report.report.plots.penalty import penalty_curves
+from pointsman_report.report.plots.scatter import incident_scatter
+from pointsman_report.report.plots.timeline import Key, timeline
+from pointsman_report.report.plots.trend import availability_trend
 
 NAMES = ("c/$a$_{/0", "_hidden", "\N{CJK UNIFIED IDEOGRAPH-4E2D}", "a<b>&")
 WINDOW = (0, 3_600_000_000)
@@ -115,7 +115,7 @@ def test_a_curve_that_only_decays_is_drawn_to_its_top(monkeypatch: pytest.Monkey
         drawn.append(figure)
         return ""
 
-    monkeypatch.setattr("spark_jobs.report.plots.penalty.svg", keep)
+    monkeypatch.setattr("pointsman_report.report.plots.penalty.svg", keep)
     brokers: list[tuple[Key, str, float]] = [(("c", "a", 0), "a", 16_000.0)]
 
     penalty_curves(brokers, [], FlapParameters(), window=WINDOW, zone=UTC)

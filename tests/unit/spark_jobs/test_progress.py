@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from spark_jobs.commands import progress
-from spark_jobs.commands.progress import Progress
+from pointsman_report.commands import progress
+from pointsman_report.commands.progress import Progress
 from tests.fakes.deadline import until
 
 

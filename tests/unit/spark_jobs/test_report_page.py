@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 from jinja2 import TemplateAssertionError, UndefinedError
 
-from spark_jobs.parameters import Parameters
-from spark_jobs.report.findings import findings, notices
-from spark_jobs.report.numbers import Drawn
-from spark_jobs.report.numbers.coverage import without_rates
-from spark_jobs.report.page import page
-from spark_jobs.report.page.rendering import TEMPLATES
-from spark_jobs.report.plots.drawing import VARIABLES
-from spark_jobs.report.summary import summary
+from pointsman_report.parameters import Parameters
+from pointsman_report.report.findings import findings, notices
+from pointsman_report.report.numbers import Drawn
+from pointsman_report.report.numbers.coverage import without_rates
+from pointsman_report.report.page import page
+from pointsman_report.report.page.rendering import TEMPLATES
+from pointsman_report.report.plots.drawing import VARIABLES
+from pointsman_report.report.summary import summary
 from tests.fakes.busy_report import busy_numbers
 from tests.fakes.html_tables import tables_of
 from tests.fakes.report_numbers import a_broker, calm_numbers
 
-STYLE = resources.files("spark_jobs.report").joinpath("page.css").read_text(encoding="utf-8")
+STYLE = resources.files("pointsman_report.report").joinpath("page.css").read_text(encoding="utf-8")
 NASTY = '<script>alert("x")</script>\x1b[2J'
 
 
@@ -270,7 +270,7 @@ def test_no_text_from_outside_is_markup_or_moves_a_cursor_wherever_it_is_shown()
 
 
 def test_every_table_of_the_page_is_in_the_busy_report() -> None:
-    written = resources.files("spark_jobs.report").joinpath("templates/sections.html").read_text(encoding="utf-8")
+    written = resources.files("pointsman_report.report").joinpath("templates/sections.html").read_text(encoding="utf-8")
 
     assert set(re.findall(r'table\("([^"]+)"', written)) == set(tables_of(render(busy_numbers())))
 

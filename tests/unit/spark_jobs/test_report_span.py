@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from spark_jobs.report.span import Span
-from spark_jobs.report.wording import micros, rfc3339
+from pointsman_report.report.span import Span
+from pointsman_report.report.wording import micros, rfc3339
 
 
 def span(day: str, zone: str, *, now: str | None = None) -> Span:

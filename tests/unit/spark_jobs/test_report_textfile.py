@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from spark_jobs.report.textfile import write_textfile
+from pointsman_report.report.textfile import write_textfile
 from tests.fakes.report_numbers import a_cluster, calm_numbers
 
 AWKWARD = 'a"b\\c\nd'

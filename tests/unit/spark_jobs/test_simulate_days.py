@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from spark_jobs.parameters import FlapParameters, HealthParameters, Parameters, RankingParameters
-from spark_jobs.questions.simulate import is_other
-from spark_jobs.transforms.flapping.flagged import days_to_decay
+from pointsman_report.parameters import FlapParameters, HealthParameters, Parameters, RankingParameters
+from pointsman_report.questions.simulate import is_other
+from pointsman_report.transforms.flapping.flagged import days_to_decay
 
 
 @pytest.mark.parametrize(("half_life_minutes", "days"), [(5, 1), (60, 1), (61, 2), (1_440, 24)])

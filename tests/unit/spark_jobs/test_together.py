@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spark_jobs.together import MOST_AT_ONCE, together
+from pointsman_report.together import MOST_AT_ONCE, together
 
 LONG = 20.0
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from spark_jobs.cli import main
-from spark_jobs.validation import known_events, row_schema
+from pointsman_report.cli import main
+from pointsman_report.validation import known_events, row_schema
 
 GOOD: dict[str, Any] = {
     "schema_version": 2,
@@ -184,7 +184,9 @@ def test_a_line_that_a_reader_would_choke_on_is_named(
 
 def test_validating_needs_neither_pyspark_nor_java(tmp_path: Path) -> None:
     file = write(tmp_path / "a.jsonl", json.dumps(GOOD))
-    program = "import sys; sys.modules['pyspark'] = None; from spark_jobs.cli import main; sys.exit(main(sys.argv[1:]))"
+    program = (
+        "import sys; sys.modules['pyspark'] = None; from pointsman_report.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
 
     command = [sys.executable, "-c", program]
     assert subprocess.run([*command, "validate", str(file)], env={"PATH": ""}, check=False).returncode == 0
@@ -193,7 +195,7 @@ def test_validating_needs_neither_pyspark_nor_java(tmp_path: Path) -> None:
     done = subprocess.run([*command, *nightly], env={"PATH": ""}, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (
         2,
-        "pointsman-report: pyspark is missing: pip install 'pointsman[spark]'\n",
+        "pointsman-report: pyspark is missing: pip install pointsman-report\n",
     )
 
 
@@ -202,9 +204,9 @@ def test_a_missing_library_is_one_line_before_any_day_is_computed(missing: str, 
     (tmp_path / "raw").mkdir()
     file = write(tmp_path / "raw" / "a.jsonl", json.dumps(GOOD))
     program = (
-        "import sys, contextlib; sys.modules[sys.argv[1]] = None; from spark_jobs.commands import computing;"
+        "import sys, contextlib; sys.modules[sys.argv[1]] = None; from pointsman_report.commands import computing;"
         "computing.running = lambda *_, **__: contextlib.nullcontext((None, print));"
-        "from spark_jobs.cli import main; sys.exit(main(sys.argv[2:]))"
+        "from pointsman_report.cli import main; sys.exit(main(sys.argv[2:]))"
     )
     nightly = ["nightly", "--history", str(tmp_path), "--warehouse", str(tmp_path / "w"), "--date", "2026-11-21"]
     command = ["validate", str(file)] if missing == "jsonschema" else nightly
@@ -214,5 +216,5 @@ def test_a_missing_library_is_one_line_before_any_day_is_computed(missing: str, 
     )
     assert (done.returncode, done.stderr) == (
         2,
-        f"pointsman-report: {missing} is missing: pip install 'pointsman[spark]'\n",
+        f"pointsman-report: {missing} is missing: pip install pointsman-report\n",
     )

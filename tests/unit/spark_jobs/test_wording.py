@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from spark_jobs.report.wording import LocalTime, counted, duration, label, micros, percent, rfc3339, some
+from pointsman_report.report.wording import LocalTime, counted, duration, label, micros, percent, rfc3339, some
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ try:
     import redis.asyncio  # noqa: F401  # says what to install, before anything runs
 except ModuleNotFoundError as error:
     raise ImportError(
-        "RedisStreamsTransport needs the redis package: pip install 'pointsman[redis]'", name="redis"
+        "RedisStreamsTransport needs the redis package: pip install 'pointsman-client[redis]'", name="redis"
     ) from error
 
 from pointsman_client.transports.redis_streams.transport import RedisStreamsTransport

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from namesrv.config import HistoryConfig, RemotingConfig
-from namesrv.metrics import Metrics
-from namesrv.observe import __main__ as command
-from namesrv.observe import observer as observing
-from namesrv.observe import watch as watching
-from namesrv.observe.observer import Observer, ObserverSettings
 from pointsman.service.clock import SystemClock
-from spark_jobs.validation import problems_of
+from pointsman_namesrv.config import HistoryConfig, RemotingConfig
+from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.observe import __main__ as command
+from pointsman_namesrv.observe import observer as observing
+from pointsman_namesrv.observe import watch as watching
+from pointsman_namesrv.observe.observer import Observer, ObserverSettings
+from pointsman_report.validation import problems_of
 from tests.fakes.condition import eventually
 from tests.fakes.history_rows import files_in, rows_in
 from tests.fakes.name_server import running_name_server
@@ -245,7 +245,7 @@ async def test_something_else_on_the_port_is_reported_once_and_asked_again(
 async def test_a_name_server_that_is_silent_is_given_up_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("namesrv.observe.connection.ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("pointsman_namesrv.observe.connection.ANSWER_SECONDS", 0.05)
     connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

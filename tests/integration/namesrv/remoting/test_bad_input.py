@@ -8,13 +8,13 @@ import zlib
 
 import pytest
 
-from namesrv.app import NameServerApp
-from namesrv.config import RemotingConfig, RoutesConfig
-from namesrv.core.model import GroupKey
-from namesrv.core.staging import COMING_IN_LIMIT
-from namesrv.remoting import server as shell
 from pointsman.remoting.frames import BINARY_FORM, MAX_FRAME_BYTES
 from pointsman.service.monitoring import CannotListen
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.config import RemotingConfig, RoutesConfig
+from pointsman_namesrv.core.model import GroupKey
+from pointsman_namesrv.core.staging import COMING_IN_LIMIT
+from pointsman_namesrv.remoting import server as shell
 from tests.fakes import rocketmq_frames as recorded
 from tests.fakes.condition import eventually
 from tests.fakes.manual_clock import ManualClock
@@ -327,7 +327,7 @@ async def test_an_address_that_is_taken_is_named(server: NameServerApp) -> None:
 async def test_requests_that_are_never_equal_do_not_grow_what_is_known(
     rocketmq: RemotingPeer, server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("namesrv.remoting.requests.KNOWN_REQUESTS", 20)
+    monkeypatch.setattr("pointsman_namesrv.remoting.requests.KNOWN_REQUESTS", 20)
     for i in range(100):
         assert (await rocketmq.ask(105, {"topic": f"t{i}"})).code == 17
     assert len(running(server).requests._known) == 20

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from namesrv.app import NameServerApp
-from namesrv.config import RemotingConfig
-from namesrv.core.model import GroupKey
 from pointsman.remoting.codes import RequestCode
 from pointsman.remoting.frames import BINARY_FORM
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.config import RemotingConfig
+from pointsman_namesrv.core.model import GroupKey
 from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
 from tests.fakes.rocketmq_frames import ask, broker_ext, register, register_body, topic_config
 
@@ -181,7 +181,7 @@ async def test_a_list_that_no_frame_can_hold_is_refused(
     rocketmq: RemotingPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await registered(rocketmq)
-    monkeypatch.setattr("namesrv.remoting.answers.MAX_FRAME_BYTES", 100)
+    monkeypatch.setattr("pointsman_namesrv.remoting.answers.MAX_FRAME_BYTES", 100)
     for code, ext in ((206, {}), (224, {"cluster": "DefaultCluster"})):
         refused = await rocketmq.ask(code, ext)
         assert refused.code == 1

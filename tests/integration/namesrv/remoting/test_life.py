@@ -9,16 +9,16 @@ from pathlib import Path
 import grpc
 import pytest
 
-from namesrv.app import NameServerApp
-from namesrv.config import RemotingConfig
-from namesrv.core.model import BrokerIdentity, GroupKey
-from namesrv.core.replica_state import Phase
 from pointsman.remoting.frames import read_header
 from pointsman.remoting.register_body import RegisterBody, TopicConfig
 from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.config import RemotingConfig
+from pointsman_namesrv.core.model import BrokerIdentity, GroupKey
+from pointsman_namesrv.core.replica_state import Phase
 from tests.fakes import wire
 from tests.fakes.condition import eventually
 from tests.fakes.history_rows import rows_in
@@ -124,7 +124,7 @@ async def test_an_unchanged_registration_is_known_by_its_bytes(
     table = {f"t{i}": topic_config(f"t{i}") for i in range(20)}
     await registered(rocketmq, body=register_body(table, sent_at=1))
     before = server.core.routes.change
-    monkeypatch.setattr("namesrv.remoting.brokers.RegisterBody", None)  # reading would fail now
+    monkeypatch.setattr("pointsman_namesrv.remoting.brokers.RegisterBody", None)  # reading would fail now
     await registered(rocketmq, body=register_body(table, sent_at=2_222))
     assert server.core.routes.change == before
     rocketmq.send(register(body=register_body(table, counter=2)))
@@ -144,7 +144,7 @@ class TestAChangeOfAKnownTable:
                 sizes.append(len(body))
                 return super().slices(body, version=version)
 
-        monkeypatch.setattr("namesrv.remoting.brokers.RegisterBody", Watched)
+        monkeypatch.setattr("pointsman_namesrv.remoting.brokers.RegisterBody", Watched)
         return sizes
 
     @pytest.fixture

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.app import NameServerApp
-from namesrv.config import RemotingConfig
-from namesrv.core.model import GroupKey
-from namesrv.settings import keeper
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.config import RemotingConfig
+from pointsman_namesrv.core.model import GroupKey
+from pointsman_namesrv.settings import keeper
 from tests.fakes.condition import eventually
 from tests.fakes.gated_store import GatedStore
 from tests.fakes.manual_clock import ManualClock

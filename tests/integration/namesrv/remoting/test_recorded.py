@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from namesrv.app import NameServerApp
 from pointsman.remoting.frames import read_header
+from pointsman_namesrv.app import NameServerApp
 from tests.fakes import rocketmq_frames as recorded
 from tests.fakes.remoting_peer import Answer, RemotingPeer
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.topic_source.broker_conf import BrokerConf, BrokerConfError, read_broker_conf
+from pointsman_agent.topic_source.broker_conf import BrokerConf, BrokerConfError, read_broker_conf
 
 SAMPLE = b"""\
 # as in distribution/conf

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.config import TOPIC_SOURCES, AgentConfig, ProbeSection, TopicsSection
-from broker_agent.topic_source import TopicSource
-from broker_agent.topic_source.build import LOOK_SECONDS, build_topic_source
-from broker_agent.topic_source.redis import RedisTopicSource
-from broker_agent.topic_source.rocketmq import RocketmqTopicSource
-from broker_agent.topic_source.toml import TomlTopicSource
+from pointsman_agent.config import TOPIC_SOURCES, AgentConfig, ProbeSection, TopicsSection
+from pointsman_agent.topic_source import TopicSource
+from pointsman_agent.topic_source.build import LOOK_SECONDS, build_topic_source
+from pointsman_agent.topic_source.redis import RedisTopicSource
+from pointsman_agent.topic_source.rocketmq import RocketmqTopicSource
+from pointsman_agent.topic_source.toml import TomlTopicSource
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.running_agent import BROKER_ADDR, agent_config
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.topic_source import TopicSourceError, followed_file
-from broker_agent.topic_source.followed_file import FollowedFile, Signature, UnusableFileError, read_whole
+from pointsman_agent.topic_source import TopicSourceError, followed_file
+from pointsman_agent.topic_source.followed_file import FollowedFile, Signature, UnusableFileError, read_whole
 
 
 class Parser:

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from prometheus_client import CollectorRegistry
 
-from broker_agent.core.topic_set import TopicConfig, TopicSet
-from broker_agent.topic_source import TopicSourceError
-from broker_agent.topic_source.follower import TopicFollower
-from broker_agent.topic_source.source_metrics import SourceMetrics
+from pointsman_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.topic_source import TopicSourceError
+from pointsman_agent.topic_source.follower import TopicFollower
+from pointsman_agent.topic_source.source_metrics import SourceMetrics
 from tests.fakes.manual_clock import ManualClock
 
 INTERVAL = 5.0
@@ -133,7 +133,7 @@ async def test_a_failing_first_read_gives_nothing_until_there_is_one(clock: Manu
 
 
 async def test_failing_and_recovering_are_said_once_each(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="broker_agent.topic_source.follower")
+    caplog.set_level(logging.INFO, logger="pointsman_agent.topic_source.follower")
     async with running(topics("a"), clock) as run:
         for _ in range(2):
             run.source.answer = TopicSourceError("gone")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.topic_source.properties import PropertiesError, parse_properties
+from pointsman_agent.topic_source.properties import PropertiesError, parse_properties
 
 
 @pytest.mark.parametrize(

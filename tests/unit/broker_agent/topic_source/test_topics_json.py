@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.core.topic_set import DataVersion, TopicConfig
-from broker_agent.topic_source import TopicSourceError
-from broker_agent.topic_source.followed_file import UnusableFileError
-from broker_agent.topic_source.topics_json import TopicsJson, TopicTable
+from pointsman_agent.core.topic_set import DataVersion, TopicConfig
+from pointsman_agent.topic_source import TopicSourceError
+from pointsman_agent.topic_source.followed_file import UnusableFileError
+from pointsman_agent.topic_source.topics_json import TopicsJson, TopicTable
 from tests.fakes.rocketmq_files import topic, topics_json
 
 AS_5_WRITES = b"""{

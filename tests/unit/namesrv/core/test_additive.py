@@ -6,12 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from namesrv.core.additive import AdditiveRegistrations, Claim
-from namesrv.core.administration import Administration
-from namesrv.core.errors import FirstOfOneTopic, HeldByAgent, IdentityHeld, InvalidRequest, LimitExceeded, TopicNotFound
-from namesrv.core.events import Event
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import (
+from pointsman_namesrv.core.additive import AdditiveRegistrations, Claim
+from pointsman_namesrv.core.administration import Administration
+from pointsman_namesrv.core.errors import (
+    FirstOfOneTopic,
+    HeldByAgent,
+    IdentityHeld,
+    InvalidRequest,
+    LimitExceeded,
+    TopicNotFound,
+)
+from pointsman_namesrv.core.events import Event
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
     Evidence,
@@ -21,11 +28,11 @@ from namesrv.core.model import (
     QueueConfig,
     Registration,
 )
-from namesrv.core.name_server import NameServer
-from namesrv.core.replica_state import Phase
-from namesrv.core.settings import restore, settings_of
-from namesrv.core.validation import IntervalBounds
-from namesrv.snapshot.codec import decode_broker, encode_broker
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.replica_state import Phase
+from pointsman_namesrv.core.settings import restore, settings_of
+from pointsman_namesrv.core.validation import IntervalBounds
+from pointsman_namesrv.snapshot.codec import decode_broker, encode_broker
 
 A = BrokerIdentity("c1", "broker.a-1.example", 0, "10.0.0.1:10911")
 SLAVE = BrokerIdentity("c1", "broker.a-1.example", 1, "10.0.0.2:10911")

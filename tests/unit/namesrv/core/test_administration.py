@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from namesrv.core.administration import Administration
-from namesrv.core.errors import (
+from pointsman_namesrv.core.administration import Administration
+from pointsman_namesrv.core.errors import (
     BrokerUnknown,
     ClusterNotFound,
     InvalidRequest,
@@ -17,11 +17,11 @@ from namesrv.core.errors import (
     TopicHeld,
     TopicNotFound,
 )
-from namesrv.core.events import Event, EventKind, Reason
-from namesrv.core.guard import GuardMode
-from namesrv.core.kv import ORDER_TOPIC_NAMESPACE
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import (
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.guard import GuardMode
+from pointsman_namesrv.core.kv import ORDER_TOPIC_NAMESPACE
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
     GroupKey,
@@ -30,7 +30,7 @@ from namesrv.core.model import (
     QueueConfig,
     Registration,
 )
-from namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.name_server import NameServer
 
 A, B, FAR = GroupKey("c1", "a"), GroupKey("c1", "b"), GroupKey("c2", "a")
 ORDERS = QueueConfig(4, 4, 7)
@@ -340,7 +340,7 @@ def test_a_window_is_ended_by_whoever_asks_or_by_its_time(core: NameServer, admi
 def test_too_many_windows_are_refused_and_tell_nothing(
     core: NameServer, admin: Administration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("namesrv.core.maintenance.MAX_WINDOWS", 1)
+    monkeypatch.setattr("pointsman_namesrv.core.maintenance.MAX_WINDOWS", 1)
     admin.set_maintenance(A, seconds=100.0, note="", by=BY, now=0.0)
     with pytest.raises(LimitExceeded):
         admin.set_maintenance(B, seconds=100.0, note="", by=BY, now=0.0)

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from namesrv.core.administration import Administration
-from namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker
-from namesrv.core.errors import TopicHeld, TopicNotFound
-from namesrv.core.events import Reason
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import (
+from pointsman_namesrv.core.administration import Administration
+from pointsman_namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker
+from pointsman_namesrv.core.errors import TopicHeld, TopicNotFound
+from pointsman_namesrv.core.events import Reason
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
     Evidence,
@@ -22,8 +22,8 @@ from namesrv.core.model import (
     QueueConfig,
     Registration,
 )
-from namesrv.core.name_server import NameServer
-from namesrv.core.replica_state import Phase
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.replica_state import Phase
 
 A = GroupKey("c1", "a")
 REFUSING = Health(ProbeVerdict.FAILING, "LOADING", Evidence.STRONG)

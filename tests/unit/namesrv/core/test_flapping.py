@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core import flapping
-from namesrv.core.events import BrokerFacts, Event, EventKind, Reason
-from namesrv.core.flapping import FlapRules, FlapScore, Penalties
-from namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Position
-from namesrv.core.replica_state import UP, Phase, ReplicaState
-from spark_jobs.parameters import FlapParameters
+from pointsman_namesrv.core import flapping
+from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind, Reason
+from pointsman_namesrv.core.flapping import FlapRules, FlapScore, Penalties
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Position
+from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
+from pointsman_report.parameters import FlapParameters
 
 HOUR = 3_600.0
 A = Position("c1", "a", 0)

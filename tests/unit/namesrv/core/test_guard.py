@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.events import Event, EventKind, Reason
-from namesrv.core.group import Replica
-from namesrv.core.guard import Guard, GuardMode, GuardRules
-from namesrv.core.liveness import Pulse
-from namesrv.core.model import BrokerIdentity, Evidence, Health, ProbeVerdict, Registration
-from namesrv.core.punctuality import Punctuality
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.group import Replica
+from pointsman_namesrv.core.guard import Guard, GuardMode, GuardRules
+from pointsman_namesrv.core.liveness import Pulse
+from pointsman_namesrv.core.model import BrokerIdentity, Evidence, Health, ProbeVerdict, Registration
+from pointsman_namesrv.core.punctuality import Punctuality
 
 NOW = 10_000.0
 FAILING = Health(ProbeVerdict.FAILING)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core import guard
-from namesrv.core.events import Reason
-from namesrv.core.guard import GuardMode
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import BrokerIdentity, DataVersion, Registration
-from namesrv.core.name_server import NameServer
-from namesrv.core.replica_state import Phase
+from pointsman_namesrv.core import guard
+from pointsman_namesrv.core.events import Reason
+from pointsman_namesrv.core.guard import GuardMode
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, Registration
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.replica_state import Phase
 
 BROKERS = [BrokerIdentity(f"c{number % 2}", f"b{number}", 0, f"10.0.0.{number}:1") for number in range(6)]
 OF_BOTH_CLUSTERS = ("c0", "c1")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.config import RoutesConfig
-from namesrv.core import name_server
-from namesrv.core.errors import LimitExceeded
-from namesrv.core.events import Reason
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig, Registration
-from namesrv.core.name_server import NameServer
+from pointsman_namesrv.config import RoutesConfig
+from pointsman_namesrv.core import name_server
+from pointsman_namesrv.core.errors import LimitExceeded
+from pointsman_namesrv.core.events import Reason
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig, Registration
+from pointsman_namesrv.core.name_server import NameServer
 
 QUEUES = QueueConfig(4, 4, 6)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core import kv
-from namesrv.core.errors import InvalidRequest, KvNotFound, LimitExceeded
-from namesrv.core.kv import MAX_VALUE_LENGTH, ORDER_TOPIC_NAMESPACE, KvConfig, KvEntry, order_conf_problem
+from pointsman_namesrv.core import kv
+from pointsman_namesrv.core.errors import InvalidRequest, KvNotFound, LimitExceeded
+from pointsman_namesrv.core.kv import MAX_VALUE_LENGTH, ORDER_TOPIC_NAMESPACE, KvConfig, KvEntry, order_conf_problem
 
 
 def test_what_was_put_is_there_until_it_is_deleted() -> None:

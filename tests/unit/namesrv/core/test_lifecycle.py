@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.events import Event
-from namesrv.core.lifecycle import NodeLifecycle
-from namesrv.core.model import NodeState
+from pointsman_namesrv.core.events import Event
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.model import NodeState
 
 START = 1_000.0
 WARM_UP = 45.0

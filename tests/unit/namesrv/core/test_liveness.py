@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.events import Reason
-from namesrv.core.liveness import LivenessRules, Pulse, sweep_interval
+from pointsman_namesrv.core.events import Reason
+from pointsman_namesrv.core.liveness import LivenessRules, Pulse, sweep_interval
 
 RULES = LivenessRules(stream_grace=10.0, hand_over=60.0)
 LONG_AGO = -1_000.0

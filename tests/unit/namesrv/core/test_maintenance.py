@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core import maintenance
-from namesrv.core.errors import LimitExceeded
-from namesrv.core.maintenance import MaintenanceWindow, MaintenanceWindows
-from namesrv.core.model import GroupKey
+from pointsman_namesrv.core import maintenance
+from pointsman_namesrv.core.errors import LimitExceeded
+from pointsman_namesrv.core.maintenance import MaintenanceWindow, MaintenanceWindows
+from pointsman_namesrv.core.model import GroupKey
 
 A, B, OTHER = GroupKey("c1", "a"), GroupKey("c1", "b"), GroupKey("c2", "a")
 WHOLE = GroupKey("c1", "")

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from namesrv.core.broker_events import full_checkpoint_events
-from namesrv.core.errors import BrokerUnknown, ClusterNotFound, IdentityHeld, InvalidRequest, StaleGeneration
-from namesrv.core.events import Event, EventKind, Reason
-from namesrv.core.guard import GuardMode
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import (
+from pointsman_namesrv.core.broker_events import full_checkpoint_events
+from pointsman_namesrv.core.errors import BrokerUnknown, ClusterNotFound, IdentityHeld, InvalidRequest, StaleGeneration
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.guard import GuardMode
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
     GroupKey,
@@ -21,8 +21,8 @@ from namesrv.core.model import (
     QueueConfig,
     Registration,
 )
-from namesrv.core.name_server import OVERDUE_AT_ONCE, BeatStatus, NameServer
-from namesrv.core.replica_state import Phase, ReplicaState
+from pointsman_namesrv.core.name_server import OVERDUE_AT_ONCE, BeatStatus, NameServer
+from pointsman_namesrv.core.replica_state import Phase, ReplicaState
 
 A = BrokerIdentity("c1", "a", 0, "10.0.0.1:10911")
 ORDERS = {"orders": QueueConfig(4, 4, 6)}

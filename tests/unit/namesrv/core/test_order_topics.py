@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.administration import Administration
-from namesrv.core.errors import InvalidRequest
-from namesrv.core.kv import ORDER_TOPIC_NAMESPACE, KvEntry
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import (
+from pointsman_namesrv.core.administration import Administration
+from pointsman_namesrv.core.errors import InvalidRequest
+from pointsman_namesrv.core.kv import ORDER_TOPIC_NAMESPACE, KvEntry
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
     Evidence,
@@ -17,8 +17,8 @@ from namesrv.core.model import (
     QueueConfig,
     Registration,
 )
-from namesrv.core.name_server import NameServer
-from namesrv.core.order_topics import MAX_REPORTED, order_problems
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.order_topics import MAX_REPORTED, order_problems
 
 
 @pytest.fixture

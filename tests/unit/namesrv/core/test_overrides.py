@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.events import Reason
-from namesrv.core.model import (
+from pointsman_namesrv.core.events import Reason
+from pointsman_namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
     GroupKey,
@@ -14,7 +14,7 @@ from namesrv.core.model import (
     QueueConfig,
     Registration,
 )
-from namesrv.core.overrides import Overrides
+from pointsman_namesrv.core.overrides import Overrides
 
 A = GroupKey("c1", "a")
 V1, V2 = DataVersion(0, 0, 1), DataVersion(0, 0, 2)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core.punctuality import EDGES, EDGES_MS, Punctuality
+from pointsman_namesrv.core.punctuality import EDGES, EDGES_MS, Punctuality
 
 
 def test_the_edges_reach_from_a_quarter_to_a_thousand_seconds_by_square_roots_of_two() -> None:

@@ -9,11 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core.events import EventKind
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import BrokerIdentity, DataVersion, Registration
-from namesrv.core.name_server import NameServer, StatsStatus
-from namesrv.core.queue_stats import MAX_MESSAGES, MAX_PERIOD, GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
+from pointsman_namesrv.core.events import EventKind
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, Registration
+from pointsman_namesrv.core.name_server import NameServer, StatsStatus
+from pointsman_namesrv.core.queue_stats import (
+    MAX_MESSAGES,
+    MAX_PERIOD,
+    GroupTotals,
+    QueueLag,
+    QueuePuts,
+    QueueStats,
+    TopicTotals,
+)
 from tests.fakes.queue_stats import MEASURED, NOTHING_MEASURED
 
 IDENTITY = BrokerIdentity("c1", "a", 0, "10.0.0.1:10911")

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from namesrv.core import route_table
-from namesrv.core.errors import TopicNotFound
-from namesrv.core.group import Group, Replica
-from namesrv.core.liveness import Pulse
-from namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Health, QueueConfig, Registration
-from namesrv.core.overrides import Overrides
-from namesrv.core.punctuality import Punctuality
-from namesrv.core.route_table import RouteTable
-from namesrv.core.staging import StagedTopics
+from pointsman_namesrv.core import route_table
+from pointsman_namesrv.core.errors import TopicNotFound
+from pointsman_namesrv.core.group import Group, Replica
+from pointsman_namesrv.core.liveness import Pulse
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Health, QueueConfig, Registration
+from pointsman_namesrv.core.overrides import Overrides
+from pointsman_namesrv.core.punctuality import Punctuality
+from pointsman_namesrv.core.route_table import RouteTable
+from pointsman_namesrv.core.staging import StagedTopics
 
 MANY = 1_200
 AT_ONCE = 500

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core.model import QueueConfig
-from namesrv.core.staging import Staging, staged
+from pointsman_namesrv.core.model import QueueConfig
+from pointsman_namesrv.core.staging import Staging, staged
 
 TABLES = st.dictionaries(
     st.sampled_from([f"t{n}" for n in range(8)]), st.builds(QueueConfig, st.integers(0, 2), st.just(1), st.just(6))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.history import files
-from namesrv.history.files import HistoryFiles, HistoryInUse
+from pointsman_namesrv.history import files
+from pointsman_namesrv.history.files import HistoryFiles, HistoryInUse
 
 EVENING = datetime(2026, 3, 1, 23, 59, 59, tzinfo=UTC)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.events import Event, EventKind, Reason
-from namesrv.core.model import GroupKey
-from namesrv.history.recent import ROUTINE, RecentEvents
-from namesrv.history.row import Record
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.model import GroupKey
+from pointsman_namesrv.history.recent import ROUTINE, RecentEvents
+from pointsman_namesrv.history.row import Record
 from tests.fakes.events import broker_event, facts, topics_event
 from tests.fakes.manual_clock import ManualClock
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.core.events import Event, EventKind, Reason
-from namesrv.core.model import GroupKey, QueueConfig
-from namesrv.history import recorder as recording
-from namesrv.history.files import HistoryFiles
-from namesrv.history.recorder import Recorder
-from namesrv.history.row import weight
-from namesrv.metrics import Metrics
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.model import GroupKey, QueueConfig
+from pointsman_namesrv.history import recorder as recording
+from pointsman_namesrv.history.files import HistoryFiles
+from pointsman_namesrv.history.recorder import Recorder
+from pointsman_namesrv.history.row import weight
+from pointsman_namesrv.metrics import Metrics
 from tests.fakes.deadline import until
 from tests.fakes.events import QUEUES, broker_event, facts, topics_event
 from tests.fakes.history_rows import files_in, rows_in
@@ -177,7 +177,7 @@ def test_the_log_says_routine_at_debug_alone_and_never_holds_the_topics(
         topics_event({"orders": QUEUES}),
         *(Event(kind=kind, broker=facts()) for kind in ("CHECKPOINT", "HEARTBEAT", "HEARTBEATS")),  # type: ignore[arg-type]
     ]
-    with caplog.at_level(logging.DEBUG, logger="namesrv.history"):
+    with caplog.at_level(logging.DEBUG, logger="pointsman_namesrv.history"):
         guard = Event(kind=EventKind.GUARD_ON, reason=Reason.SHARE, group=GroupKey("c1", ""))
         recorder(clock, tmp_path).record([*routine, guard, Event(kind=EventKind.NAMESRV_READY)])
     said = {record.getMessage(): (record.levelname, record.facts) for record in caplog.records}  # type: ignore[attr-defined]

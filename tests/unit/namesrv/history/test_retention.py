@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.history.retention import Retention
-from namesrv.metrics import Metrics
+from pointsman_namesrv.history.retention import Retention
+from pointsman_namesrv.metrics import Metrics
 from tests.fakes.history_rows import files_in
 
 TODAY = date(2026, 3, 10)

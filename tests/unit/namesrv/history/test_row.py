@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.events import Event, EventKind, Reason
-from namesrv.core.model import DataVersion, GroupKey, QueueConfig
-from namesrv.history.row import Record, row_count, to_rows, weight
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.model import DataVersion, GroupKey, QueueConfig
+from pointsman_namesrv.history.row import Record, row_count, to_rows, weight
 from tests.fakes.events import QUEUES, broker_event, topics_event
 from tests.fakes.manual_clock import ManualClock
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.config import HistoryConfig, load
 from pointsman.service.config import ConfigError
+from pointsman_namesrv.config import HistoryConfig, load
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.config import HistoryConfig
-from namesrv.history import assembly
-from namesrv.history import recorder as recording
-from namesrv.history.files import HistoryFiles
-from namesrv.history.recorder import Recorder
-from namesrv.history.retention import Retention
-from namesrv.history.upkeep import Upkeep
-from namesrv.metrics import Metrics
+from pointsman_namesrv.config import HistoryConfig
+from pointsman_namesrv.history import assembly
+from pointsman_namesrv.history import recorder as recording
+from pointsman_namesrv.history.files import HistoryFiles
+from pointsman_namesrv.history.recorder import Recorder
+from pointsman_namesrv.history.retention import Retention
+from pointsman_namesrv.history.upkeep import Upkeep
+from pointsman_namesrv.metrics import Metrics
 from tests.fakes.deadline import until
 from tests.fakes.events import broker_event
 from tests.fakes.history_rows import files_in

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.events import Event
-from namesrv.history import waiting
-from namesrv.history.row import Record, row_count, weight
-from namesrv.history.waiting import RESERVED_ROWS, WaitingRecords
+from pointsman_namesrv.core.events import Event
+from pointsman_namesrv.history import waiting
+from pointsman_namesrv.history.row import Record, row_count, weight
+from pointsman_namesrv.history.waiting import RESERVED_ROWS, WaitingRecords
 from tests.fakes.events import broker_event, topics_event
 from tests.fakes.manual_clock import ManualClock
 

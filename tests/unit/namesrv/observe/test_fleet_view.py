@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from namesrv.core.model import Position, QueueConfig
-from namesrv.observe import fleet_view
-from namesrv.observe.fleet_view import BadAnswer, Listed, read_cluster_info, read_route, read_topic_list
 from pointsman.remoting.bodies import read_json
+from pointsman_namesrv.core.model import Position, QueueConfig
+from pointsman_namesrv.observe import fleet_view
+from pointsman_namesrv.observe.fleet_view import BadAnswer, Listed, read_cluster_info, read_route, read_topic_list
 from tests.fakes.rocketmq_frames import frames, response
 
 

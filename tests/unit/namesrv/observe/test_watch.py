@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from namesrv.core.events import Event, EventKind, Reason
-from namesrv.core.model import Position
-from namesrv.core.replica_state import Phase
-from namesrv.observe.fleet_view import FleetView, Listed
-from namesrv.observe.watch import SETTLE_SECONDS, Watch
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.model import Position
+from pointsman_namesrv.core.replica_state import Phase
+from pointsman_namesrv.observe.fleet_view import FleetView, Listed
+from pointsman_namesrv.observe.watch import SETTLE_SECONDS, Watch
 
 A, B, SLAVE = Position("c", "a", 0), Position("c", "b", 0), Position("c", "a", 1)
 ADDRS = {A: "10.0.0.1:1", B: "10.0.0.2:1", SLAVE: "10.0.0.3:1"}

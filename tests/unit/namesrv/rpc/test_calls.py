@@ -9,14 +9,14 @@ from typing import Any
 
 import grpc
 
-from namesrv.core.errors import InvalidRequest
-from namesrv.core.lifecycle import NodeLifecycle
-from namesrv.metrics import Metrics
-from namesrv.rpc.calls import Calls
-from namesrv.rpc.server import REGISTRATION
 from pointsman.service.peers import Peer
 from pointsman.v1.registration_service_pb2 import RegisterBrokerResponse
 from pointsman.wire.violation import FieldViolation
+from pointsman_namesrv.core.errors import InvalidRequest
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.rpc.calls import Calls
+from pointsman_namesrv.rpc.server import REGISTRATION
 from tests.fakes.manual_clock import ManualClock
 
 

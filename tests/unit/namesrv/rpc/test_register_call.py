@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from namesrv.core.errors import LimitExceeded
-from namesrv.core.events import Reason
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import BrokerIdentity
-from namesrv.core.name_server import NameServer
-from namesrv.core.validation import IntervalBounds
-from namesrv.rpc import register_call
-from namesrv.rpc.calls import Ended, SlowStream
-from namesrv.rpc.register_call import RegisterCalls
 from pointsman.service.peers import Peer
 from pointsman.v1.registration_service_pb2 import RegisterBrokerRequest
+from pointsman_namesrv.core.errors import LimitExceeded
+from pointsman_namesrv.core.events import Reason
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.model import BrokerIdentity
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.validation import IntervalBounds
+from pointsman_namesrv.rpc import register_call
+from pointsman_namesrv.rpc.calls import Ended, SlowStream
+from pointsman_namesrv.rpc.register_call import RegisterCalls
 from tests.fakes import wire
 from tests.fakes.manual_clock import ManualClock
 

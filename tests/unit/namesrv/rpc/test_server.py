@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from namesrv.core.liveness import LATE_AFTER_INTERVALS
-from namesrv.rpc.server import server_options
+from pointsman_namesrv.core.liveness import LATE_AFTER_INTERVALS
+from pointsman_namesrv.rpc.server import server_options
 
 
 def test_the_transport_hangs_up_on_an_agent_only_when_that_says_no_more_than_its_silence() -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from namesrv.core import errors
-from namesrv.core.errors import InvalidRequest, NameServerError, TopicNotFound
-from namesrv.rpc.status import STATUS_CODES, refusal
 from pointsman.wire.errors import read_status
 from pointsman.wire.violation import FieldViolation
+from pointsman_namesrv.core import errors
+from pointsman_namesrv.core.errors import InvalidRequest, NameServerError, TopicNotFound
+from pointsman_namesrv.rpc.status import STATUS_CODES, refusal
 
 
 def refusals(base: type[NameServerError] = NameServerError) -> Iterator[type[NameServerError]]:

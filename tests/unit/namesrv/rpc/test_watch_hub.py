@@ -10,19 +10,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from namesrv.config import RoutesConfig
-from namesrv.core.errors import LimitExceeded
-from namesrv.core.lifecycle import NodeLifecycle
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import BrokerIdentity, NodeState, QueueConfig, Registration
-from namesrv.core.name_server import NameServer
-from namesrv.metrics import Metrics
-from namesrv.rpc import watch_hub
-from namesrv.rpc.calls import Ended
-from namesrv.rpc.route_answers import RouteAnswers
-from namesrv.rpc.watch_hub import WatchHub
 from pointsman.service.peers import Peer
 from pointsman.v1.route_service_pb2 import KnownRoute, Revision, WatchTopicRoutesRequest, WatchTopicRoutesResponse
+from pointsman_namesrv.config import RoutesConfig
+from pointsman_namesrv.core.errors import LimitExceeded
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.model import BrokerIdentity, NodeState, QueueConfig, Registration
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.rpc import watch_hub
+from pointsman_namesrv.rpc.calls import Ended
+from pointsman_namesrv.rpc.route_answers import RouteAnswers
+from pointsman_namesrv.rpc.watch_hub import WatchHub
 from tests.chaos.watch_history import GONE, Opened, Record, Seen, Synced, faults
 from tests.fakes.manual_clock import ManualClock
 

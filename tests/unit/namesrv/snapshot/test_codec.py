@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from namesrv.core.model import (
+from pointsman_namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
     Evidence,
@@ -17,9 +17,9 @@ from namesrv.core.model import (
     QueueConfig,
     Registration,
 )
-from namesrv.core.validation import IntervalBounds
-from namesrv.snapshot.codec import decode_broker, encode_broker
-from namesrv.snapshot.segment import SegmentRefused
+from pointsman_namesrv.core.validation import IntervalBounds
+from pointsman_namesrv.snapshot.codec import decode_broker, encode_broker
+from pointsman_namesrv.snapshot.segment import SegmentRefused
 
 BOUNDS = IntervalBounds()
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.snapshot import files as module
-from namesrv.snapshot.files import SegmentFiles, StateDirectoryInUse
-from namesrv.snapshot.segment import SegmentRefused, seal
+from pointsman_namesrv.snapshot import files as module
+from pointsman_namesrv.snapshot.files import SegmentFiles, StateDirectoryInUse
+from pointsman_namesrv.snapshot.segment import SegmentRefused, seal
 
 NAME = f"{'0123456789abcdef' * 2}.segment"
 OTHER = f"{'f' * 32}.segment"

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from namesrv.core.liveness import LivenessRules
-from namesrv.core.model import Registration
-from namesrv.core.name_server import BeatStatus, NameServer
-from namesrv.core.replica_state import Phase
-from namesrv.metrics import Metrics
-from namesrv.snapshot import keeper as module
-from namesrv.snapshot.files import StateDirectoryInUse
-from namesrv.snapshot.keeper import SnapshotKeeper
-from namesrv.snapshot.segment import broker_name_of
-from namesrv.snapshot.store import Snapshot, SnapshotStore
+from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.model import Registration
+from pointsman_namesrv.core.name_server import BeatStatus, NameServer
+from pointsman_namesrv.core.replica_state import Phase
+from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.snapshot import keeper as module
+from pointsman_namesrv.snapshot.files import StateDirectoryInUse
+from pointsman_namesrv.snapshot.keeper import SnapshotKeeper
+from pointsman_namesrv.snapshot.segment import broker_name_of
+from pointsman_namesrv.snapshot.store import Snapshot, SnapshotStore
 from tests.fakes.held_brokers import held, store
 from tests.fakes.manual_clock import ManualClock
 

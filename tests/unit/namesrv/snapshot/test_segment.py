@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.core.model import Position
-from namesrv.snapshot.segment import HEADER_SIZE, SegmentRefused, broker_name_of, seal, unseal
+from pointsman_namesrv.core.model import Position
+from pointsman_namesrv.snapshot.segment import HEADER_SIZE, SegmentRefused, broker_name_of, seal, unseal
 
 CONTENT = b"what a broker said of itself"
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.core.model import Health, ProbeVerdict, Registration
-from namesrv.core.validation import IntervalBounds
-from namesrv.snapshot.files import StateDirectoryInUse
-from namesrv.snapshot.segment import broker_name_of
-from namesrv.snapshot.store import Loaded, Snapshot, SnapshotStore
+from pointsman_namesrv.core.model import Health, ProbeVerdict, Registration
+from pointsman_namesrv.core.validation import IntervalBounds
+from pointsman_namesrv.snapshot.files import StateDirectoryInUse
+from pointsman_namesrv.snapshot.segment import broker_name_of
+from pointsman_namesrv.snapshot.store import Loaded, Snapshot, SnapshotStore
 from tests.fakes.held_brokers import held, snapshot, store
 from tests.fakes.snapshot_writer import at_step
 

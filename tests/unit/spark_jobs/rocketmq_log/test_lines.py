@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.rocketmq_log import lines
-from spark_jobs.rocketmq_log.lines import Kind, LogFileError, LogLine, parse, raw_lines, zone_of
+from pointsman_report.rocketmq_log import lines
+from pointsman_report.rocketmq_log.lines import Kind, LogFileError, LogLine, parse, raw_lines, zone_of
 
 ZONE = zone_of("GMT+8")
 AT = datetime(2026, 11, 22, 14, 18, 16, tzinfo=UTC)

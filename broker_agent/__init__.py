@@ -1,1 +1,0 @@
-"""The sidecar beside a broker: tells each name server that the broker lives and which topics it holds."""

@@ -1,0 +1,439 @@
+"""The agent put together: what runs, in which order it starts, and how it stops.
+
+Start: monitoring, the topics and a first look at the broker, the services of the broker's clients, then one
+registration loop for each name server.
+Stop: undo a drain that runs, look at the broker once more, tell every name server in parallel what that means, end the
+services, write the last offsets; each step bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+from pointsman.service.clock import Clock
+from pointsman.service.monitoring import MonitoringServer
+from pointsman.wire.names import join_addr, split_addr
+from pointsman_agent.config import AgentConfig
+from pointsman_agent.core.drain import Answer
+from pointsman_agent.core.own_state import MASTER_ID, Leave, OwnState, decide_leave
+from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
+from pointsman_agent.core.session import Standing
+from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.deadline import within
+from pointsman_agent.drain.drainer import DrainedAgent, Drainer
+from pointsman_agent.drain.group_lags import GroupLags
+from pointsman_agent.drain.put_rate import PutRate
+from pointsman_agent.drain.service import AgentFacts, AgentService
+from pointsman_agent.drain.write_perm import WritePermissions
+from pointsman_agent.metrics import AgentMetrics
+from pointsman_agent.name_servers.configured import build_source
+from pointsman_agent.name_servers.follower import NameServerFollower, NameServerListMetrics
+from pointsman_agent.probe import Probe
+from pointsman_agent.probe.prober import Prober
+from pointsman_agent.queue_stats.collector import QueueStatsCollector
+from pointsman_agent.queue_stats.ends import QueueEnds, UnknownQueueEnds
+from pointsman_agent.queue_stats.metrics import QueueStatsMetrics
+from pointsman_agent.queue_stats.reporter import Reporter
+from pointsman_agent.registration.fleet import RegistrationFleet
+from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
+from pointsman_agent.registration.message import BrokerProfile
+from pointsman_agent.services import ClientServices
+from pointsman_agent.topic_source import TopicSource
+from pointsman_agent.topic_source.build import LOOK_SECONDS
+from pointsman_agent.topic_source.follower import TopicFollower
+from pointsman_agent.topic_source.source_metrics import SourceMetrics
+from pointsman_agent.topic_source.toml import TomlTopicSource
+from pointsman_agent.watched import Watched
+
+LAST_LOOK_SHARE = 0.5
+"""Of the time to stop; the rest belongs to the leaves."""
+ENDS_SECONDS = 2.0
+"""For one exchange with the broker about the ends of its queues."""
+
+log = logging.getLogger(__name__)
+
+
+class Agent:
+    """One broker's agent. ``draw(a, b)`` is ``random.uniform`` in production.
+
+    ``metrics`` and ``source_metrics`` are what ``probe`` and ``topic_source`` were made with; without them new ones.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        probe: Probe | None,
+        clock: Clock,
+        version: str,
+        topic_source: TopicSource | None = None,
+        metrics: AgentMetrics | None = None,
+        source_metrics: SourceMetrics | None = None,
+        draw: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._version = version
+        self._draw = draw
+        self.metrics = metrics or AgentMetrics(version=version)
+        self._follower = TopicFollower(
+            topic_source or TomlTopicSource(config),
+            clock=clock,
+            interval=config.topics.check_interval_seconds,
+            timeout=LOOK_SECONDS[config.topics.source],
+            on_change=lambda topics: self._change(topics=topics),
+            metrics=source_metrics or SourceMetrics(self.metrics.registry, clock=clock),
+        )
+        self._prober = self._build_prober(probe) if probe is not None else None
+        self._verdict = Verdict()
+        self._own: Watched[OwnState] | None = None
+        self._listed = Watched(config.name_servers.addrs)
+        self._fleet: RegistrationFleet | None = None
+        self._registering: asyncio.Task[None] | None = None
+        self._services: ClientServices | None = None
+        self._agent_addr = config.broker.agent_addr
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until ``stop`` is set and the leave is said. Raises CannotListen."""
+        monitoring = self._start_monitoring()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                looking = [tasks.create_task(self._follower.run())]
+                if self._prober is not None:
+                    looking.append(tasks.create_task(self._prober.run()))
+                await self._await_first_looks(stop)
+                if not stop.is_set():
+                    await self._serve(stop, tasks)
+                for task in looking:
+                    task.cancel()
+        finally:
+            await asyncio.to_thread(monitoring.stop)
+        log.info("stopped")
+
+    def look_now(self) -> None:
+        """Read the topics again without waiting, as an operator asks for with SIGHUP."""
+        self._follower.look_now()
+
+    def health(self) -> tuple[bool, dict[str, object]]:
+        """Healthy while at least one name server holds our registration. Only reads, from any thread."""
+        reports = self._fleet.reports if self._fleet is not None else {}
+        own = self._own.value if self._own is not None else None
+        name_servers = {
+            name_server: {"standing": report.standing.value, "since": report.since, "holder_addr": report.holder_addr}
+            for name_server, report in reports.items()
+        }
+        facts: dict[str, object] = {
+            "name_servers": name_servers,
+            "broker": {"probe": own.status.value, "detail": own.health_detail} if own is not None else {},
+        }
+        problems = {
+            "topics": self._follower.state.problem,
+            "offsets": self._services.offsets_problem if self._services is not None else "",
+        }
+        facts |= {f"{what}_problem": problem for what, problem in problems.items() if problem}
+        return any(report.standing is Standing.REGISTERED for report in reports.values()), facts
+
+    # --- from start to stop -----------------------------------------------------------------------------------
+
+    def _start_monitoring(self) -> MonitoringServer:
+        listen = self._config.monitoring.listen
+        host, _ = split_addr(listen)
+        monitoring = MonitoringServer(listen, registry=self.metrics.registry, health=self.health)
+        monitoring.start()
+        facts = {
+            "monitoring": join_addr(host, monitoring.port),
+            "version": self._version,
+            "broker": self._config.broker.addr,
+        }
+        log.info("started", extra={"facts": facts})
+        return monitoring
+
+    async def _await_first_looks(self, stop: asyncio.Event) -> None:
+        """Let the first registration carry topics, health and incarnation; a probe that hangs has a deadline."""
+        first: list[Awaitable[object]] = [self._follower.first()]
+        if self._prober is not None:
+            first.append(self._prober.has_looked.wait())
+        looking, stopping = asyncio.gather(*first), asyncio.ensure_future(stop.wait())
+        waited_for: set[asyncio.Future[Any]] = {looking, stopping}
+        try:
+            await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            looking.cancel()
+            stopping.cancel()
+            await asyncio.gather(looking, stopping, return_exceptions=True)
+
+    async def _serve(self, stop: asyncio.Event, tasks: asyncio.TaskGroup) -> None:
+        broker, topics = self._config.broker, await self._follower.first()
+        own = OwnState(broker.id, topics, verdict=self._verdict, replica_id=broker.replica_id or None)
+        self._own = Watched(own)
+        self.metrics.set_own_state(own)
+        async with AsyncExitStack() as closing:
+            running, drainer = await self._start_services(self._build_ends(closing), tasks)
+            # Also when a part fails: what was committed is to reach its store.
+            closing.push_async_callback(self._end_services, running)
+            self._registering = tasks.create_task(await self._build_fleet(tasks, running))
+            await stop.wait()
+            await self._leave(drainer)
+
+    async def _end_services(self, running: list[asyncio.Task[None]]) -> None:
+        if self._services is not None:
+            await self._services.stop()
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        if self._services is not None:
+            await self._services.finish()
+
+    async def _start_services(
+        self, ends: QueueEnds, tasks: asyncio.TaskGroup
+    ) -> tuple[list[asyncio.Task[None]], Drainer]:
+        """Serve the broker's clients, if asked to, and measure its queues; return what runs, and who drains."""
+        running: list[asyncio.Task[None]] = []
+        if self._config.rpc.listen:
+            self._services = ClientServices(
+                self._config,
+                topics=self._topics,
+                ends=ends,
+                is_master=self._is_master,
+                master_agent=lambda: self._fleet.master_agent_addr if self._fleet is not None else "",
+                clock=self._clock,
+                registry=self.metrics.registry,
+            )
+            self._agent_addr = self._services.bind()
+        drainer = self._build_drainer(ends)
+        if self._services is not None:
+            service = AgentService(drainer, facts=self._facts, clock=self._clock).service()
+            await self._services.start([service])
+            log.info("serving the broker's clients", extra={"facts": {"addr": self._agent_addr}})
+            running.append(tasks.create_task(self._services.run()))
+        running.append(tasks.create_task(self._build_collector(ends).run()))
+        return running, drainer
+
+    async def _build_fleet(
+        self, tasks: asyncio.TaskGroup, running: list[asyncio.Task[None]]
+    ) -> Coroutine[Any, Any, None]:
+        """Follow the list of name servers, and return what registers with each of them."""
+        assert self._own is not None  # noqa: S101  # set first
+        source = build_source(self._config.name_servers)
+        if source is not None:
+            follower = NameServerFollower(
+                source,
+                self._listed,
+                clock=self._clock,
+                refresh=self._config.name_servers.refresh_seconds,
+                metrics=NameServerListMetrics(self.metrics.registry),
+            )
+            await follower.read()
+            running.append(tasks.create_task(follower.run()))
+        self._fleet = RegistrationFleet(
+            self._listed, self._own, build=self._build_loop, forget=self.metrics.forget_name_server
+        )
+        return self._fleet.run()
+
+    async def _leave(self, drainer: Drainer) -> None:
+        """Tell every name server how the broker is left, within the time that a stop may take."""
+        # Undoing a drain has a time of its own: it must not take that of the leaves.
+        await drainer.close(seconds=self._config.stop.timeout_seconds)
+        started_at = self._clock.monotonic()
+        await self._set_leave()
+        left = self._config.stop.timeout_seconds - (self._clock.monotonic() - started_at)
+        assert self._registering is not None  # noqa: S101  # runs since the start
+        try:
+            await within(self._clock, left, _ended(self._registering))
+        except TimeoutError:
+            late = self._fleet.unfinished if self._fleet is not None else []
+            log.warning("left without an answer", extra={"facts": {"name_servers": late}})
+            self._registering.cancel()
+
+    async def _set_leave(self) -> None:
+        if self._own is None or self._own.value.leave is not None:
+            return
+        answers = None
+        if self._prober is not None:
+            answers = await self._prober.answers_once_more(
+                tries=self._config.probe.fall, seconds=self._config.stop.timeout_seconds * LAST_LOOK_SHARE
+            )
+        leave = decide_leave(broker_answers=answers, unprobed=Leave(self._config.stop.unprobed))
+        log.info("leaving", extra={"facts": {"leave": leave.value, "broker_answers": answers}})
+        self._change(leave=leave)
+
+    async def _unregister(self) -> Mapping[str, Answer]:
+        """Leave every name server as a drained broker, and say how each one stands then."""
+        self._change(leave=Leave.DRAIN)
+        if self._registering is None or self._fleet is None:
+            return {}
+        await _ended(self._registering)
+        return {
+            name_server: Answer(report.standing is Standing.LEFT, report.standing.value)
+            for name_server, report in self._fleet.reports.items()
+        }
+
+    # --- what is mine -----------------------------------------------------------------------------------------
+
+    def _on_look(self, result: ProbeResult, verdict: Verdict) -> None:
+        self.metrics.count_probe(result)
+        self._verdict = verdict
+        if self._own is None:
+            return
+        old = self._own.value
+        self._change(verdict=verdict)
+        new = self._own.value
+        facts: dict[str, object] = {
+            "probe": new.status.value,
+            "evidence": verdict.evidence.value,
+            "detail": new.health_detail,
+            "incarnation": verdict.incarnation,
+            "role": verdict.role.value,
+            "broker_id": new.broker_id,
+        }
+        if new.probe_outcome != old.probe_outcome or new.registration_key != old.registration_key:
+            log.info("the broker's state changed", extra={"facts": facts})
+        if new.role_conflict is not None and new.role_conflict != old.role_conflict:
+            log.warning("the broker's role contradicts the configured broker id", extra={"facts": facts})
+
+    def _change(
+        self, *, verdict: Verdict | None = None, topics: TopicSet | None = None, leave: Leave | None = None
+    ) -> None:
+        if self._own is None:
+            return
+        old = self._own.value
+        new = replace(old, verdict=verdict or old.verdict, topics=topics or old.topics, leave=leave or old.leave)
+        self.metrics.set_own_state(new)
+        self._own.set(new)
+
+    def _topics(self) -> TopicSet:
+        assert self._own is not None  # noqa: S101  # set before anything is served
+        return self._own.value.topics
+
+    def _is_master(self) -> bool:
+        return self._own is not None and self._own.value.broker_id == MASTER_ID
+
+    def _facts(self) -> AgentFacts:
+        assert self._own is not None  # noqa: S101  # as above
+        reports = self._fleet.reports if self._fleet is not None else {}
+        broker = self._config.broker
+        return AgentFacts(
+            version=self._version,
+            cluster=broker.cluster,
+            broker_name=broker.name,
+            addr=broker.addr,
+            own=self._own.value,
+            standings={addr: (report.standing.value, report.holder_addr) for addr, report in reports.items()},
+        )
+
+    # --- parts ------------------------------------------------------------------------------------------------
+
+    def _build_prober(self, probe: Probe) -> Prober:
+        section = self._config.probe
+        return Prober(
+            probe,
+            clock=self._clock,
+            interval=section.interval_seconds,
+            timeout=section.timeout_seconds,
+            keeper=VerdictKeeper(rise=section.rise, fall=section.fall),
+            on_look=self._on_look,
+        )
+
+    def _build_ends(self, closing: AsyncExitStack) -> QueueEnds:
+        if not self._config.is_redis:
+            return UnknownQueueEnds()
+        from pointsman_agent.queue_stats.redis import RedisQueueEnds  # noqa: PLC0415  # needs the extra `redis`
+
+        target, username, password = self._config.redis_login
+        ends = RedisQueueEnds(target, clock=self._clock, timeout=ENDS_SECONDS, username=username, password=password)
+        closing.push_async_callback(ends.close)
+        return ends
+
+    def _build_collector(self, ends: QueueEnds) -> QueueStatsCollector:
+        metrics, services = QueueStatsMetrics(self.metrics.registry), self._services
+        reporter = Reporter(
+            lambda: self._fleet.loops if self._fleet is not None else (),
+            clock=self._clock,
+            timeout=self._config.heartbeat.timeout_seconds,
+            metrics=metrics,
+        )
+        return QueueStatsCollector(
+            ends,
+            topics=self._topics,
+            committed=services.offsets.commits if services is not None else tuple,
+            members=services.groups.core.member_counts if services is not None else dict,
+            tell=reporter.tell,
+            interval=self._config.queue_stats.interval_seconds,
+            clock=self._clock,
+            metrics=metrics,
+            draw=self._draw,
+        )
+
+    def _build_drainer(self, ends: QueueEnds) -> Drainer:
+        broker, services = self._config.broker, self._services
+        rate = PutRate(ends, topics=self._topics, clock=self._clock)
+        lags = None
+        if services is not None and self._config.is_redis:
+            lags = GroupLags(
+                ends,
+                topics=self._topics,
+                offsets=services.offsets,
+                members=services.member_counts,
+                clock=self._clock,
+            )
+        return Drainer(
+            DrainedAgent(
+                is_master=self._is_master,
+                name_servers=lambda: self._listed.value,
+                put_rate=rate.look if self._config.is_redis else None,
+                group_lags=lags.measure if lags is not None else None,
+                stop_groups=services.stop_groups if services is not None else None,
+                serve_groups=services.serve_groups if services is not None else None,
+                unregister=self._unregister,
+            ),
+            WritePermissions(
+                cluster=broker.cluster,
+                broker_name=broker.name,
+                agent_addr=self._agent_addr or broker.addr,
+                timeout=self._config.heartbeat.timeout_seconds,
+            ),
+            clock=self._clock,
+        )
+
+    def _build_loop(self, name_server: str) -> RegistrationLoop:
+        assert self._own is not None  # noqa: S101  # set before the fleet
+        heartbeat = self._config.heartbeat
+        return RegistrationLoop(
+            name_server,
+            profile=self._build_profile(),
+            own=self._own,
+            clock=self._clock,
+            metrics=self.metrics,
+            timeouts=Timeouts(beat=heartbeat.timeout_seconds, register=heartbeat.register_timeout_seconds),
+            draw=self._draw,
+        )
+
+    def _build_profile(self) -> BrokerProfile:
+        broker, heartbeat = self._config.broker, self._config.heartbeat
+        return BrokerProfile(
+            cluster=broker.cluster,
+            broker_name=broker.name,
+            addr=broker.addr,
+            ha_addr=broker.ha_addr,
+            agent_addr=self._agent_addr,
+            zone=broker.zone,
+            host=broker.host or socket.gethostname(),
+            labels=broker.labels,
+            broker_version=broker.version,
+            agent_version=self._version,
+            acting_master=broker.acting_master,
+            filter_servers=broker.filter_servers,
+            interval_seconds=heartbeat.interval_seconds,
+            expiry_seconds=heartbeat.expiry_seconds,
+        )
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait({task})

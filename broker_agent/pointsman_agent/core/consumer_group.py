@@ -1,0 +1,163 @@
+"""One consumer group: who is in it, what its members are shown of that, and whether they agree.
+
+``shown`` lags behind ``members`` while a hold-down holds changes back. Only what differs between the two is kept, so a
+change costs the same in a group of ten thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pointsman_agent.core.membership import GroupSubscription, GroupSummary, MessageModel, Shape
+from pointsman_agent.core.pin import Pin
+
+
+@dataclass(slots=True)
+class Member:
+    """One client in one group."""
+
+    subscription: GroupSubscription
+    shape: Shape
+    joined_at: float
+    stream: int
+    """The stream that holds it."""
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """Kept while it has members, shows any, or is pinned."""
+
+    name: str
+    hold_down: float
+    """Seconds that the first of several changes waits for the others."""
+    notify: bool
+    counter: int = 0
+    """Of the last change of what is shown."""
+    members: dict[str, Member] = field(default_factory=dict)
+    """By client id, the one that joined first in front."""
+    pin: Pin | None = None
+    held_until: float | None = None
+    """When what is held back is shown; None: nothing is."""
+    message_model: MessageModel | None = None
+    """As shown: that of the member that joined first."""
+    _shown: set[str] = field(default_factory=set)
+    _unshown: set[str] = field(default_factory=set)
+    """Who joined or left, and is not shown so."""
+    _shapes: dict[Shape, int] = field(default_factory=dict)
+    _sorted: tuple[str, ...] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing would be lost without it."""
+        return not self.members and not self._shown and self.pin is None
+
+    @property
+    def notifies(self) -> bool:
+        """Whether members are told of changes."""
+        return self.notify and self.message_model is not MessageModel.BROADCASTING
+
+    @property
+    def is_conflicting(self) -> bool:
+        """Whether members differ in what they read together, or in how they share it."""
+        return len(self._shapes) > 1
+
+    @property
+    def client_ids(self) -> tuple[str, ...]:
+        """Whom its members are shown, sorted."""
+        if self._sorted is None:
+            self._sorted = tuple(sorted(self._shown))
+        return self._sorted
+
+    @property
+    def pinned_client_ids(self) -> tuple[str, ...]:
+        """Those of the shown members that the pin names."""
+        return self.pin.members(self.client_ids) if self.pin is not None else ()
+
+    @property
+    def pinned_until(self) -> float | None:
+        """When the pin ends; None: there is none."""
+        return self.pin.until if self.pin is not None else None
+
+    def conflicting(self) -> Iterator[tuple[str, bool]]:
+        """Each member, in the order of joining, and whether it differs from the one that joined first."""
+        first = next(iter(self.members.values())).shape if self.members else None
+        return ((client_id, member.shape != first) for client_id, member in self.members.items())
+
+    def put(self, client_id: str, subscription: GroupSubscription, *, stream: int, now: float) -> None:
+        """Let a client in, or give a member another subscription or stream; it keeps its place."""
+        member = self.members.get(client_id)
+        shape = Shape.of(subscription)
+        if member is None:
+            self.members[client_id] = Member(subscription, shape, now, stream)
+            self._toggle(client_id)
+        else:
+            self._forget_shape(member.shape)
+            member.subscription, member.shape, member.stream = subscription, shape, stream
+        self._shapes[shape] = self._shapes.get(shape, 0) + 1
+
+    def remove(self, client_id: str) -> None:
+        """Let a member go."""
+        self._forget_shape(self.members.pop(client_id).shape)
+        self._toggle(client_id)
+
+    def settle(self, *, now: float, may_hold: bool) -> bool:
+        """Show what is to be shown now; return whether that changed anything. To be called after every change.
+
+        Who waits alone is shown at once: there is nobody to be spared.
+        """
+        if not self._unshown:
+            self.held_until = None
+        elif may_hold and self.hold_down > 0 and self._shown:
+            if self.held_until is None:
+                self.held_until = now + self.hold_down
+            if now < self.held_until:
+                return self._settle_model()
+        is_news = bool(self._unshown)
+        if is_news:
+            self._shown ^= self._unshown
+            self._unshown.clear()
+            self._sorted = None
+            self.held_until = None
+        return self._settle_model() or is_news
+
+    def summary(self) -> GroupSummary:
+        """The group in a list; it must have members."""
+        first = next(iter(self.members.values()))
+        topics = {each.topic for member in self.members.values() for each in member.subscription.subscriptions}
+        return GroupSummary(
+            group=self.name,
+            members=len(self.members),
+            message_model=first.subscription.message_model,
+            topics=tuple(sorted(topics)),
+            is_conflicting=self.is_conflicting,
+            is_pinned=self.pin is not None,
+        )
+
+    def check_invariants(self) -> None:
+        """Hold what is kept against what it follows from; for tests."""
+        assert self._shown ^ self._unshown == self.members.keys()
+        assert (self.held_until is None) == (not self._unshown)
+        counted = [member.shape for member in self.members.values()]
+        assert self._shapes == {shape: counted.count(shape) for shape in counted}
+        assert self.client_ids == tuple(sorted(self._shown))
+
+    def _toggle(self, client_id: str) -> None:
+        # Who left and came back before it was shown was never away, as far as the others know.
+        if client_id in self._unshown:
+            self._unshown.discard(client_id)
+        else:
+            self._unshown.add(client_id)
+
+    def _settle_model(self) -> bool:
+        old = self.message_model
+        if self.members:
+            self.message_model = next(iter(self.members.values())).subscription.message_model
+        elif not self._shown:
+            self.message_model = None
+        return self.message_model is not old
+
+    def _forget_shape(self, shape: Shape) -> None:
+        self._shapes[shape] -= 1
+        if not self._shapes[shape]:
+            del self._shapes[shape]

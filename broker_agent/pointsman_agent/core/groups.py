@@ -1,0 +1,678 @@
+"""Who is alive in which consumer group: RocketMQ's ``ConsumerManager``, by client id instead of by connection.
+
+Each heartbeat of a stream names all groups that the stream holds for its client. A member is a client in a group: of
+two streams that name one client in one group the later stream holds the member, and the earlier stream keeps the groups
+that the later one does not name (RocketMQ's clients send one client id for all groups of a process). A member is
+removed immediately when it leaves, after a grace when its stream ended, and when its stream was silent for *longer*
+than the expiry, even if the stream is open. What changed for the members of a group takes the next number of one
+counter for all groups, so that within a boot later is always higher, groups that come and go included.
+
+Bounds hold for the whole agent. When one is reached, the peer (a connection) that holds most is refused and the others
+are served: its latest streams make room, unless the peer that asks would itself hold as much.
+
+``now`` is monotonic seconds of the caller's clock. Only :meth:`Groups.advance` acts on time; who owns the clock calls
+it at :meth:`Groups.next_due`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+from pointsman_agent.core.consumer_group import ConsumerGroup, Member
+from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
+from pointsman_agent.core.membership import (
+    HELD,
+    NOTHING,
+    TAKEN_OVER,
+    BeatAnswer,
+    Cause,
+    Changes,
+    GroupState,
+    GroupSubscription,
+    GroupSummary,
+    MemberFacts,
+    Membership,
+    MembershipBeat,
+    MembershipStatus,
+    MessageModel,
+    Removal,
+    Takeover,
+)
+from pointsman_agent.core.pin import Pin
+from pointsman_agent.core.recovery import Recovery
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    client_id: str
+    number: int
+    peer: str
+    beat: MembershipBeat | None
+    """None: the stream does not hold all of the groups that it named."""
+    last_beat_at: float
+    is_connected: bool = True
+    groups: dict[str, ConsumerGroup] = field(default_factory=dict)
+    """Those in which this stream holds the client."""
+    subscriptions: int = 0
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.client_id, self.number
+
+    def holdings(self) -> Iterator[Member]:
+        return (group.members[self.client_id] for group in self.groups.values())
+
+
+@dataclass(slots=True, eq=False)
+class _Peer:
+    streams: dict[tuple[str, int], _Stream] = field(default_factory=dict)
+    subscriptions: int = 0
+
+
+class Groups:
+    """All clients and groups. ``boot`` is the random part of every revision of this process."""
+
+    def __init__(self, rules: GroupRules, *, boot: int, now: float) -> None:
+        self.boot = boot
+        self.state = GroupState.WARMING
+        self.member_version = 0
+        """Rises when a client joins or leaves a group."""
+        self._recovery = Recovery()
+        self._rules = rules
+        self._ready_at = now + rules.warm_up
+        self._next_scan = now + rules.scan_interval
+        self._counter = 0
+        self._state_counter = 0
+        self._clients: dict[str, dict[int, _Stream]] = {}
+        self._peers: dict[str, _Peer] = {}
+        self._stream_count = 0
+        self._subscription_count = 0
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._graces: dict[tuple[str, int], float] = {}
+        self._held: set[str] = set()
+        self._pinned: set[str] = set()
+        self._lenient_until = now
+        self._due = now
+
+    # --- what clients and operators do --------------------------------------------------------------------------
+
+    def beat(self, beat: MembershipBeat, *, stream: int, peer: str, now: float) -> BeatAnswer:
+        """Take a beat. ``stream`` is a number that rises with each stream's first beat, ``peer`` its connection.
+
+        Raises GroupLimitReached.
+        """
+        streams = self._clients.get(beat.client_id, {})
+        own = streams.get(stream)
+        if own is not None and own.beat is beat:
+            own.last_beat_at = now
+            return _answer(own)
+        lost = tuple(sorted(each.group for each in beat.groups if self._holder_of(beat.client_id, each.group) > stream))
+        if lost and len(lost) == len(beat.groups):
+            return TAKEN_OVER if own is None else self._give_up(own, now=now)
+        named = [each for each in beat.groups if each.group not in lost]
+        refused = self._make_room(beat.client_id, own, named, peer=peer)
+        removals = self._remove(refused, Cause.LIMIT)
+        own = self._clients.get(beat.client_id, {}).get(stream)
+        if own is None:
+            own = self._open(_Stream(beat.client_id, stream, peer, beat, now))
+        self._graces.pop(own.key, None)
+        own.is_connected, own.last_beat_at = True, now
+        touched, took_over = self._join(own, named, now=now)
+        own.beat = None if lost else beat
+        touched |= {name for removal in removals for name in removal.groups}
+        changed = self._recover({each.group for each in named}, beat.client_id, now=now)
+        changed |= self._settle_all(touched, now=now)
+        return _answer(
+            own,
+            lost=lost,
+            changes=Changes(changed, tuple(removals)) if changed or removals else NOTHING,
+            took_over=took_over,
+            refused=tuple((each.number, reached) for each, reached in refused.items() if each.is_connected),
+        )
+
+    def end_stream(self, client_id: str, *, stream: int, by_us: bool, now: float) -> Changes:
+        """Take in that a stream ended; ``by_us``: that says nothing of its client, which is judged by its silence."""
+        held = self._clients.get(client_id, {}).get(stream)
+        if held is None:
+            return NOTHING
+        held.is_connected = False
+        if by_us:
+            return NOTHING
+        ends_at = max(now + self._rules.stream_grace, self._lenient_until)
+        if ends_at <= now:
+            return self._remove_and_settle([held], Cause.STREAM_ENDED, now=now)
+        self._graces[held.key] = ends_at
+        self._due = min(self._due, ends_at)
+        return NOTHING
+
+    def holders(self, client_id: str, groups: Iterable[str] = ()) -> set[str]:
+        """Peers whose open streams hold a client in these groups, or in any; empty: there is none."""
+        named = set(groups)
+        streams = [each for each in self._clients.get(client_id, {}).values() if each.is_connected]
+        return {each.peer for each in streams if not named or named & each.groups.keys()}
+
+    def leave(self, client_id: str, groups: Iterable[str] = (), *, now: float) -> Changes:
+        """Let a client leave these groups, or all: then it is forgotten, until it beats again."""
+        streams = list(self._clients.get(client_id, {}).values())
+        named = set(groups)
+        left_for_good = named or {*self._recovery.groups_missing(client_id), *(g for s in streams for g in s.groups)}
+        recovered = self._recover(left_for_good, client_id, now=now)
+        if not named:
+            changes = self._remove_and_settle(streams, Cause.LEFT, now=now) if streams else NOTHING
+            return replace(changes, groups=changes.groups | recovered) if recovered else changes
+        left: list[str] = []
+        for stream in streams:
+            of_stream = sorted(named & stream.groups.keys())
+            if of_stream:
+                stream.beat = None
+                self._take_out(stream, of_stream)
+                left += of_stream
+        if not left:
+            return self._changes(recovered)
+        left.sort()
+        changed = self._settle_all(left, now=now) | recovered
+        return Changes(changed, (Removal(client_id, Cause.LEFT, tuple(left)),))
+
+    def pin(self, group: str, targets: Iterable[str], *, until: float, now: float) -> Changes:
+        """Give all queues of a group to these clients or addresses until then. Raises GroupLimitReached."""
+        if group not in self._groups and len(self._groups) >= self._rules.max_groups:
+            raise GroupLimitReached("groups", self._rules.max_groups)
+        pin = Pin(frozenset(targets), until)
+        self._pinned.add(group)
+        self._due = min(self._due, until)
+        is_news = self._set_pin(self._group(group), pin)
+        return self._changes(self._settle_all([group], now=now, news={group} if is_news else frozenset()))
+
+    def unpin(self, group: str, *, now: float) -> Changes:
+        """End the pin of a group, if it has one."""
+        held = self._groups.get(group)
+        if held is None or held.pin is None:
+            return NOTHING
+        self._pinned.discard(group)
+        self._set_pin(held, None)
+        return self._changes(self._settle_all([group], now=now, news={group}))
+
+    def recall(
+        self, lists: Mapping[str, Iterable[str]] | None, *, with_offsets: Collection[str], now: float
+    ) -> Changes:
+        """Take in what is known from before the start: members of each group (None: nothing), groups with offsets.
+
+        From then on each group is RECOVERED when no such member is missing. Once the warm-up is over it says nothing.
+        """
+        if self.state is not GroupState.WARMING:
+            return NOTHING
+        self._recovery.recall(lists, with_offsets=with_offsets)
+        self._counter += 1
+        self._state_counter = self._counter
+        complete = [name for name in self._held if self._recovery.is_complete(name)]
+        return Changes(self._settle_all(complete, now=now, may_hold=False), is_state=True)
+
+    # --- what time does -----------------------------------------------------------------------------------------
+
+    def next_due(self) -> float:
+        """When :meth:`advance` may have something to do: never too late, and early where something was called off."""
+        return self._due
+
+    def advance(self, *, now: float) -> Changes:
+        """Do what is due: end graces, expire, end pins, show what was held back, and be READY."""
+        ended = [self._clients[client_id][number] for (client_id, number), at in self._graces.items() if at <= now]
+        removals = self._remove(ended, Cause.STREAM_ENDED)
+        if now >= self._next_scan:
+            self._next_scan = now + self._rules.scan_interval
+            silent = [each for each in self._streams() if now - each.last_beat_at > self._rules.expiry]
+            removals += self._remove(silent, Cause.SILENCE)
+        unpinned = {name for name in self._pinned if (pin := self._groups[name].pin) is not None and pin.until <= now}
+        for name in unpinned:
+            self._pinned.discard(name)
+            self._set_pin(self._groups[name], None)
+        is_ready = self.state is GroupState.WARMING and now >= self._ready_at
+        if is_ready:
+            self._enter(GroupState.READY)
+        touched = {name for removal in removals for name in removal.groups} | unpinned
+        touched |= {name for name in self._held if is_ready or self._is_due(name, now=now)}
+        changed = self._settle_all(touched, now=now, may_hold=not is_ready, news=unpinned)
+        self._due = self._earliest()
+        return Changes(changed, tuple(removals), is_state=is_ready)
+
+    def excuse(self, seconds: float, *, now: float) -> None:
+        """Credit a pause of our own: nobody was heard in it.
+
+        Because of a long one clients may have hung up on us: for the time of a warm-up the end of a stream says little.
+        """
+        for stream in self._streams():
+            stream.last_beat_at = min(now, stream.last_beat_at + seconds)
+        if seconds > self._rules.stream_grace:
+            self._lenient_until = max(self._lenient_until, now + self._rules.warm_up)
+        self._graces = {key: max(at + seconds, self._lenient_until) for key, at in self._graces.items()}
+
+    def drain(self) -> Changes:
+        """Be DRAINING from now on."""
+        self._enter(GroupState.DRAINING)
+        return Changes(is_state=True)
+
+    def resume(self, *, now: float) -> Changes:
+        """Be WARMING after all, as after a start: whoever was sent away may come back."""
+        self._ready_at = now + self._rules.warm_up
+        self._enter(GroupState.WARMING)
+        self._due = now
+        return Changes(is_state=True)
+
+    # --- what is known ------------------------------------------------------------------------------------------
+
+    @property
+    def client_count(self) -> int:
+        """Client ids."""
+        return len(self._clients)
+
+    @property
+    def subscription_count(self) -> int:
+        """Subscriptions of all members; a member without any counts as one."""
+        return self._subscription_count
+
+    @property
+    def held_count(self) -> int:
+        """Groups that hold changes back."""
+        return len(self._held)
+
+    @property
+    def pinned_count(self) -> int:
+        """Pinned groups."""
+        return len(self._pinned)
+
+    @property
+    def is_recalled(self) -> bool:
+        """Whether it is known who was a member before the start, so that groups may be RECOVERED."""
+        return self._recovery.is_known
+
+    def state_of(self, group: str) -> GroupState:
+        """Whether the list of a group's members can be relied on."""
+        is_recovered = self.state is GroupState.WARMING and self._recovery.is_complete(group)
+        return GroupState.RECOVERED if is_recovered else self.state
+
+    def member_lists(self) -> dict[str, list[str]]:
+        """The members of each group that shares messages, sorted; those that are missing since the start included."""
+        lists = {
+            name: set(group.members)
+            for name, group in self._groups.items()
+            if group.members and group.message_model is not MessageModel.BROADCASTING
+        }
+        for name, missing in self._recovery.missing().items():
+            lists.setdefault(name, set()).update(missing)
+        return {name: sorted(client_ids) for name, client_ids in lists.items()}
+
+    def names(self) -> list[str]:
+        """Groups that somebody is in, sorted."""
+        return sorted(name for name, each in self._groups.items() if each.members)
+
+    def notices(self, group: str) -> NoticeRules:
+        """How the members of a group are told of changes, whether there are any or not."""
+        rules = self._rules.notices_of.get(group, self._rules.notices)
+        held = self._groups.get(group)
+        return NoticeRules(notify=held.notifies if held else rules.notify, hold_down=rules.hold_down)
+
+    def revision(self, group: str) -> int:
+        """The counter of a group; of one that is not known, of everything so far."""
+        held = self._groups.get(group)
+        return max(held.counter, self._state_counter) if held is not None else self._counter
+
+    def membership(self, group: str) -> Membership:
+        """A group as its members are told, whether there are any or not."""
+        held = self._groups.get(group)
+        if held is None:
+            return Membership(group, self._counter, self.state_of(group), (), (), None, None)
+        return Membership(
+            group,
+            self.revision(group),
+            self.state_of(group),
+            held.client_ids,
+            held.pinned_client_ids,
+            held.pinned_until,
+            held.message_model,
+        )
+
+    def members(self, group: str) -> list[MemberFacts]:
+        """The true members of a group, sorted by client id; empty: nobody is in it."""
+        held = self._groups.get(group)
+        return sorted(self._member_facts(held), key=lambda each: each.client_id) if held is not None else []
+
+    def member_counts(self) -> dict[str, int]:
+        """How many members each group has."""
+        return {name: len(group.members) for name, group in self._groups.items()}
+
+    def summary(self, group: str) -> GroupSummary:
+        """One of :meth:`names`."""
+        return self._groups[group].summary()
+
+    def check_invariants(self) -> None:
+        """Hold clients and groups against each other; for tests."""
+        for name, group in self._groups.items():
+            assert name == group.name
+            assert not group.is_empty
+            group.check_invariants()
+            assert (name in self._held) == (group.held_until is not None)
+            assert (name in self._pinned) == (group.pin is not None)
+            assert group.counter <= self._counter
+        held_by = {
+            (client_id, name): member.stream
+            for name, group in self._groups.items()
+            for client_id, member in group.members.items()
+        }
+        streams = list(self._streams())
+        assert held_by == {(each.client_id, name): each.number for each in streams for name in each.groups}
+        assert all(self._clients.values())
+        assert self._stream_count == len(streams) <= self._rules.max_clients
+        assert all(each.subscriptions == sum(map(_weight_of, each.holdings())) for each in streams)
+        assert self._subscription_count == sum(each.subscriptions for each in streams) <= self._rules.max_subscriptions
+        by_peer = {(peer, *key) for peer, each in self._peers.items() for key in each.streams}
+        assert by_peer == {(each.peer, *each.key) for each in streams}
+        assert all(
+            each.streams and each.subscriptions == sum(stream.subscriptions for stream in each.streams.values())
+            for each in self._peers.values()
+        )
+        assert self._graces.keys() <= {each.key for each in streams}
+        assert not any(self._clients[client_id][number].is_connected for client_id, number in self._graces)
+        assert self._held | self._pinned <= self._groups.keys()
+
+    # --- steps --------------------------------------------------------------------------------------------------
+
+    def _streams(self) -> Iterator[_Stream]:
+        return (stream for streams in self._clients.values() for stream in streams.values())
+
+    def _holder_of(self, client_id: str, group: str) -> int:
+        """The stream that holds a client in a group; lower than any: none does."""
+        held = self._groups.get(group)
+        member = held.members.get(client_id) if held is not None else None
+        return member.stream if member is not None else -1
+
+    def _make_room(
+        self, client_id: str, own: _Stream | None, named: Sequence[GroupSubscription], *, peer: str
+    ) -> Mapping[_Stream, GroupLimitReached]:
+        """Return the streams that are refused in favour of a beat, and why. Raises GroupLimitReached for the beat."""
+        rules = self._rules
+        asked = sum(map(_weight, named))
+        if asked > rules.max_subscriptions_per_client:
+            raise GroupLimitReached(
+                "subscriptions of one client", rules.max_subscriptions_per_client, field="groups", value=asked
+            )
+        new = sum(each.group not in self._groups for each in named)
+        if new and len(self._groups) + new > rules.max_groups:
+            raise GroupLimitReached("groups", rules.max_groups)
+        taken = self._taken(client_id, own, named)
+        freed = {
+            each: sum(_weight_of(each.groups[name].members[client_id]) for name in names)
+            for each, names in taken.items()
+        }
+        emptied = {each for each, names in taken.items() if each.groups.keys() == names}
+        refused: dict[_Stream, GroupLimitReached] = {}
+        streams = self._stream_count + (own is None) - len(emptied)
+        if streams > rules.max_clients:
+            refused |= self._refuse_most(
+                GroupLimitReached("clients", rules.max_clients),
+                beyond=streams - rules.max_clients,
+                peer=peer,
+                asked=1,
+                held_by=lambda each: len(each.streams),
+                size_of=lambda _: 1,
+                freed=dict.fromkeys(emptied, 1),
+            )
+        asked -= own.subscriptions if own is not None else 0
+        total = self._subscription_count + asked - sum(freed.values())
+        if total > rules.max_subscriptions:
+            refused |= self._refuse_most(
+                GroupLimitReached("subscriptions", rules.max_subscriptions, field="groups", value=total),
+                beyond=total - rules.max_subscriptions,
+                peer=peer,
+                asked=asked,
+                held_by=lambda each: each.subscriptions,
+                size_of=lambda each: each.subscriptions,
+                freed=freed,
+            )
+        return refused
+
+    def _taken(
+        self, client_id: str, own: _Stream | None, named: Iterable[GroupSubscription]
+    ) -> dict[_Stream, set[str]]:
+        """Which groups an accepted beat takes from which other streams of its client."""
+        taken: dict[_Stream, set[str]] = {}
+        for each in named:
+            number = self._holder_of(client_id, each.group)
+            if number >= 0 and (own is None or number != own.number):
+                taken.setdefault(self._clients[client_id][number], set()).add(each.group)
+        return taken
+
+    def _refuse_most(
+        self,
+        error: GroupLimitReached,
+        *,
+        beyond: int,
+        peer: str,
+        asked: int,
+        held_by: Callable[[_Peer], int],
+        size_of: Callable[[_Stream], int],
+        freed: Mapping[_Stream, int],
+    ) -> dict[_Stream, GroupLimitReached]:
+        """Pick streams that make room for ``beyond``, the latest of the peer that holds most first.
+
+        ``freed`` is what the beat itself takes from streams. Raises ``error`` when its peer, with what is ``asked``,
+        would hold as much as each of the others.
+        """
+        counts = {name: held_by(each) for name, each in self._peers.items()}
+        for stream, size in freed.items():
+            counts[stream.peer] -= size
+        mine = counts.pop(peer, 0) + asked
+        picked: list[_Stream] = []
+        left: dict[str, list[_Stream]] = {}
+        while beyond > 0:
+            most = max(counts, key=counts.__getitem__, default="")
+            if counts.get(most, 0) <= mine:
+                raise error
+            if most not in left:
+                left[most] = sorted(self._peers[most].streams.values(), key=lambda each: each.number)
+            stream = left[most].pop()
+            size = size_of(stream) - freed.get(stream, 0)
+            if size:
+                picked.append(stream)
+            counts[most] -= size
+            beyond -= size
+        return dict.fromkeys(picked, error)
+
+    def _open(self, stream: _Stream) -> _Stream:
+        self._clients.setdefault(stream.client_id, {})[stream.number] = stream
+        self._peers.setdefault(stream.peer, _Peer()).streams[stream.key] = stream
+        self._stream_count += 1
+        return stream
+
+    def _close(self, stream: _Stream) -> None:
+        streams, peer = self._clients[stream.client_id], self._peers[stream.peer]
+        del streams[stream.number], peer.streams[stream.key]
+        if not streams:
+            del self._clients[stream.client_id]
+        if not peer.streams:
+            del self._peers[stream.peer]
+        self._stream_count -= 1
+        self._graces.pop(stream.key, None)
+
+    def _count(self, stream: _Stream, subscriptions: int) -> None:
+        stream.subscriptions += subscriptions
+        self._peers[stream.peer].subscriptions += subscriptions
+        self._subscription_count += subscriptions
+
+    def _join(
+        self, own: _Stream, named: Sequence[GroupSubscription], *, now: float
+    ) -> tuple[set[str], tuple[Takeover, ...]]:
+        """Let a stream hold exactly these groups; return those that changed, and who lost some to it."""
+        client_id = own.client_id
+        touched = own.groups.keys() - {each.group for each in named}
+        self._take_out(own, touched)
+        taken = self._taken(client_id, own, named)
+        for older, names in taken.items():
+            older.beat = None
+            for name in names:
+                self._count(older, -_weight_of(older.groups.pop(name).members[client_id]))
+        for subscription in named:
+            group = self._group(subscription.group)
+            member = group.members.get(client_id)
+            is_held = group.name in own.groups
+            if is_held and member is not None and member.subscription == subscription:
+                continue
+            if member is None or member.subscription != subscription:
+                touched.add(group.name)
+            self._count(own, _weight(subscription) - (_weight_of(member) if is_held and member is not None else 0))
+            self.member_version += member is None
+            group.put(client_id, subscription, stream=own.number, now=now)
+            own.groups[group.name] = group
+        took_over = []
+        for older in sorted(taken, key=lambda each: each.number):
+            if older.is_connected:
+                took_over.append(Takeover(older.number, _answer(older) if older.groups else TAKEN_OVER))
+            if not older.groups:
+                self._close(older)
+        return touched, tuple(took_over)
+
+    def _give_up(self, own: _Stream, *, now: float) -> BeatAnswer:
+        """Close a stream whose client later streams hold in all groups that it names."""
+        left = set(own.groups)
+        self._take_out(own, left)
+        self._close(own)
+        changed = self._settle_all(left, now=now)
+        return replace(TAKEN_OVER, changes=self._changes(changed)) if changed else TAKEN_OVER
+
+    def _take_out(self, stream: _Stream, names: Iterable[str]) -> None:
+        for name in names:
+            group = stream.groups.pop(name)
+            self._count(stream, -_weight_of(group.members[stream.client_id]))
+            group.remove(stream.client_id)
+            self.member_version += 1
+
+    def _remove(self, streams: Iterable[_Stream], cause: Cause) -> list[Removal]:
+        """Remove streams with the members that they hold, whose groups the caller is to settle."""
+        removals = []
+        for stream in streams:
+            names = tuple(sorted(stream.groups))
+            self._take_out(stream, names)
+            self._close(stream)
+            removals.append(Removal(stream.client_id, cause, names))
+        return removals
+
+    def _remove_and_settle(self, streams: Iterable[_Stream], cause: Cause, *, now: float) -> Changes:
+        removals = self._remove(streams, cause)
+        touched = {name for removal in removals for name in removal.groups}
+        return Changes(self._settle_all(touched, now=now), tuple(removals))
+
+    def _recover(self, names: Iterable[str], client_id: str, *, now: float) -> frozenset[str]:
+        """Account for a client in groups; return those that are RECOVERED by that and have members to be notified."""
+        if self.state is not GroupState.WARMING:
+            return frozenset()
+        recovered = {name for name in names if self._recovery.account_for(name, client_id)}
+        self.member_version += bool(recovered)
+        known = recovered & self._groups.keys()
+        if recovered - known:
+            self._counter += 1
+        return self._settle_all(known, now=now, may_hold=False, news=known) | recovered
+
+    def _set_pin(self, group: ConsumerGroup, pin: Pin | None) -> bool:
+        before = group.pinned_client_ids, group.pinned_until
+        group.pin = pin
+        return before != (group.pinned_client_ids, group.pinned_until)
+
+    def _settle_all(
+        self, names: Iterable[str], *, now: float, may_hold: bool = True, news: AbstractSet[str] = frozenset()
+    ) -> frozenset[str]:
+        """Settle each of these groups once; return those with a change to show. In ``news`` are those with another pin.
+
+        To be called after all changes of a call: with half of a scan's clients removed, a group has a state that its
+        members must not see.
+        """
+        return frozenset(
+            name
+            for name in sorted(names)
+            if self._settle(self._groups[name], now=now, may_hold=may_hold, is_news=name in news)
+        )
+
+    def _settle(self, group: ConsumerGroup, *, now: float, may_hold: bool, is_news: bool) -> bool:
+        """Follow a change of a group to what its members are shown; return whether that changed."""
+        is_news = group.settle(now=now, may_hold=may_hold) or is_news
+        if is_news:
+            self._counter += 1
+            group.counter = self._counter
+        if group.held_until is None:
+            self._held.discard(group.name)
+        else:
+            self._held.add(group.name)
+            self._due = min(self._due, group.held_until)
+        if group.is_empty:
+            self._groups.pop(group.name, None)
+        return is_news
+
+    def _group(self, name: str) -> ConsumerGroup:
+        held = self._groups.get(name)
+        if held is None:
+            rules = self._rules.notices_of.get(name, self._rules.notices)
+            held = self._groups[name] = ConsumerGroup(name, rules.hold_down, rules.notify)
+        return held
+
+    def _earliest(self) -> float:
+        due = [self._next_scan, *self._graces.values()]
+        if self.state is GroupState.WARMING:
+            due.append(self._ready_at)
+        due += (at for name in self._held if (at := self._groups[name].held_until) is not None)
+        due += (pin.until for name in self._pinned if (pin := self._groups[name].pin) is not None)
+        return min(due)
+
+    def _is_due(self, name: str, *, now: float) -> bool:
+        at = self._groups[name].held_until
+        return at is not None and at <= now
+
+    def _enter(self, state: GroupState) -> None:
+        self.state = state
+        self.member_version += bool(self._recovery.missing())
+        self._recovery = Recovery()
+        self._counter += 1
+        self._state_counter = self._counter
+
+    def _member_facts(self, group: ConsumerGroup) -> Iterator[MemberFacts]:
+        for client_id, is_conflicting in group.conflicting():
+            member = group.members[client_id]
+            stream = self._clients[client_id][member.stream]
+            yield MemberFacts(
+                client_id,
+                stream.peer,
+                member.subscription,
+                member.joined_at,
+                stream.last_beat_at,
+                stream.is_connected,
+                is_conflicting,
+            )
+
+    @staticmethod
+    def _changes(changed: frozenset[str]) -> Changes:
+        return Changes(changed) if changed else NOTHING
+
+
+def _answer(
+    stream: _Stream,
+    *,
+    lost: tuple[str, ...] = (),
+    changes: Changes = NOTHING,
+    took_over: tuple[Takeover, ...] = (),
+    refused: tuple[tuple[int, GroupLimitReached], ...] = (),
+) -> BeatAnswer:
+    conflicting: tuple[str, ...] = ()
+    for group in stream.groups.values():
+        if group.is_conflicting:
+            conflicting = tuple(sorted(each.name for each in stream.groups.values() if each.is_conflicting))
+            break
+    if not (conflicting or lost or took_over or refused) and changes is NOTHING:
+        return HELD
+    return BeatAnswer(MembershipStatus.OK, conflicting, lost, changes, took_over, refused)
+
+
+def _weight(subscription: GroupSubscription) -> int:
+    """What a member counts in the bounds: a member without subscriptions takes memory as well."""
+    return max(1, len(subscription.subscriptions))
+
+
+def _weight_of(member: Member) -> int:
+    return _weight(member.subscription)

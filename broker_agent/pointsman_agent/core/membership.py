@@ -1,0 +1,191 @@
+"""What the members of consumer groups say of themselves, and what is said of the groups. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from pointsman_agent.core.group_rules import GroupLimitReached
+
+
+class ConsumeType(Enum):
+    """How messages come to a consumer."""
+
+    PULL = "pull"
+    PUSH = "push"
+
+
+class MessageModel(Enum):
+    """How the members of a group share messages."""
+
+    CLUSTERING = "clustering"
+    BROADCASTING = "broadcasting"
+
+
+class GroupState(Enum):
+    """Whether the lists of members can be relied on."""
+
+    WARMING = "warming"
+    """Members may not have been heard yet."""
+    RECOVERED = "recovered"
+    """Still warming up, but no member of the group from before the start is missing. Of a group, never of the agent."""
+    READY = "ready"
+    DRAINING = "draining"
+    """This agent stops."""
+
+
+class MembershipStatus(Enum):
+    """What became of a beat."""
+
+    OK = "ok"
+    TAKEN_OVER = "taken_over"
+    """A later stream holds the client id."""
+
+
+class Cause(Enum):
+    """Why a client is out of its groups."""
+
+    LEFT = "left"
+    STREAM_ENDED = "stream_ended"
+    SILENCE = "silence"
+    LIMIT = "limit"
+    """Its peer held most when a bound of the agent was reached."""
+
+
+class Subscription(NamedTuple):
+    """One topic that a group reads."""
+
+    topic: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSubscription:
+    """What a client is in one group."""
+
+    group: str
+    consume_type: ConsumeType
+    message_model: MessageModel
+    subscriptions: tuple[Subscription, ...]
+    """Sorted, each topic once."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MembershipBeat:
+    """A client and all groups that it is in; the same object again is known to say nothing new."""
+
+    client_id: str
+    groups: tuple[GroupSubscription, ...]
+    """Each group once."""
+
+
+class Shape(NamedTuple):
+    """What the members of one group must have in common, lest some messages reach nobody.
+
+    RocketMQ overwrites it with each heartbeat, so that members who differ flip it back and forth.
+    """
+
+    message_model: MessageModel
+    subscriptions: tuple[Subscription, ...]
+    """Empty where messages reach every member: there each may read what it likes."""
+
+    @classmethod
+    def of(cls, subscription: GroupSubscription) -> Shape:
+        """The shape that a member asks for."""
+        is_shared = subscription.message_model is MessageModel.CLUSTERING
+        return cls(subscription.message_model, subscription.subscriptions if is_shared else ())
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A group as its members are told. Times are monotonic seconds."""
+
+    group: str
+    counter: int
+    """Rises with every change of what is said here."""
+    state: GroupState
+    client_ids: tuple[str, ...]
+    pinned_client_ids: tuple[str, ...]
+    pinned_until: float | None
+    message_model: MessageModel | None
+    """None: nobody is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFacts:
+    """One member as operators see it. Times are monotonic seconds."""
+
+    client_id: str
+    peer: str
+    subscription: GroupSubscription
+    joined_at: float
+    last_beat_at: float
+    is_connected: bool
+    is_conflicting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    """One group in a list."""
+
+    group: str
+    members: int
+    message_model: MessageModel
+    topics: tuple[str, ...]
+    """What its members read together, sorted."""
+    is_conflicting: bool
+    is_pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A client that is out of groups."""
+
+    client_id: str
+    cause: Cause
+    groups: tuple[str, ...]
+    """Those that it was in, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a call changed."""
+
+    groups: frozenset[str] = frozenset()
+    """Those that their members are to be shown anew."""
+    removals: tuple[Removal, ...] = ()
+    is_state: bool = False
+    """Whether this agent's own state changed: that concerns every group."""
+
+
+NOTHING = Changes()
+
+
+@dataclass(frozen=True, slots=True)
+class BeatAnswer:
+    """What becomes of a beat."""
+
+    status: MembershipStatus
+    """TAKEN_OVER: later streams hold the client in all groups that the beat named."""
+    conflicting: tuple[str, ...] = ()
+    """Groups of the stream whose members differ, sorted."""
+    taken_over: tuple[str, ...] = ()
+    """Groups that the beat named and in which a later stream holds the client, sorted; empty where all are."""
+    changes: Changes = NOTHING
+    took_over: tuple[Takeover, ...] = ()
+    """Open streams that lost groups to this beat's stream, sorted by number."""
+    refused: tuple[tuple[int, GroupLimitReached], ...] = ()
+    """Open streams that were removed because their peer held most when a bound was reached, and the bound."""
+
+
+class Takeover(NamedTuple):
+    """An open stream that lost groups to a later stream of the same client."""
+
+    stream: int
+    answer: BeatAnswer
+    """Its state now."""
+
+
+HELD = BeatAnswer(MembershipStatus.OK)
+TAKEN_OVER = BeatAnswer(MembershipStatus.TAKEN_OVER)

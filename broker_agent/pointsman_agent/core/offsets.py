@@ -1,0 +1,380 @@
+"""How far each group has read each queue of this broker: RocketMQ's ``ConsumerOffsetManager``.
+
+An offset is the next message to read. It never goes backwards unless a reset says so, which RocketMQ only logs: two
+consumers of one queue, before and after a rebalance, may commit in any order.
+
+Beside them: when a group first consumed a topic, where the earliest moment wins, and the last day on which a client of
+the group was seen. A queue without an offset begins by the first, so that a topic may grow; an offset expires by the
+second. Both are milliseconds of the wall clock since the epoch, for they outlive processes and machines.
+
+What the store does not hold yet is remembered once a queue, the latest only, so nothing grows while the store is away.
+The writer takes those changes (:meth:`Offsets.take`), then says what became of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from pointsman.wire.group_topics import is_retry_topic
+from pointsman_agent.core.queue import QueueKey
+
+_InnerT = TypeVar("_InnerT")
+
+MAX_OFFSET = 2**64 - 1
+MAX_OFFSETS = 200_000
+RESERVE_PART = 10
+"""Beyond the bound, by this part of it, who added less than another is still served."""
+MAX_PEERS = 10_000
+"""Of whom it is known how much they added."""
+
+BEGIN_ID = -1
+"""In place of a queue id: when the group first consumed the topic."""
+SEEN_ID = -2
+"""In place of a queue id, with an empty topic: when a client of the group was last seen."""
+
+DAY_MILLIS = 86_400_000
+UNSEEN_DAYS = 30
+"""Days without a client of the group before any of its offsets may expire."""
+
+
+class TooManyOffsets(Exception):
+    """As many offsets, or begins of topics, are kept as are allowed; nothing was changed."""
+
+    def __init__(self, what: str, bound: int) -> None:
+        super().__init__(f"at most {bound} {what} are kept")
+        self.what = what
+        self.bound = bound
+
+
+class OffsetKey(NamedTuple):
+    """Whose offset in which queue; with BEGIN_ID or SEEN_ID a moment of the group instead."""
+
+    group: str
+    topic: str
+    queue_id: int
+
+    @property
+    def queue(self) -> QueueKey:
+        """The queue alone."""
+        return QueueKey(self.topic, self.queue_id)
+
+
+class OffsetChange(NamedTuple):
+    """An offset, or a moment, that the store is to hold."""
+
+    key: OffsetKey
+    offset: int
+    reset: bool = False
+    """Whether it holds even where the store has a value that would prevail (:func:`prevails`)."""
+    removed: bool = False
+    """The store is to hold neither this value nor one that it prevails over; with ``reset`` none at all."""
+
+
+def prevails(key: OffsetKey, held: int, offset: int) -> bool:
+    """Whether a held value stays where ``offset`` comes without a reset: of begins the earliest, else the highest."""
+    return held < offset if key.queue_id == BEGIN_ID else held > offset
+
+
+def apply_changes(table: dict[OffsetKey, int], changes: Iterable[OffsetChange]) -> dict[OffsetKey, int]:
+    """Bring changes into a store's table; return what the table keeps against them."""
+    kept = {}
+    for change in changes:
+        held = table.get(change.key)
+        if held is not None and not change.reset and prevails(change.key, held, change.offset):
+            kept[change.key] = held
+        elif change.removed:
+            table.pop(change.key, None)
+        else:
+            table[change.key] = change.offset
+    return kept
+
+
+class Offsets:
+    """Every committed offset; at most ``max_offsets`` by commits, and whatever the store held before.
+
+    Offsets are never removed to make room: that would cost a group its progress because of a stranger. So the bound has
+    a reserve: once it is reached, the peer that added most is refused first.
+    """
+
+    def __init__(self, *, max_offsets: int = MAX_OFFSETS) -> None:
+        self.before_first_change: Callable[[], None] | None = None
+        """Called before the first of the changes that :meth:`take` will give, so that nobody need ask in between."""
+        self._max_offsets = max_offsets
+        self._groups: dict[str, dict[QueueKey, int]] = {}
+        self._count = 0
+        self._added: dict[str, int] = {}
+        """Offsets and begins that each peer added, since the start of the process."""
+        self._begins: dict[str, dict[str, int]] = {}
+        self._begin_count = 0
+        self._seen: dict[str, int] = {}
+        self._unwritten: dict[OffsetKey, OffsetChange] = {}
+        self._in_flight: dict[OffsetKey, OffsetChange] = {}
+
+    def __len__(self) -> int:
+        """How many offsets there are."""
+        return self._count
+
+    @property
+    def unwritten(self) -> int:
+        """How many changes the store is not known to hold; at most two an offset."""
+        return len(self._unwritten) + len(self._in_flight)
+
+    def commit(
+        self, group: str, offsets: Mapping[QueueKey, int], *, reset: bool = False, peer: str = ""
+    ) -> dict[QueueKey, int]:
+        """Commit; return the queues that keep a higher offset than the one sent, with it. None does with ``reset``.
+
+        ``peer``: who sends it, empty: this agent. Raises TooManyOffsets.
+        """
+        committed = self._groups.get(group, {})
+        missing = sum(queue not in committed for queue in offsets)
+        self._add(peer, "offsets", held=self._count, missing=missing)
+        kept = {}
+        for queue, offset in offsets.items():
+            held = committed.get(queue)
+            if held is not None and held > offset and not reset:
+                kept[queue] = held
+            elif held != offset or reset:  # the store may have another one, which a reset overrides
+                committed[queue] = offset
+                self._note(OffsetChange(OffsetKey(group, *queue), offset, reset))
+        self._count += missing
+        if committed:
+            self._groups[group] = committed
+        return kept
+
+    def begin(self, group: str, moments: Mapping[str, int], *, peer: str = "") -> dict[str, int]:
+        """Record when a group consumed topics; return the earliest known moment of each.
+
+        ``peer`` as of :meth:`commit`. Raises TooManyOffsets.
+        """
+        begins = self._begins.get(group, {})
+        missing = sum(topic not in begins for topic in moments)
+        self._add(peer, "begins of topics", held=self._begin_count, missing=missing)
+        for topic, moment in moments.items():
+            if moment < begins.get(topic, moment + 1):
+                self._change(OffsetKey(group, topic, BEGIN_ID), moment)
+        return self.begins(group, moments)
+
+    def begins(self, group: str, topics: Iterable[str]) -> dict[str, int]:
+        """When the group first consumed those of ``topics`` for which that is known."""
+        begins = self._begins.get(group, {})
+        return {topic: begins[topic] for topic in topics if topic in begins}
+
+    def begin_committed(self, group: str, queues: Iterable[QueueKey], *, now: int) -> None:
+        """Let the topics of committed ``queues`` that have no begin have begun now: not every client records it."""
+        for topic in {queue.topic for queue in queues} - self._begins.get(group, {}).keys():
+            if not is_retry_topic(topic):
+                self._change(OffsetKey(group, topic, BEGIN_ID), now)
+
+    def saw(self, groups: Iterable[str], *, now: int) -> None:
+        """Note that clients of groups are there; of groups that have something here, and once a day."""
+        for group in groups:
+            is_known = group in self._groups or group in self._begins
+            if is_known and now - self._seen.get(group, now - DAY_MILLIS) >= DAY_MILLIS:
+                self._change(OffsetKey(group, "", SEEN_ID), now)
+
+    def unseen(self, *, now: int) -> dict[str, list[QueueKey]]:
+        """Groups of which no client was seen for long enough, with the queues in which they have offsets.
+
+        One that was never seen counts as seen now.
+        """
+        known = self._groups.keys() | self._begins.keys()
+        self.saw(known - self._seen.keys(), now=now)
+        since = now - UNSEEN_DAYS * DAY_MILLIS
+        return {group: [*self._groups.get(group, ())] for group in sorted(known) if self._seen[group] < since}
+
+    def expire(self, group: str, first_offsets: Mapping[QueueKey, int]) -> int:
+        """Remove the offsets of an unseen group that lie before the first offset of their queue; return how many.
+
+        Nothing is lost by it: such a queue begins at its first offset. The begin of a topic goes with its last offset.
+        """
+        committed = self._groups.get(group, {})
+        expired = [queue for queue, offset in committed.items() if offset < first_offsets.get(queue, 0)]
+        for queue in expired:
+            self._remove(OffsetKey(group, *queue))
+        for topic in self._begins.get(group, {}).keys() - {queue.topic for queue in self._groups.get(group, ())}:
+            self._remove(OffsetKey(group, topic, BEGIN_ID))
+        if group not in self._groups and group not in self._begins:
+            self._remove(OffsetKey(group, "", SEEN_ID))
+        return len(expired)
+
+    def discard(self, group: str, offsets: Mapping[QueueKey, int], begins: Mapping[str, int]) -> None:
+        """Remove those of these offsets and begins that have still the value named."""
+        named = {OffsetKey(group, *queue): offset for queue, offset in offsets.items()}
+        named |= {OffsetKey(group, topic, BEGIN_ID): moment for topic, moment in begins.items()}
+        for key, value in named.items():
+            if self._value(key) == value:
+                self._remove(key)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither an offset nor a begin."""
+        return not (self._groups or self._begins)
+
+    def groups(self) -> list[str]:
+        """Groups that have an offset or a begin, sorted."""
+        return sorted(self._groups.keys() | self._begins.keys())
+
+    def of(self, group: str) -> tuple[dict[QueueKey, int], dict[str, int]]:
+        """Every offset and every begin of a group."""
+        return dict(self._groups.get(group, {})), dict(self._begins.get(group, {}))
+
+    def get(self, group: str, queues: Iterable[QueueKey]) -> dict[QueueKey, int]:
+        """The committed offsets of those of ``queues`` that have one."""
+        committed = self._groups.get(group, {})
+        return {queue: committed[queue] for queue in queues if queue in committed}
+
+    def page(
+        self, *, limit: int, group: str = "", after: tuple[str, str, int] | None = None
+    ) -> list[tuple[OffsetKey, int]]:
+        """List up to ``limit`` offsets behind ``after``, sorted by key; of all groups when ``group`` is empty."""
+        found: list[tuple[OffsetKey, int]] = []
+        for name in [group] if group else sorted(self._groups):
+            if after is not None and name < after[0]:
+                continue
+            committed = self._groups.get(name, {})
+            behind = QueueKey(*after[1:]) if after is not None and name == after[0] else None
+            queues = (queue for queue in committed if behind is None or queue > behind)
+            first = heapq.nsmallest(limit - len(found), queues)
+            found += [(OffsetKey(name, *queue), committed[queue]) for queue in first]
+            if len(found) == limit:
+                break
+        return found
+
+    def commits(self) -> Iterator[tuple[str, str, int, int]]:
+        """Give every offset as (group, topic, queue id, offset), of each group as it was when its turn came.
+
+        May be read with rests, in which offsets are committed.
+        """
+        for group in tuple(self._groups):
+            for queue, offset in tuple(self._groups[group].items()):
+                yield group, queue.topic, queue.queue_id, offset
+
+    def uncommitted(self, queues: Mapping[str, int]) -> Iterator[tuple[str, str, int, int]]:
+        """Give 0 in the same form for each queue without an offset, of the topics that a group has begun.
+
+        ``queues``: how many each topic has. To be read as :meth:`commits`.
+        """
+        for group in tuple(self._begins):
+            for topic in tuple(self._begins.get(group, ())):
+                for queue_id in range(queues.get(topic, 0)):
+                    if QueueKey(topic, queue_id) not in self._groups.get(group, {}):
+                        yield group, topic, queue_id, 0
+
+    # --- towards the store ------------------------------------------------------------------------------------
+
+    def take(self) -> Sequence[OffsetChange]:
+        """Take what the store is to hold, each queue once; follow with :meth:`written` or :meth:`not_written`."""
+        if self._in_flight:
+            raise RuntimeError("the changes taken before are still on their way")
+        self._in_flight, self._unwritten = self._unwritten, {}
+        return tuple(self._in_flight.values())
+
+    def written(self, higher: Mapping[OffsetKey, int]) -> None:
+        """Take in that the store holds what was taken, save for those where it keeps a ``higher`` one.
+
+        Those another agent of this broker wrote, before it handed over or after.
+        """
+        self._in_flight = {}
+        for key, offset in higher.items():
+            held, later = self._value(key), self._unwritten.get(key)
+            is_newer = later is not None and (later.reset or later.removed)
+            if not is_newer and (held is None or prevails(key, offset, held)):
+                self._put(key, offset)
+                self._unwritten.pop(key, None)
+
+    def not_written(self) -> None:
+        """Take in that nobody knows which of the changes taken the store holds: all are to be written again."""
+        again = self._in_flight
+        for key, later in self._unwritten.items():
+            again[key] = _after(again.get(key), later)
+        self._in_flight, self._unwritten = {}, again
+
+    def absorb(self, stored: Iterable[tuple[OffsetKey, int]]) -> None:
+        """Take in what the store holds: at the start, and while somebody else writes it.
+
+        An offset that the store has not been told yet stays. What was read in one go may come in parts.
+        """
+        for key, offset in stored:
+            if key not in self._unwritten and key not in self._in_flight:
+                self._put(key, offset)
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError where the tables contradict each other; for tests."""
+        if not all(self._groups.values()):
+            raise AssertionError("a group without offsets is kept")
+        if self._count != sum(map(len, self._groups.values())):
+            raise AssertionError(f"counted {self._count} offsets")
+        if not all(self._begins.values()) or self._begin_count != sum(map(len, self._begins.values())):
+            raise AssertionError(f"counted {self._begin_count} begins of topics")
+        for key, change in self._unwritten.items():
+            if self._value(key) != (None if change.removed else change.offset):
+                raise AssertionError(f"{key} is to be written as {change}, which it is not")
+
+    def _add(self, peer: str, what: str, *, held: int, missing: int) -> None:
+        """Count what a peer adds. Raises TooManyOffsets, and counts nothing."""
+        if not missing:
+            return
+        added, beyond = self._added.get(peer, 0) + missing, held + missing - self._max_offsets
+        if beyond > 0 and (beyond > self._max_offsets // RESERVE_PART or added >= max(self._added.values(), default=0)):
+            raise TooManyOffsets(what, self._max_offsets)
+        if peer not in self._added and len(self._added) >= MAX_PEERS:
+            del self._added[min(self._added, key=self._added.__getitem__)]
+        self._added[peer] = added
+
+    def _value(self, key: OffsetKey) -> int | None:
+        if key.queue_id == SEEN_ID:
+            return self._seen.get(key.group)
+        if key.queue_id == BEGIN_ID:
+            return self._begins.get(key.group, {}).get(key.topic)
+        return self._groups.get(key.group, {}).get(key.queue)
+
+    def _put(self, key: OffsetKey, value: int) -> None:
+        if key.queue_id == SEEN_ID:
+            self._seen[key.group] = value
+        elif key.queue_id == BEGIN_ID:
+            begins = self._begins.setdefault(key.group, {})
+            self._begin_count += key.topic not in begins
+            begins[key.topic] = value
+        else:
+            committed = self._groups.setdefault(key.group, {})
+            self._count += key.queue not in committed
+            committed[key.queue] = value
+
+    def _change(self, key: OffsetKey, value: int) -> None:
+        self._note(OffsetChange(key, value))
+        self._put(key, value)
+
+    def _remove(self, key: OffsetKey) -> None:
+        value = self._value(key)
+        if value is None:
+            return
+        self._note(OffsetChange(key, value, removed=True))
+        if key.queue_id == SEEN_ID:
+            del self._seen[key.group]
+        elif key.queue_id == BEGIN_ID:
+            self._begin_count -= 1
+            _drop(self._begins, key.group, key.topic)
+        else:
+            self._count -= 1
+            _drop(self._groups, key.group, key.queue)
+
+    def _note(self, change: OffsetChange) -> None:
+        if not self._unwritten and self.before_first_change is not None:
+            self.before_first_change()
+        self._unwritten[change.key] = _after(self._unwritten.get(change.key), change)
+
+
+def _after(earlier: OffsetChange | None, later: OffsetChange) -> OffsetChange:
+    """Join two changes that the store has not seen: what follows a reset, or a removal, must hold there as well."""
+    if earlier is None:
+        return later
+    return later._replace(reset=later.reset or earlier.reset or earlier.removed)
+
+
+def _drop(table: dict[str, dict[_InnerT, int]], group: str, inner: _InnerT) -> None:
+    del table[group][inner]
+    if not table[group]:
+        del table[group]

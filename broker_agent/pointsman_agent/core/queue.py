@@ -1,0 +1,42 @@
+"""The queues of this broker, as its clients name them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pointsman.wire.group_topics import RETRY_QUEUES, is_retry_topic
+from pointsman.wire.violation import FieldViolation
+from pointsman_agent.core.topic_set import TopicSet
+
+
+class QueueKey(NamedTuple):
+    """A queue of this broker; equal to the plain pair."""
+
+    topic: str
+    queue_id: int
+
+
+class BrokerQueues:
+    """Which queues the broker has, asked often of one topic set and told seldom of the next."""
+
+    def __init__(self) -> None:
+        self._of: TopicSet | None = None
+        self._queue_nums: dict[str, int] = {}
+
+    def fault(self, queue: QueueKey, topics: TopicSet) -> FieldViolation | None:
+        """Say why the broker has no such queue, of which field; None when it has.
+
+        A queue counts while it can be read or written: a topic that shrinks loses its write queues first. The retry
+        topic of a group is there without being listed.
+        """
+        if self._of is not topics:
+            self._queue_nums = {each.topic: max(each.read_queue_nums, each.write_queue_nums) for each in topics.topics}
+            self._of = topics
+        queue_nums = RETRY_QUEUES if is_retry_topic(queue.topic) else self._queue_nums.get(queue.topic)
+        if queue_nums is None:
+            return FieldViolation("topic", f"is none that this broker has: {queue.topic!r}")
+        if queue.queue_id >= queue_nums:
+            return FieldViolation(
+                "queue_id", f"is beyond the {queue_nums} queues of topic {queue.topic!r}: {queue.queue_id}"
+            )
+        return None

@@ -1,0 +1,316 @@
+"""How fast the queues of a broker fill, how full they are, and how far consumer groups are behind.
+
+Fed in pieces, so that no step is long however many queues there are: the ends of some queues at a time to a
+:class:`QueueMeter`, then queues and lags to a :class:`Tally`. What comes out is bounded: totals, and the top of each
+list. Of equals the first by name stands first, so the same broker is told the same way.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from pointsman_agent.core.queue import QueueKey
+
+TOP = 20
+"""Entries of each list (design, section 3)."""
+MAX_PERIOD = 7 * 86_400.0
+MAX_MESSAGES = 2**63 - 1
+"""Counts of messages are cut off here: what reads the history has signed numbers of 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEnd:
+    """Where a queue begins and ends."""
+
+    min_offset: int
+    """Of its first message."""
+    max_offset: int
+    """One beyond its last message."""
+    depth: int
+    """Messages that it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePuts:
+    """One queue as producers fill it."""
+
+    topic: str
+    queue_id: int
+    put_rate: float
+    """Messages a second."""
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLag:
+    """One queue as a group reads it."""
+
+    group: str
+    topic: str
+    queue_id: int
+    lag: int
+    """Messages between the committed offset and the end."""
+    put_rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTotals:
+    """All queues of a topic. The highest beside the sum shows how even they are filled."""
+
+    topic: str
+    queue_count: int
+    idle_queue_count: int
+    """Queues to which nothing was added."""
+    put_rate: float
+    highest_put_rate: float
+    depth: int
+    highest_depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTotals:
+    """A group in all queues of one topic for which it has committed an offset."""
+
+    group: str
+    topic: str
+    queue_count: int
+    lag: int
+    highest_lag: int
+    member_count: int
+    """Clients in the group; 0 where none is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """What is told of a broker's queues: totals of all that were measured, and the tops."""
+
+    period: float
+    """Seconds over which put rates were averaged, of the queue that was measured longest; a week at most."""
+    queue_count: int
+    unmeasured_queue_count: int
+    topic_count: int
+    depth: int
+    put_rate: float
+    lag: int
+    """Of all groups together."""
+    top_put_rates: tuple[QueuePuts, ...]
+    """Queues to which something was added, the fastest first."""
+    top_lags: tuple[QueueLag, ...]
+    """Queues in which a group is behind, the farthest first."""
+    top_topics: tuple[TopicTotals, ...]
+    """The topics with the highest put rates, then the deepest."""
+    top_groups: tuple[GroupTotals, ...]
+    """The groups that are farthest behind in a topic."""
+
+
+@dataclass(slots=True)
+class _Course:
+    """One queue over time."""
+
+    at: float
+    end: QueueEnd
+    last_rate: float = 0.0
+    """Between the last two looks."""
+    puts: int = 0
+    seconds: float = 0.0
+    """Both of the period."""
+
+
+class QueueMeter:
+    """Measures put rates: the last one of each queue, and the average over a period that the caller begins."""
+
+    def __init__(self) -> None:
+        self._courses: dict[QueueKey, _Course] = {}
+
+    def take(self, ends: Mapping[QueueKey, QueueEnd], *, now: float) -> None:
+        """Take in the ends of some queues at ``now``, monotonic seconds.
+
+        A queue whose begin or end went backwards was made anew: it starts again, as one that is seen first.
+        """
+        for queue, end in ends.items():
+            course = self._courses.get(queue)
+            if course is None or _is_another(end, course.end):
+                self._courses[queue] = _Course(now, end)
+            elif now > course.at:
+                puts, seconds = end.max_offset - course.end.max_offset, now - course.at
+                course.last_rate = puts / seconds
+                course.puts += puts
+                course.seconds += seconds
+                course.at, course.end = now, end
+
+    def keep_only(self, queues: Collection[QueueKey]) -> None:
+        """Forget the queues that are not among ``queues``: the broker has them no more, or does not tell."""
+        for queue in self._courses.keys() - queues:
+            del self._courses[queue]
+
+    def begin_period(self) -> None:
+        """Begin to average anew."""
+        for course in self._courses.values():
+            course.puts, course.seconds = 0, 0.0
+
+    def end_of(self, queue: QueueKey) -> QueueEnd | None:
+        """Where a queue was seen to end last; None for one that is not measured."""
+        course = self._courses.get(queue)
+        return None if course is None else course.end
+
+    def last_rate(self, queue: QueueKey) -> float:
+        """Messages a second between the last two looks at a queue; 0 while there was but one."""
+        course = self._courses.get(queue)
+        return 0.0 if course is None else course.last_rate
+
+    def average_rate(self, queue: QueueKey) -> float:
+        """Messages a second over the part of the period in which the queue was measured."""
+        course = self._courses.get(queue)
+        return course.puts / course.seconds if course is not None and course.seconds else 0.0
+
+    def measured_seconds(self, queue: QueueKey) -> float:
+        """How much of the period that is."""
+        course = self._courses.get(queue)
+        return 0.0 if course is None else course.seconds
+
+    def __len__(self) -> int:
+        return len(self._courses)
+
+    def __iter__(self) -> Iterator[QueueKey]:
+        return iter(self._courses)
+
+
+_Entry = TypeVar("_Entry")
+
+
+class _Top(Generic[_Entry]):
+    """The first entries of a list by ``key``, without keeping the list."""
+
+    def __init__(self, key: Callable[[_Entry], tuple[object, ...]]) -> None:
+        self._key = key
+        self._entries: list[_Entry] = []
+
+    def add(self, entry: _Entry) -> None:
+        """Take one entry."""
+        self._entries.append(entry)
+        if len(self._entries) >= 10 * TOP:
+            self._cut()
+
+    def finish(self) -> tuple[_Entry, ...]:
+        """Give the first entries in their order."""
+        self._cut()
+        return tuple(self._entries)
+
+    def _cut(self) -> None:
+        self._entries.sort(key=self._key)
+        del self._entries[TOP:]
+
+
+@dataclass(slots=True)
+class _Sum:
+    """A total, and the highest of what it is made of."""
+
+    count: int = 0
+    idle: int = 0
+    total: int = 0
+    highest: int = 0
+    rate: float = 0.0
+    highest_rate: float = 0.0
+
+    def add(self, messages: int) -> None:
+        """Add one queue that holds, or lags by, so many messages."""
+        self.count += 1
+        self.total += messages
+        self.highest = max(self.highest, messages)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Adds up queues and lags. Each queue is added once, each (group, queue) once."""
+
+    _topics: dict[str, _Sum] = field(default_factory=dict)
+    _groups: dict[tuple[str, str], _Sum] = field(default_factory=dict)
+    _queues: _Sum = field(default_factory=_Sum)
+    _lag: int = 0
+    _period: float = 0.0
+    _puts: _Top[QueuePuts] = field(
+        default_factory=lambda: _Top(lambda each: (-each.put_rate, each.topic, each.queue_id))
+    )
+    _lags: _Top[QueueLag] = field(
+        default_factory=lambda: _Top(lambda each: (-each.lag, each.group, each.topic, each.queue_id))
+    )
+
+    def add_queue(self, queue: QueueKey, *, depth: int, put_rate: float, seconds: float = 0.0) -> None:
+        """Add a queue with its put rate, measured for ``seconds``."""
+        topic, queue_id = queue
+        for of in (self._queues, self._topics.setdefault(topic, _Sum())):
+            of.add(depth)
+            of.rate += put_rate
+            of.highest_rate = max(of.highest_rate, put_rate)
+            of.idle += not put_rate
+        self._period = max(self._period, seconds)
+        if put_rate:
+            self._puts.add(QueuePuts(topic, queue_id, put_rate, min(depth, MAX_MESSAGES)))
+
+    def add_commit(self, group: str, queue: QueueKey, committed: int, *, max_offset: int, put_rate: float) -> None:
+        """Add how far a group has read a queue that ends at ``max_offset``."""
+        topic, queue_id = queue
+        # Committed after the queue was looked at, or before the broker lost its last messages: nothing is left to read.
+        lag = min(max(0, max_offset - committed), MAX_MESSAGES)
+        self._groups.setdefault((group, topic), _Sum()).add(lag)
+        self._lag += lag
+        if lag:
+            self._lags.add(QueueLag(group, topic, queue_id, lag, put_rate))
+
+    def finish(self, *, unmeasured: int = 0, members: Mapping[str, int] | None = None) -> QueueStats:
+        """Give what it comes to. ``unmeasured``: queues whose ends are not known; ``members``: clients by group."""
+        fastest = heapq.nsmallest(TOP, self._topics.items(), key=_by_rate)
+        farthest = heapq.nsmallest(TOP, self._groups.items(), key=_by_lag)
+        return QueueStats(
+            period=min(self._period, MAX_PERIOD),
+            queue_count=self._queues.count,
+            unmeasured_queue_count=unmeasured,
+            topic_count=len(self._topics),
+            depth=min(self._queues.total, MAX_MESSAGES),
+            put_rate=self._queues.rate,
+            lag=min(self._lag, MAX_MESSAGES),
+            top_put_rates=self._puts.finish(),
+            top_lags=self._lags.finish(),
+            top_topics=tuple(_topic_totals(topic, of_topic) for topic, of_topic in fastest),
+            top_groups=tuple(_group_totals(*key, of_group, members or {}) for key, of_group in farthest),
+        )
+
+
+def _by_rate(entry: tuple[str, _Sum]) -> tuple[object, ...]:
+    topic, of_topic = entry
+    return -of_topic.rate, -of_topic.total, topic
+
+
+def _by_lag(entry: tuple[tuple[str, str], _Sum]) -> tuple[object, ...]:
+    key, of_group = entry
+    return -of_group.total, key
+
+
+def _is_another(end: QueueEnd, before: QueueEnd) -> bool:
+    return end.max_offset < before.max_offset or end.min_offset < before.min_offset
+
+
+def _topic_totals(topic: str, of_topic: _Sum) -> TopicTotals:
+    return TopicTotals(
+        topic=topic,
+        queue_count=of_topic.count,
+        idle_queue_count=of_topic.idle,
+        put_rate=of_topic.rate,
+        highest_put_rate=of_topic.highest_rate,
+        depth=min(of_topic.total, MAX_MESSAGES),
+        highest_depth=min(of_topic.highest, MAX_MESSAGES),
+    )
+
+
+def _group_totals(group: str, topic: str, of_group: _Sum, members: Mapping[str, int]) -> GroupTotals:
+    return GroupTotals(
+        group=group,
+        topic=topic,
+        queue_count=of_group.count,
+        lag=min(of_group.total, MAX_MESSAGES),
+        highest_lag=of_group.highest,
+        member_count=members.get(group, 0),
+    )

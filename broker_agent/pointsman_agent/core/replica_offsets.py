@@ -1,0 +1,171 @@
+"""The committed offsets of one replica: what its broker stores, and what a slave's agent took while it had no master.
+
+The second kind is *pending*. It is kept on the agent's own disk, for a slave's data can be changed by its master alone,
+until the master's agent has acknowledged it or the slave has become the master. RocketMQ's slave writes its own
+``consumerOffset.json``, which the master's copy replaces when the master is back (``SlaveSynchronize``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TypeVar
+
+from pointsman_agent.core.offsets import OffsetKey, Offsets
+from pointsman_agent.core.queue import QueueKey
+
+_ItemT = TypeVar("_ItemT")
+
+MAX_PART = 1_000
+"""Offsets, or begins of topics, handed over in one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPart:
+    """What is to be handed over to the master's agent in one go."""
+
+    group: str
+    offsets: Mapping[QueueKey, int]
+    begins: Mapping[str, int]
+    is_reset: bool = False
+    """Whether the offsets may go backwards there."""
+
+    def halves(self) -> list[PendingPart]:
+        """Two parts of it; none of a part with one offset or begin."""
+        if len(self.offsets) + len(self.begins) < 2:
+            return []
+        return [
+            replace(self, offsets=dict(offsets), begins=dict(begins))
+            for offsets, begins in zip(_halved(self.offsets.items()), _halved(self.begins.items()), strict=True)
+        ]
+
+
+class ReplicaOffsets:
+    """``stored`` and ``pending`` of one broker; ``is_master`` is asked at each call.
+
+    ``keeps_copy``: what the master's agent acknowledged is stored here, too, since no replication brings it.
+    """
+
+    def __init__(
+        self,
+        stored: Offsets,
+        pending: Offsets | None = None,
+        *,
+        is_master: Callable[[], bool] = lambda: True,
+        keeps_copy: bool = False,
+    ) -> None:
+        self.stored = stored
+        self.pending = Offsets() if pending is None else pending
+        self._is_master = is_master
+        self._keeps_copy = keeps_copy
+        self._resets: set[OffsetKey] = set()
+
+    def commit(
+        self, group: str, offsets: Mapping[QueueKey, int], *, reset: bool, now: int, peer: str = ""
+    ) -> dict[QueueKey, int]:
+        """See :meth:`Offsets.commit`; ``now``, for begins, is milliseconds of the wall clock. Raises TooManyOffsets."""
+        if self._is_master():
+            self.adopt()
+            kept = self.stored.commit(group, offsets, reset=reset, peer=peer)
+            self.stored.begin_committed(group, offsets, now=now)
+            self.stored.saw([group], now=now)
+            return kept
+        held = {} if reset else self.get(group, offsets)
+        kept = {queue: held[queue] for queue, offset in offsets.items() if held.get(queue, offset) > offset}
+        taken = {queue: offset for queue, offset in offsets.items() if queue not in kept}
+        # Pending offsets hold against the stored ones, which are the master's of some time ago.
+        self.pending.commit(group, taken, reset=True, peer=peer)
+        if reset:
+            self._resets |= {OffsetKey(group, *queue) for queue in offsets}
+        return kept
+
+    def get(self, group: str, queues: Collection[QueueKey], *, pending_only: bool = False) -> dict[QueueKey, int]:
+        """See :meth:`Offsets.get`. ``pending_only``: what the master's agent may not know."""
+        if self._is_master():
+            self.adopt()
+        pending = self.pending.get(group, queues)
+        return pending if pending_only else {**self.stored.get(group, queues), **pending}
+
+    def begin(
+        self, group: str, moments: Mapping[str, int], topics: Collection[str], *, now: int, peer: str = ""
+    ) -> dict[str, int]:
+        """Record ``moments``, see :meth:`Offsets.begin`; return what is known of ``topics``. Raises TooManyOffsets."""
+        if self._is_master():
+            self.adopt()
+            self.stored.begin(group, moments, peer=peer)
+            self.stored.saw([group], now=now)
+        else:
+            known = self.stored.begins(group, moments)
+            earlier = {topic: moment for topic, moment in moments.items() if moment < known.get(topic, moment + 1)}
+            self.pending.begin(group, earlier, peer=peer)
+        stored, pending = self.stored.begins(group, topics), self.pending.begins(group, topics)
+        return {
+            topic: min(each[topic] for each in (stored, pending) if topic in each)
+            for topic in topics
+            if topic in stored or topic in pending
+        }
+
+    def page(
+        self, *, limit: int, group: str = "", after: tuple[str, str, int] | None = None
+    ) -> list[tuple[OffsetKey, int]]:
+        """See :meth:`Offsets.page`."""
+        stored = self.stored.page(limit=limit, group=group, after=after)
+        pending = self.pending.page(limit=limit, group=group, after=after)
+        return sorted((dict(stored) | dict(pending)).items())[:limit]
+
+    # --- towards the master -----------------------------------------------------------------------------------
+
+    def adopt(self) -> int:
+        """Store what is pending: the slave has become the master. Return how many offsets. Raises TooManyOffsets."""
+        if self.pending.is_empty:
+            return 0
+        count = 0
+        for part in self.parts():
+            self.stored.commit(part.group, part.offsets, reset=part.is_reset)
+            self.stored.begin(part.group, part.begins)
+            self._forget(part)
+            count += len(part.offsets)
+        return count
+
+    def parts(self) -> list[PendingPart]:
+        """What is pending, in parts that one call carries; resets in separate parts."""
+        found: list[PendingPart] = []
+        for group in self.pending.groups():
+            offsets, begins = self.pending.of(group)
+            resets = {queue for queue in offsets if OffsetKey(group, *queue) in self._resets}
+            found += [PendingPart(group, {}, dict(part)) for part in _cut(begins.items())]
+            for is_reset in (True, False):
+                wanted = [(queue, offset) for queue, offset in offsets.items() if (queue in resets) is is_reset]
+                found += [PendingPart(group, dict(part), {}, is_reset) for part in _cut(wanted)]
+        return found
+
+    def acknowledged(self, part: PendingPart) -> None:
+        """Take in that the master's agent has a part, or something better."""
+        if self._keeps_copy:
+            self.stored.commit(part.group, part.offsets, reset=part.is_reset)
+            self.stored.begin(part.group, part.begins)
+        self._forget(part)
+
+    def give_up(self, part: PendingPart) -> None:
+        """Take in that the master's agent cannot have a part: its broker has no such queue, or ends before."""
+        self._forget(part)
+
+    def _forget(self, part: PendingPart) -> None:
+        self.pending.discard(part.group, part.offsets, part.begins)
+        left = self.pending.get(part.group, part.offsets)
+        self._resets -= {OffsetKey(part.group, *queue) for queue in part.offsets if queue not in left}
+
+
+def _halved(items: Iterable[_ItemT]) -> tuple[list[_ItemT], list[_ItemT]]:
+    everything = list(items)
+    middle = len(everything) // 2
+    return everything[:middle], everything[middle:]
+
+
+def _cut(items: Iterable[_ItemT]) -> list[list[_ItemT]]:
+    rest = iter(items)
+    parts = []
+    while part := list(islice(rest, MAX_PART)):
+        parts.append(part)
+    return parts

@@ -1,0 +1,349 @@
+"""Drain this broker: the plan of ``core/drain.py``, done step by step, told as it goes, and undone when it is aborted.
+
+One drain at a time, in a task of its own, so that a caller who is cut off while the last step runs leaves no half-done
+drain. Until that step an abort, or the stop of the agent, undoes what was done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pointsman.service.clock import Clock
+from pointsman_agent.core.drain import (
+    Answer,
+    DrainOptions,
+    DrainStep,
+    Progress,
+    QuietWatch,
+    StepState,
+    lag_outcome,
+    lag_progress,
+    may_be_aborted,
+    plan,
+    undo_of,
+    unregister_outcome,
+    wipe_outcome,
+)
+from pointsman_agent.core.drain_lag import LagReport
+from pointsman_agent.deadline import within
+from pointsman_agent.drain.write_perm import PermChange
+
+LOOK_SECONDS = 1.0
+"""How often it is looked at how much is written."""
+LOG_EVERY_POLLS = 10
+"""Report the put rate every Nth poll."""
+PUT_RATE_SECONDS = 3.0
+"""For one look at it."""
+LAG_SECONDS = 30.0
+"""Longest time for one measurement of how far consumer groups are behind."""
+LAG_REPORT_SECONDS = 5.0
+"""Between two reports of it, unless a group lost its last member."""
+LAG_PAUSE_RATIO = 4.0
+"""Pause after a measurement, as a multiple of what it took: a broker with very many queues is not kept busy by it."""
+MAX_NEWS = 1_000
+"""Reports that a drain keeps for those who read it; beyond, the first are dropped."""
+STOP_GROUPS_SECONDS = 10.0
+UNREGISTER_SECONDS = 10.0
+UNDO_SECONDS = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class Permissions(Protocol):
+    """Write permission of this broker's topics (:class:`pointsman_agent.drain.write_perm.WritePermissions`)."""
+
+    async def set(self, name_server: str, *, writable: bool) -> PermChange:
+        """Take it or give it back, on one name server."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainedAgent:
+    """What a drain asks of the agent."""
+
+    is_master: Callable[[], bool]
+    """Whether the broker takes writes."""
+    name_servers: Callable[[], Sequence[str]]
+    """Those that are told of the broker now."""
+    put_rate: Callable[[], Coroutine[Any, Any, float | None]] | None
+    """Messages a second that are written now, None while that is not known. No such function: it never is."""
+    group_lags: Callable[[], Coroutine[Any, Any, LagReport | None]] | None
+    """How far consumer groups are behind, None while that is not known. No such function: it never is."""
+    stop_groups: Callable[[], Coroutine[Any, Any, None]] | None
+    """Send consumers away, and take no new ones. None: no groups are served."""
+    serve_groups: Callable[[], Coroutine[Any, Any, None]] | None
+    """Undoes ``stop_groups``."""
+    unregister: Callable[[], Coroutine[Any, Any, Mapping[str, Answer]]]
+    """Leave every name server with the reason DRAIN, and say what each one answered."""
+
+
+class DrainRuns(Exception):
+    """Somebody else's drain runs."""
+
+    def __init__(self, by: str) -> None:
+        super().__init__(f"a drain asked for by {by or 'somebody'} runs")
+        self.by = by
+
+
+class DrainRun:
+    """One drain: its news so far, and its end. Read it with :meth:`news`, by as many as like."""
+
+    def __init__(
+        self, agent: DrainedAgent, permissions: Permissions, options: DrainOptions, *, by: str, clock: Clock
+    ) -> None:
+        self.by = by
+        self.is_done = False
+        """Whether the broker is drained."""
+        self._agent = agent
+        self._permissions = permissions
+        self._options = options
+        self._clock = clock
+        self._began_at = clock.monotonic()
+        self._reports: deque[tuple[Progress, float]] = deque(maxlen=MAX_NEWS)
+        self._report_count = 0
+        self._is_news = asyncio.Event()
+        self._begun: list[DrainStep] = []
+        self._wiped: set[str] = set()
+        self._is_undoing = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._task is not None and not self._task.done()
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(lambda _: self._is_news.set())
+
+    def abort(self) -> None:
+        """Undo it, if it has not come to its last step."""
+        last = self._begun[-1] if self._begun else None
+        if self._task is not None and self.is_running and not self._is_undoing and may_be_aborted(last):
+            self._task.cancel()
+
+    async def ended(self) -> None:
+        """Wait for its end, its undoing included."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    async def news(self) -> AsyncGenerator[tuple[Progress, float], None]:
+        """Each piece of news, from the first, with the seconds since the drain began; ends with it.
+
+        Raises what the drain failed of, once it is undone.
+        """
+        sent = 0
+        while True:
+            self._is_news.clear()
+            while sent < self._report_count:
+                sent = max(sent, self._report_count - len(self._reports)) + 1
+                yield self._reports[sent - 1 - self._report_count]
+            if self._task is None or self._task.done():
+                break
+            await self._is_news.wait()
+        if self._task is not None:
+            self._task.result()
+
+    async def _run(self) -> None:
+        undone_because = "failed"
+        try:
+            undone_because = "" if await self._advance() else "given up"
+        except asyncio.CancelledError:
+            undone_because = "aborted"
+        finally:
+            if undone_because:
+                self._is_undoing = True
+                await self._undo(undone_because)
+
+    async def _advance(self) -> bool:
+        """Do the steps; False: they came to nothing."""
+        agent = self._agent
+        steps = {
+            DrainStep.WIPE_WRITE_PERM: self._wipe,
+            DrainStep.WAIT_FOR_PRODUCERS: self._wait_for_producers,
+            DrainStep.WAIT_FOR_CONSUMERS: self._wait_for_consumers,
+            DrainStep.STOP_GROUPS: self._stop_groups,
+            DrainStep.UNREGISTER: self._unregister,
+        }
+        planned = plan(
+            is_master=agent.is_master(),
+            knows_put_rate=agent.put_rate is not None,
+            knows_lag=agent.group_lags is not None,
+            serves_groups=agent.stop_groups is not None,
+        )
+        for each in planned:
+            if each.skipped_because:
+                self._report(Progress(each.step, StepState.SKIPPED, each.skipped_because))
+                continue
+            self._begun.append(each.step)
+            self._report(Progress(each.step, StepState.RUNNING))
+            if not await steps[each.step]():
+                return False
+        self.is_done = True
+        return True
+
+    async def _wipe(self) -> bool:
+        outcome = wipe_outcome(await self._set_write_perm(self._agent.name_servers(), writable=False))
+        self._report(outcome)
+        return not outcome.name_servers or any(answer.done for answer in outcome.name_servers.values())
+
+    async def _wait_for_producers(self) -> bool:
+        watch = QuietWatch(quiet_seconds=self._options.quiet_seconds)
+        ends_at = self._clock.monotonic() + self._options.producers_seconds
+        looks = 0
+        while True:
+            rate = await self._put_rate()
+            now = self._clock.monotonic()
+            if watch.take(rate, now=now):
+                self._report(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.DONE))
+                return True
+            said = "how much is written is not known now" if rate is None else f"{rate:g} messages/s are written"
+            if now >= ends_at:
+                self._report(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.TIMED_OUT, f"{said}; going on"))
+                return True
+            if looks % LOG_EVERY_POLLS == 0:
+                self._report(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.RUNNING, said))
+            looks += 1
+            await self._clock.sleep(min(LOOK_SECONDS, ends_at - now))
+
+    async def _put_rate(self) -> float | None:
+        if self._agent.put_rate is None:
+            return None
+        try:
+            return await within(self._clock, PUT_RATE_SECONDS, self._agent.put_rate())
+        except TimeoutError:
+            return None
+
+    async def _wait_for_consumers(self) -> bool:
+        # Two measurements at least: of one, the ends are older than the commits.
+        watch = QuietWatch(quiet_seconds=max(self._options.quiet_seconds, LOOK_SECONDS))
+        ends_at = self._clock.monotonic() + self._options.consumers_seconds
+        last, report_at, alone = None, -math.inf, frozenset[str]()
+        while True:
+            began = self._clock.monotonic()
+            report = await self._group_lags()
+            now = self._clock.monotonic()
+            is_over = now >= ends_at
+            if watch.take(None if report is None else float(report.awaited_lag), now=now) or is_over:
+                self._report(lag_outcome(report, is_over=is_over))
+                return True
+            groups = report.groups if report is not None else ()
+            before, alone = alone, frozenset(each.group for each in groups if not each.is_waited_for)
+            if alone - before or (now >= report_at and report != last):
+                self._report(lag_progress(report, seconds_left=ends_at - now))
+                last, report_at = report, now + LAG_REPORT_SECONDS
+            await self._clock.sleep(min(max(LOOK_SECONDS, LAG_PAUSE_RATIO * (now - began)), ends_at - now))
+
+    async def _group_lags(self) -> LagReport | None:
+        if self._agent.group_lags is None:
+            return None
+        try:
+            return await within(self._clock, LAG_SECONDS, self._agent.group_lags())
+        except TimeoutError:
+            return None
+
+    async def _stop_groups(self) -> bool:
+        try:
+            if self._agent.stop_groups is not None:
+                await within(self._clock, STOP_GROUPS_SECONDS, self._agent.stop_groups())
+        except TimeoutError:
+            detail = f"not done within {STOP_GROUPS_SECONDS:g} s; going on"
+            self._report(Progress(DrainStep.STOP_GROUPS, StepState.TIMED_OUT, detail))
+        else:
+            self._report(Progress(DrainStep.STOP_GROUPS, StepState.DONE))
+        return True
+
+    async def _unregister(self) -> bool:
+        try:
+            answers = await within(self._clock, UNREGISTER_SECONDS, self._agent.unregister())
+        except TimeoutError:
+            detail = f"not every name server answered within {UNREGISTER_SECONDS:g} s"
+            self._report(Progress(DrainStep.UNREGISTER, StepState.TIMED_OUT, detail))
+        else:
+            self._report(unregister_outcome(answers))
+        return True
+
+    async def _undo(self, why: str) -> None:
+        undo = undo_of(self._begun, self._wiped)
+        state, detail = StepState.DONE, why
+        try:
+            if undo.serve_groups and self._agent.serve_groups is not None:
+                await within(self._clock, UNDO_SECONDS, self._agent.serve_groups())
+        except TimeoutError:
+            state, detail = StepState.FAILED, f"{why}; consumer groups are not served again yet"
+        answers = await self._set_write_perm(undo.give_back_at, writable=True)
+        left = sorted(addr for addr, answer in answers.items() if not answer.done)
+        if left:
+            state = StepState.FAILED
+            detail += f"; the write permission may still be wiped on {', '.join(left)}"
+        self._report(Progress(DrainStep.UNDO, state, detail, answers))
+
+    async def _set_write_perm(self, name_servers: Sequence[str], *, writable: bool) -> dict[str, Answer]:
+        if not writable:
+            # Before the first answer: an abort meanwhile must find whom to ask again.
+            self._wiped.update(name_servers)
+        changes = await asyncio.gather(*(self._permissions.set(addr, writable=writable) for addr in name_servers))
+        by_addr = dict(sorted(zip(name_servers, changes, strict=True)))
+        if not writable:
+            self._wiped = {addr for addr, change in by_addr.items() if change.may_have_changed}
+        return {addr: change.answer for addr, change in by_addr.items()}
+
+    def _report(self, progress: Progress) -> None:
+        self._reports.append((progress, self._clock.monotonic() - self._began_at))
+        self._report_count += 1
+        self._is_news.set()
+        facts: dict[str, object] = {
+            "step": progress.step.value,
+            "state": progress.state.value,
+            "detail": progress.detail,
+            "by": self.by,
+            "name_servers": {addr: answer.text for addr, answer in progress.name_servers.items()},
+            "unread": {each.group: each.lag for each in progress.groups},
+        }
+        level = logging.WARNING if progress.state in {StepState.FAILED, StepState.TIMED_OUT} else logging.INFO
+        log.log(level, "drain", extra={"facts": {name: value for name, value in facts.items() if value}})
+
+
+class Drainer:
+    """The drains of one agent: at most one runs, and the last one that was done stays done."""
+
+    def __init__(self, agent: DrainedAgent, permissions: Permissions, *, clock: Clock) -> None:
+        self._agent = agent
+        self._permissions = permissions
+        self._clock = clock
+        self._last: DrainRun | None = None
+
+    @property
+    def state(self) -> str:
+        """``draining``, ``drained``, or nothing."""
+        if self._last is None:
+            return ""
+        if self._last.is_running:
+            return "draining"
+        return "drained" if self._last.is_done else ""
+
+    def drain(self, options: DrainOptions, *, by: str) -> DrainRun:
+        """Begin a drain, or give the one that is done already. Raises DrainRuns."""
+        if self._last is not None and self._last.is_running:
+            raise DrainRuns(self._last.by)
+        if self._last is None or not self._last.is_done:
+            self._last = DrainRun(self._agent, self._permissions, options, by=by, clock=self._clock)
+            self._last.start()
+        return self._last
+
+    async def close(self, *, seconds: float) -> None:
+        """Abort what runs, and wait for its end so long; called when the agent stops, before it leaves."""
+        if self._last is None or not self._last.is_running:
+            return
+        self._last.abort()
+        try:
+            await within(self._clock, seconds, self._last.ended())
+        except TimeoutError:
+            log.warning("a drain did not end in time", extra={"facts": {"seconds": seconds}})

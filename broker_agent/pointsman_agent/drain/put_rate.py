@@ -1,0 +1,47 @@
+"""How much is written to this broker now, from where its queues end: looked at only while somebody drains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+
+from pointsman.service.clock import Clock
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError
+
+MAX_QUEUES = 50_000
+"""Of more only the first by name are looked at."""
+
+
+class PutRate:
+    """Each call looks, and says what was written since the call before it.
+
+    A queue that appears meanwhile counts with nothing, for where it began is not known; one that shrinks, as a queue
+    that was deleted and made anew, counts with nothing as well.
+    """
+
+    def __init__(self, ends: QueueEnds, *, topics: Callable[[], TopicSet], clock: Clock) -> None:
+        self._ends = ends
+        self._topics = topics
+        self._clock = clock
+        self._last: tuple[dict[QueueKey, int], float] | None = None
+
+    async def look(self) -> float | None:
+        """Messages a second; None at the first look, and when the broker does not tell."""
+        wanted = (
+            QueueKey(each.topic, queue_id)
+            for each in self._topics().topics
+            for queue_id in range(each.write_queue_nums)
+        )
+        try:
+            ends = dict(await self._ends.max_offsets(list(islice(wanted, MAX_QUEUES))))
+        except QueueEndsError:
+            return None
+        now, before = self._clock.monotonic(), self._last
+        self._last = (ends, now)
+        if before is None or not ends or now <= before[1]:
+            return None
+        then, since = before
+        written = sum(max(0, end - then.get(queue, end)) for queue, end in ends.items())
+        return written / (now - since)

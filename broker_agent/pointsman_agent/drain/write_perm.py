@@ -1,0 +1,66 @@
+"""Take the write permission off this broker's topics on one name server, or give it back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+
+from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
+from pointsman.wire.channel import CHANNEL_OPTIONS
+from pointsman_agent.core.drain import Answer
+
+if TYPE_CHECKING:
+    from pointsman.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
+
+MAX_BY_LENGTH = 128
+
+
+@dataclass(frozen=True, slots=True)
+class PermChange:
+    """What became of one call."""
+
+    answer: Answer
+    may_have_changed: bool
+    """Whether the permission may be another one than before: also when no answer came."""
+
+
+class WritePermissions:
+    """Calls ``AdminService.SetWritePerm``, over a connection of its own each time: it is called twice in a life.
+
+    ``agent_addr`` stands in the history as who asked; ``timeout`` is for one answer, in seconds.
+    """
+
+    def __init__(self, *, cluster: str, broker_name: str, agent_addr: str, timeout: float) -> None:
+        self._cluster = cluster
+        self._broker_name = broker_name
+        self._by = f"agent {agent_addr}"[:MAX_BY_LENGTH]
+        self._timeout = timeout
+
+    async def set(self, name_server: str, *, writable: bool) -> PermChange:
+        """Ask one name server (host:port). Never raises for what the server says or does not say."""
+        request = admin.SetWritePermRequest(
+            cluster=self._cluster, broker_name=self._broker_name, writable=writable, by=self._by
+        )
+        async with grpc.aio.insecure_channel(name_server, options=CHANNEL_OPTIONS) as channel:
+            stub: AdminServiceAsyncStub = AdminServiceStub(channel)
+            try:
+                response = await stub.SetWritePerm(request, timeout=self._timeout)
+            except grpc.aio.AioRpcError as error:
+                return _failed(error)
+        text = f"{response.topic_count} topics" if response.changed else "it was so already"
+        return PermChange(Answer(True, text), response.changed)
+
+
+def _failed(error: grpc.aio.AioRpcError) -> PermChange:
+    if error.code() is grpc.StatusCode.NOT_FOUND:
+        return PermChange(Answer(True, "it does not know this broker"), False)
+    is_unknown = error.code() in {
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.CANCELLED,
+    }
+    return PermChange(Answer(False, f"{error.code().name}: {error.details() or ''}"[:200]), is_unknown)

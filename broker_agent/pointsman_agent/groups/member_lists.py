@@ -1,0 +1,226 @@
+"""The last lists of members, kept beside the offsets, so that an agent knows after a start who has to come back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from pointsman.service.clock import Clock
+from pointsman.wire.client_id import client_id_problem
+from pointsman.wire.names import name_problem
+from pointsman_agent.deadline import within
+from pointsman_agent.groups.servicer import ConsumerGroups
+from pointsman_agent.lone_thread import LoneThread
+
+RECALL_SECONDS = 1.0
+"""From the start until groups may be RECOVERED where no list was kept: connected clients come back in it."""
+POLL_SECONDS = 0.2
+"""Between looks whether the offsets are loaded."""
+WRITE_INTERVAL_SECONDS = 1.0
+"""How old the lists may be after a crash."""
+RETRY_SECONDS = 5.0
+NOT_OURS_SECONDS = 30.0
+"""Until a store that another agent writes is tried again."""
+FINAL_WRITE_SECONDS = 1.0
+FILE_SECONDS = 10.0
+MAX_FILE_BYTES = 64 * 1024 * 1024
+FORMAT, VERSION = "pointsman-members", 1
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+MemberLists = Mapping[str, Sequence[str]]
+
+
+class MemberListsFailed(Exception):
+    """The store of the lists was not read or written; the text says why. Try again later."""
+
+
+class MemberListStore(Protocol):
+    """Each call ends by itself, within a deadline of the store's own. One call at a time."""
+
+    async def load(self) -> MemberLists | None:
+        """Read the lists; None: none were ever kept. Raises MemberListsFailed."""
+        ...
+
+    async def write(self, lists: MemberLists) -> None:
+        """Make the store hold exactly these lists. Raises MemberListsFailed."""
+        ...
+
+    def is_ours(self) -> bool:
+        """Whether this agent writes the store now."""
+        ...
+
+    async def close(self) -> None:
+        """Release it. The last call."""
+        ...
+
+
+class MemberListKeeper:
+    """Recalls the lists at the start, then keeps them up to date: :meth:`run`, then :meth:`finish`.
+
+    ``groups_with_offsets`` gives the groups that have committed offsets; None while these are not loaded.
+    """
+
+    def __init__(
+        self,
+        groups: ConsumerGroups,
+        store: MemberListStore,
+        *,
+        groups_with_offsets: Callable[[], Collection[str] | None],
+        clock: Clock,
+    ) -> None:
+        self._groups = groups
+        self._store = store
+        self._groups_with_offsets = groups_with_offsets
+        self._clock = clock
+        self._written: MemberLists | None = None
+        self._is_recalled = False
+        self._is_failing = False
+
+    async def run(self) -> None:
+        """Recall, then write each change within about a second, until cancelled."""
+        await self._recall()
+        self._groups.members_changed.set()
+        while True:
+            await self._groups.members_changed.wait()
+            self._groups.members_changed.clear()
+            if not self._store.is_ours():
+                self._written = None
+                await self._again_in(NOT_OURS_SECONDS)
+            elif await self._write():
+                await self._clock.sleep(WRITE_INTERVAL_SECONDS)
+            else:
+                await self._again_in(RETRY_SECONDS)
+
+    async def finish(self) -> None:
+        """Write a last time, after :meth:`run` was cancelled, and close the store."""
+        if self._is_recalled and self._store.is_ours():
+            try:
+                await within(self._clock, FINAL_WRITE_SECONDS, self._write())
+            except TimeoutError:
+                log.warning("the last lists of members were not written in time")
+        await self._store.close()
+
+    async def _recall(self) -> None:
+        started = self._clock.monotonic()
+        while True:
+            try:
+                lists = await self._store.load()
+                break
+            except MemberListsFailed as error:
+                self._note(error)
+                await self._clock.sleep(WRITE_INTERVAL_SECONDS)
+        self._note(None)
+        self._groups.recall(lists, with_offsets=await self._await_offsets(started) if lists is None else ())
+        self._is_recalled = True
+
+    async def _await_offsets(self, started: float) -> Collection[str]:
+        while (with_offsets := self._groups_with_offsets()) is None:
+            await self._clock.sleep(POLL_SECONDS)
+        await self._clock.sleep(max(0.0, started + RECALL_SECONDS - self._clock.monotonic()))
+        # A member that is back already and commits shows that its group is not new.
+        return self._groups_with_offsets() or with_offsets
+
+    async def _write(self) -> bool:
+        lists = self._groups.core.member_lists()
+        if lists == self._written:
+            return True
+        try:
+            await self._store.write(lists)
+        except MemberListsFailed as error:
+            self._written = None
+            self._note(error)
+            return False
+        self._written = lists
+        self._note(None)
+        return True
+
+    async def _again_in(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        self._groups.members_changed.set()
+
+    def _note(self, error: MemberListsFailed | None) -> None:
+        """Log once that the store fails, and once that it works again."""
+        if error is not None and not self._is_failing:
+            facts = {"error": str(error)}
+            log.warning(
+                "lists of members cannot be kept: after a restart groups wait the whole warm-up", extra={"facts": facts}
+            )
+        elif error is None and self._is_failing:
+            log.info("lists of members are kept again")
+        self._is_failing = error is not None
+
+
+class MemberListFile:
+    """The lists in one JSON file, replaced whole. Its disk is used in a thread."""
+
+    def __init__(self, path: Path, *, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._thread = LoneThread("member-lists", busy=MemberListsFailed)
+
+    async def load(self) -> MemberLists | None:
+        """See :meth:`MemberListStore.load`. A file that cannot be read counts as none."""
+        return await self._in_thread(self._load)
+
+    async def write(self, lists: MemberLists) -> None:
+        """See :meth:`MemberListStore.write`."""
+        await self._in_thread(lambda: self._write(lists))
+
+    def is_ours(self) -> bool:
+        """See :meth:`MemberListStore.is_ours`."""
+        return True
+
+    async def close(self) -> None:
+        """See :meth:`MemberListStore.close`."""
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        try:
+            return await within(self._clock, FILE_SECONDS, self._thread.run(work))
+        except TimeoutError:
+            raise MemberListsFailed(f"{self._path}: the disk did not respond in {FILE_SECONDS:g} s") from None
+        except OSError as error:
+            raise MemberListsFailed(f"{error.filename or self._path}: {error.strerror or error}") from error
+
+    def _load(self) -> MemberLists | None:
+        try:
+            size = self._path.stat().st_size
+            data = self._path.read_bytes() if size <= MAX_FILE_BYTES else b""
+        except FileNotFoundError:
+            return None
+        try:
+            content = json.loads(data)
+            if (content["format"], content["version"]) == (FORMAT, VERSION):
+                return {group: sound_list(group, client_ids) for group, client_ids in content["groups"].items()}
+            problem = f"has format {content['format']!r} {content['version']!r}"
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            problem = str(error)
+        facts = {"file": self._path, "bytes": size, "problem": problem}
+        log.warning("the file of member lists is damaged and not used", extra={"facts": facts})
+        return None
+
+    def _write(self, lists: MemberLists) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self._path.with_name(self._path.name + ".tmp")
+        with unfinished.open("w", encoding="ascii") as stream:
+            json.dump({"format": FORMAT, "version": VERSION, "groups": lists}, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        unfinished.replace(self._path)
+
+
+def sound_list(group: str, client_ids: Sequence[str]) -> list[str]:
+    """Return a list as a store has it. Raises ValueError for what an agent cannot have written."""
+    problem = name_problem(group)
+    if problem is not None:
+        raise ValueError(f"group {group!r} {problem}")
+    for client_id in client_ids:
+        problem = client_id_problem(client_id)
+        if problem is not None:
+            raise ValueError(f"client id {client_id!r} of group {group} {problem}")
+    return list(client_ids)

@@ -1,0 +1,92 @@
+"""What is counted of the groups, for prometheus-client to collect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from pointsman_agent.core.membership import Cause, Changes, MembershipStatus
+
+
+@dataclass(slots=True)
+class Tallies:
+    """Plain numbers, counted on the event loop's thread alone: beats come thousands a second."""
+
+    beats: dict[MembershipStatus, int] = field(default_factory=lambda: dict.fromkeys(MembershipStatus, 0))
+    removals: dict[Cause, int] = field(default_factory=lambda: dict.fromkeys(Cause, 0))
+    changes: int = 0
+    """Groups whose members were to be shown something new."""
+    takeovers: int = 0
+    """Clients that a later stream took from one that was open."""
+
+    def take(self, changes: Changes) -> None:
+        """Count what a call changed."""
+        self.changes += len(changes.groups)
+        for removal in changes.removals:
+            self.removals[removal.cause] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """What there is now. Whole numbers, read from the thread of a scrape."""
+
+    clients: Callable[[], int]
+    subscriptions: Callable[[], int]
+    streams: Callable[[], int]
+    refused_streams: Callable[[], int]
+    watchers: Callable[[], int]
+    held_groups: Callable[[], int]
+    pinned_groups: Callable[[], int]
+    notices: Callable[[], int]
+    """Messages sent to watchers so far."""
+
+
+class GroupCollector(Collector):
+    """The metrics of the groups. No label comes from outside."""
+
+    def __init__(self, tallies: Tallies, gauges: Gauges) -> None:
+        self._tallies = tallies
+        self._gauges = gauges
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """What is counted now."""
+        tallies, gauges = self._tallies, self._gauges
+        beats = CounterMetricFamily(
+            "agent_membership_beats", "Beats of consumers by answer: ok, taken_over.", labels=("answer",)
+        )
+        for status, count in tallies.beats.items():
+            beats.add_metric((status.value,), count)
+        yield beats
+        removals = CounterMetricFamily(
+            "agent_group_removals",
+            "Clients that left some or all groups, by cause: left, stream_ended, silence, limit.",
+            labels=("cause",),
+        )
+        for cause, count in tallies.removals.items():
+            removals.add_metric((cause.value,), count)
+        yield removals
+        yield CounterMetricFamily(
+            "agent_group_changes", "Changes of a group that its members are shown.", value=tallies.changes
+        )
+        yield CounterMetricFamily("agent_group_notices", "Messages sent to watchers of groups.", value=gauges.notices())
+        yield CounterMetricFamily(
+            "agent_client_takeovers", "Clients that a later stream took from an open one.", value=tallies.takeovers
+        )
+        yield GaugeMetricFamily("agent_clients", "Consumers that are alive.", value=gauges.clients())
+        yield GaugeMetricFamily(
+            "agent_group_subscriptions", "Subscriptions of all members of groups.", value=gauges.subscriptions()
+        )
+        yield GaugeMetricFamily("agent_membership_streams", "Open KeepMembership streams.", value=gauges.streams())
+        yield CounterMetricFamily(
+            "agent_membership_streams_refused",
+            "KeepMembership streams that were ended because no heartbeat came.",
+            value=gauges.refused_streams(),
+        )
+        yield GaugeMetricFamily("agent_group_watchers", "Open WatchGroup streams.", value=gauges.watchers())
+        yield GaugeMetricFamily(
+            "agent_groups_held", "Groups that hold changes back so that several become one.", value=gauges.held_groups()
+        )
+        yield GaugeMetricFamily("agent_groups_pinned", "Groups with a pin.", value=gauges.pinned_groups())

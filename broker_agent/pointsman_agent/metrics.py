@@ -1,0 +1,105 @@
+"""The agent's metrics. Every label value comes from the configuration or from a list in the code, so none can grow."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from pointsman_agent.core.own_state import OwnState
+from pointsman_agent.core.probe_verdict import ProbeResult, ProbeStatus
+from pointsman_agent.core.session import Standing
+
+_NAME_SERVER = "name_server"
+
+
+class AgentMetrics:
+    """All metrics, in a registry of their own."""
+
+    def __init__(self, *, version: str) -> None:
+        self.registry = CollectorRegistry()
+        self.standing = Gauge(
+            "agent_name_server_standing",
+            "1 for how this agent stands with a name server, 0 for every other standing.",
+            [_NAME_SERVER, "standing"],
+            registry=self.registry,
+        )
+        self.registrations = Counter(
+            "agent_registrations_total",
+            "Registrations by result: accepted, updated, update_failed, unreachable, troubled, refused, held_by_other.",
+            [_NAME_SERVER, "result"],
+            registry=self.registry,
+        )
+        self.beats = Counter(
+            "agent_beats_total",
+            "Beats by answer: ok, unknown_broker, stale_generation, topics_out_of_date, unanswered, broken.",
+            [_NAME_SERVER, "answer"],
+            registry=self.registry,
+        )
+        self.round_trip = Histogram(
+            "agent_beat_round_trip_seconds",
+            "Time from a beat to its answer.",
+            [_NAME_SERVER],
+            buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 3.0),
+            registry=self.registry,
+        )
+        self._probe_results = Counter(
+            "agent_probe_results_total", "Single probes by result: passed, failed.", ["result"], registry=self.registry
+        )
+        self._broker_up = Gauge(
+            "agent_broker_up",
+            "1 while the probe's verdict is passing, 0 while failing, NaN when nothing was probed.",
+            registry=self.registry,
+        )
+        self._role_conflict = Gauge(
+            "agent_broker_role_conflict",
+            "1 while the broker's own role contradicts the configured broker id.",
+            registry=self.registry,
+        )
+        self._topics = Gauge("agent_topics", "Topics of this broker.", registry=self.registry)
+        build = Gauge("agent_build_info", "Always 1; the version is a label.", ["version"], registry=self.registry)
+        build.labels(version).set(1)
+
+    def of_name_server(self, name_server: str) -> NameServerMetrics:
+        """Bind the metrics that are kept for each name server."""
+        return NameServerMetrics(self, name_server)
+
+    def forget_name_server(self, name_server: str) -> None:
+        """Drop what was kept for a name server that is no longer listed: lists come and go with DNS."""
+        for metric in (self.standing, self.registrations, self.beats, self.round_trip):
+            metric.remove_by_labels({_NAME_SERVER: name_server})
+
+    def count_probe(self, result: ProbeResult) -> None:
+        """Take in one probe."""
+        self._probe_results.labels("passed" if result.passed else "failed").inc()
+
+    def set_own_state(self, own: OwnState) -> None:
+        """Publish the broker as it is now."""
+        up = {ProbeStatus.PASSING: 1.0, ProbeStatus.FAILING: 0.0, ProbeStatus.UNSPECIFIED: float("nan")}
+        self._broker_up.set(up[own.status])
+        self._role_conflict.set(own.role_conflict is not None)
+        self._topics.set(len(own.topics.topics))
+
+
+class NameServerMetrics:
+    """The metrics of one name server."""
+
+    def __init__(self, metrics: AgentMetrics, name_server: str) -> None:
+        self._metrics = metrics
+        self._name_server = name_server
+        self.set_standing(Standing.UNREGISTERED)
+
+    def count_registration(self, result: str) -> None:
+        """Take in the end of a registration."""
+        self._metrics.registrations.labels(self._name_server, result).inc()
+
+    def count_beat(self, answer: str) -> None:
+        """Take in the answer to a beat, or its absence."""
+        self._metrics.beats.labels(self._name_server, answer).inc()
+
+    def observe_round_trip(self, seconds: float) -> None:
+        """Take in how long an answer took."""
+        self._metrics.round_trip.labels(self._name_server).observe(seconds)
+
+    def set_standing(self, standing: Standing) -> None:
+        """Publish how we stand."""
+        for each in Standing:
+            self._metrics.standing.labels(self._name_server, each.value).set(each is standing)

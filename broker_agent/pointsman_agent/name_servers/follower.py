@@ -1,0 +1,95 @@
+"""Follow the list of name servers: read its source again and again, and keep the last good list through all faults."""
+
+from __future__ import annotations
+
+import logging
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from pointsman.service.clock import Clock
+from pointsman_agent.config import MAX_NAME_SERVERS
+from pointsman_agent.deadline import within
+from pointsman_agent.lone_thread import LoneThread
+from pointsman_agent.name_servers import NameServerSource, NameServerSourceError
+from pointsman_agent.watched import Watched
+
+READ_TIMEOUT_SECONDS = 5.0
+"""For one read. With a refresh each 10 s a change is known after 15 s at the latest."""
+
+log = logging.getLogger(__name__)
+
+
+class NameServerListMetrics:
+    """How the list of name servers does."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.listed = Gauge("agent_name_servers_listed", "Name servers in the last good list.", registry=registry)
+        self.reads = Counter(
+            "agent_name_server_list_reads_total",
+            "Reads of the list of name servers by result: ok, failed.",
+            ["result"],
+            registry=registry,
+        )
+
+
+class NameServerFollower:
+    """Puts what ``source`` says into ``listed``, sorted and without duplicates, every ``refresh`` seconds."""
+
+    def __init__(
+        self,
+        source: NameServerSource,
+        listed: Watched[tuple[str, ...]],
+        *,
+        clock: Clock,
+        refresh: float,
+        metrics: NameServerListMetrics,
+    ) -> None:
+        self._source = source
+        self._thread = LoneThread("name-server-list", busy=NameServerSourceError)
+        self._listed = listed
+        self._clock = clock
+        self._refresh = refresh
+        self._metrics = metrics
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        while True:
+            await self.read()
+            await self._clock.sleep(self._refresh)
+
+    async def read(self) -> None:
+        """Read once. A list that cannot be had, or is none, changes nothing and is said once."""
+        try:
+            addrs = await within(self._clock, READ_TIMEOUT_SECONDS, self._thread.run(self._source.read))
+            self._take(addrs)
+        except NameServerSourceError as error:
+            self._keep(str(error))
+        except TimeoutError:
+            self._keep(f"no answer in {READ_TIMEOUT_SECONDS:g} s")
+
+    def _take(self, addrs: tuple[str, ...]) -> None:
+        # Sorted, because resolvers turn their answers round.
+        new = tuple(sorted(set(addrs)))
+        if not new:
+            raise NameServerSourceError("the list is empty")
+        if len(new) > MAX_NAME_SERVERS:
+            raise NameServerSourceError(f"there are {len(new)}, at most {MAX_NAME_SERVERS} are followed")
+        self._metrics.reads.labels("ok").inc()
+        self._metrics.listed.set(len(new))
+        old, problem, self._problem = self._listed.value, self._problem, ""
+        if problem or new != old:
+            facts = {
+                "name_servers": len(new),
+                "added": sorted(set(new) - set(old)),
+                "removed": sorted(set(old) - set(new)),
+            }
+            log.info("name servers", extra={"facts": facts})
+        self._listed.set(new)
+
+    def _keep(self, problem: str) -> None:
+        self._metrics.reads.labels("failed").inc()
+        if problem != self._problem:
+            self._problem = problem
+            facts = {"reason": problem, "kept": list(self._listed.value)}
+            log.warning("cannot read the list of name servers; the last good one stands", extra={"facts": facts})

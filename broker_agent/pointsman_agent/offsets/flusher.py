@@ -1,0 +1,199 @@
+"""Bring committed offsets to their store, and back at the start.
+
+A commit is in the store within ``interval`` seconds while the store works, also when the agent stops. While it does
+not work, commits are taken all the same and held in memory, the latest of each queue, until a later round writes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from itertools import islice
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from pointsman.service.clock import Clock
+from pointsman_agent.core.offsets import OffsetKey, Offsets
+from pointsman_agent.deadline import within
+from pointsman_agent.offsets.store import OffsetStore, StoreFailed
+
+ROUND_SHARE = 0.8
+"""Of the interval from round to round; the rest is for the writing itself."""
+LOAD_AGAIN_SECONDS = 1.0
+AT_ONCE = 5_000
+"""Offsets taken in before other calls get their turn: about 10 ms."""
+REST_SECONDS = 0.001
+CLOSE_SECONDS = 2.0
+"""For letting the store go, after the last round."""
+
+READ, WRITE = "read", "write"
+FAILED = {READ: "cannot be read from their store", WRITE: "are kept in memory only"}
+AGAIN = {READ: "are read again", WRITE: "are written again"}
+
+log = logging.getLogger(__name__)
+
+
+class OffsetMetrics:
+    """What is told of the offsets; registers all of it in ``registry``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.offsets = Gauge("agent_offsets", "Committed offsets of all groups.", registry=registry)
+        self.unwritten = Gauge(
+            "agent_offsets_unwritten", "Offsets that only the agent's memory is known to hold.", registry=registry
+        )
+        self.age = Gauge(
+            "agent_offsets_age_seconds", "How old the offsets are that a crash now would leave.", registry=registry
+        )
+        self.rounds = Counter(
+            "agent_offset_rounds_total",
+            "Rounds that had something to write or read, by result: written, loaded, failed.",
+            ["result"],
+            registry=registry,
+        )
+
+
+class Flusher:
+    """The offsets of one store: :meth:`run` while the agent serves, then :meth:`finish` when nobody commits more."""
+
+    def __init__(
+        self, offsets: Offsets, store: OffsetStore, *, interval: float, clock: Clock, metrics: OffsetMetrics
+    ) -> None:
+        self._offsets = offsets
+        self._store = store
+        self._interval = interval
+        self._clock = clock
+        self._metrics = metrics
+        self._turn = asyncio.Lock()
+        self._has_changes = asyncio.Event()
+        self._whole_at = clock.monotonic()
+        """When memory was last known to hold nothing but what is in the store now."""
+        self._was_ours = False
+        self._problems: dict[str, str] = {}
+        self.is_loaded = False
+        """Whether the offsets of the store are known; before that nothing may be committed or answered."""
+        offsets.before_first_change = self._expect_change
+        metrics.offsets.set_function(lambda: len(offsets))
+        metrics.unwritten.set_function(lambda: offsets.unwritten)
+        metrics.age.set_function(lambda: self._age)
+
+    @property
+    def durable_within(self) -> float:
+        """How old what a crash now would leave may be, in seconds."""
+        return max(self._interval, self._age)
+
+    @property
+    def problem(self) -> str:
+        """Why the store was not written, or not read, at the last try; empty when it was."""
+        return self._problems.get(WRITE) or self._problems.get(READ, "")
+
+    async def run(self) -> None:
+        """Load, then bring store and memory together again and again, until cancelled."""
+        while not self.is_loaded:
+            await self.refresh()
+            if not self.is_loaded:
+                await self._clock.sleep(min(LOAD_AGAIN_SECONDS, self._interval))
+        while True:
+            await self._rest()
+            is_ours = self._store.is_ours()
+            # Once more when it has become ours: somebody may have written until then.
+            if not (is_ours and self._was_ours):
+                self._was_ours = await self.refresh() and is_ours
+            await self.flush()
+
+    async def _rest(self) -> None:
+        """Sleep until the next round is due; without a change in a store that stays ours none is."""
+        self._has_changes.clear()
+        if self._was_ours and self._store.stays_ours() and not self._offsets.unwritten:
+            await self._has_changes.wait()
+        await self._clock.sleep(self._interval * ROUND_SHARE)
+
+    def _expect_change(self) -> None:
+        if not self._offsets.unwritten:
+            self._whole_at = self._clock.monotonic()
+        self._has_changes.set()
+
+    async def refresh(self) -> bool:
+        """Take in what the store holds; return whether it said so.
+
+        Done by :meth:`run` while somebody else may write the store. Call it when the broker became a master, before
+        its clients are told.
+        """
+        async with self._turn:
+            try:
+                stored = await self._store.load()
+            except StoreFailed as error:
+                self._note(READ, error)
+                return False
+            self._note(READ, None)
+            await self._absorb(stored)
+            if not self.is_loaded:
+                self.is_loaded = True
+                self._whole_at = self._clock.monotonic()
+                log.info("offsets are loaded", extra={"facts": {"offsets": len(stored)}})
+            self._metrics.rounds.labels("loaded").inc()
+            return True
+
+    async def flush(self) -> bool:
+        """Write what the store does not hold; return whether it holds everything that was committed before."""
+        async with self._turn:
+            taken_at = self._clock.monotonic()
+            changes = self._offsets.take()
+            is_written = not changes
+            try:
+                if changes:
+                    self._offsets.written(await self._store.write(changes))
+                    is_written = True
+                    self._metrics.rounds.labels("written").inc()
+            except StoreFailed as error:
+                self._note(WRITE, error)
+            finally:
+                if not is_written:
+                    self._offsets.not_written()
+            if is_written:
+                self._whole_at = taken_at
+                self._note(WRITE, None)
+            return is_written
+
+    async def finish(self, seconds: float) -> bool:
+        """Write a last time, within so many seconds, and let the store go; return whether everything is written.
+
+        After :meth:`run` was cancelled.
+        """
+        is_written = False
+        try:
+            is_written = await within(self._clock, seconds, self.flush())
+        except TimeoutError:
+            self._note(WRITE, StoreFailed(f"the last write did not end in {seconds:g} s"))
+        if not is_written:
+            facts = {"offsets": self._offsets.unwritten, "age_seconds": round(self._age, 1), "error": self.problem}
+            log.error("the last offsets are lost", extra={"facts": facts})
+        try:
+            await within(self._clock, CLOSE_SECONDS, self._store.close())
+        except TimeoutError:
+            log.warning("the store of offsets does not let go")
+        return is_written
+
+    async def _absorb(self, stored: Mapping[OffsetKey, int]) -> None:
+        rest = iter(stored.items())
+        while part := tuple(islice(rest, AT_ONCE)):
+            self._offsets.absorb(part)
+            if len(part) == AT_ONCE:
+                await self._clock.sleep(REST_SECONDS)
+
+    @property
+    def _age(self) -> float:
+        return self._clock.monotonic() - self._whole_at if self._offsets.unwritten else 0.0
+
+    def _note(self, what: str, error: StoreFailed | None) -> None:
+        """Say once that reading or writing fails, and once that it works again."""
+        before = self._problems.get(what, "")
+        if error is not None:
+            self._problems[what] = str(error)
+            self._metrics.rounds.labels("failed").inc()
+            if not before:
+                facts = {"error": str(error), "unwritten": self._offsets.unwritten}
+                log.error("offsets %s", FAILED[what], extra={"facts": facts})
+        elif before:
+            del self._problems[what]
+            log.info("offsets %s", AGAIN[what])

@@ -1,0 +1,169 @@
+"""Hands over what a slave's agent took while no master was there: to the master's agent, or to its own store.
+
+Nothing is forgotten before the other side has acknowledged it. The master's agent never goes backwards by it, unless
+the application sought backwards while no master was there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import grpc
+import grpc.aio
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from pointsman.service.clock import Clock
+from pointsman.v1 import offset_service_pb2 as wire
+from pointsman.v1.agent_service_pb2 import GetAgentInfoRequest
+from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
+from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
+from pointsman.wire.channel import CHANNEL_OPTIONS
+from pointsman_agent.core.offsets import BEGIN_ID, OffsetKey, TooManyOffsets
+from pointsman_agent.core.own_state import MASTER_ID
+from pointsman_agent.core.replica_offsets import PendingPart, ReplicaOffsets
+
+POLL_INTERVAL_SECONDS = 1.0
+CALL_SECONDS = 2.0
+REFUSED = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE})
+"""What asking again cannot change: the master has no such queue, or ends before."""
+
+log = logging.getLogger(__name__)
+
+
+class HandOverMetrics:
+    """What is reported of pending offsets; registers all of it in ``registry``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.pending = Gauge(
+            "agent_offsets_pending",
+            "Offsets taken by a slave's agent that the master's agent has not acknowledged.",
+            registry=registry,
+        )
+        self.handed_over = Counter(
+            "agent_offsets_handed_over_total",
+            "Pending offsets that left, by result: acknowledged, adopted (by the slave's promotion), refused.",
+            ["result"],
+            registry=registry,
+        )
+
+
+class _AnotherAgent(Exception):
+    """What answers is not the agent of this broker's master; the text says whose it is."""
+
+
+class HandOver:
+    """One for an agent whose broker may be a slave; :meth:`run` while it serves.
+
+    ``master_agent`` gives the address of the master's agent, empty while there is no master; ``broker`` is cluster and
+    broker name.
+    """
+
+    def __init__(
+        self,
+        offsets: ReplicaOffsets,
+        *,
+        is_loaded: Callable[[], bool],
+        is_master: Callable[[], bool],
+        master_agent: Callable[[], str],
+        broker: tuple[str, str],
+        clock: Clock,
+        metrics: HandOverMetrics,
+    ) -> None:
+        self._offsets = offsets
+        self._is_loaded = is_loaded
+        self._is_master = is_master
+        self._master_agent = master_agent
+        self._broker = broker
+        self._clock = clock
+        self._metrics = metrics
+        self._problem = ""
+        metrics.pending.set_function(lambda: len(offsets.pending))
+
+    async def run(self) -> None:
+        """Hand over every second what is pending, until cancelled."""
+        while True:
+            await self._clock.sleep(POLL_INTERVAL_SECONDS)
+            if self._is_loaded() and not self._offsets.pending.is_empty:
+                await self.hand_over()
+
+    async def hand_over(self) -> None:
+        """Hand over what can be now."""
+        try:
+            if self._is_master():
+                self._metrics.handed_over.labels("adopted").inc(self._offsets.adopt())
+            elif addr := self._master_agent():
+                async with grpc.aio.insecure_channel(addr, options=CHANNEL_OPTIONS) as channel:
+                    await self._hand_over_to(channel)
+            else:
+                return
+        except (grpc.aio.AioRpcError, _AnotherAgent, TooManyOffsets) as error:
+            text = f"{error.code().name}: {error.details()}" if isinstance(error, grpc.aio.AioRpcError) else str(error)
+            self._note(text)
+        else:
+            self._note("")
+
+    async def _hand_over_to(self, channel: grpc.aio.Channel) -> None:
+        # An address may be another broker's by now, and its offsets mean other messages.
+        info = await AgentServiceStub(channel).GetAgentInfo(GetAgentInfoRequest(), timeout=CALL_SECONDS)
+        who = info.identity
+        if (
+            (who.cluster, who.broker_name) != self._broker
+            or who.broker_id != MASTER_ID
+            or not info.HasField("identity")
+        ):
+            raise _AnotherAgent(f"it is the agent of {who.cluster}/{who.broker_name}/{who.broker_id}")
+        stub, count = OffsetServiceStub(channel), 0
+        parts = self._offsets.parts()[::-1]
+        while parts:
+            part = parts.pop()
+            try:
+                if part.begins:
+                    await stub.BeginTopics(_begin_request(part), timeout=CALL_SECONDS)
+                else:
+                    await stub.CommitOffsets(_commit_request(part), timeout=CALL_SECONDS)
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in REFUSED:
+                    raise
+                if halves := part.halves():
+                    parts += halves
+                else:
+                    self._give_up(part, error)
+            else:
+                self._offsets.acknowledged(part)
+                self._metrics.handed_over.labels("acknowledged").inc(len(part.offsets))
+                count += len(part.offsets)
+        log.info("pending offsets were acknowledged by the master's agent", extra={"facts": {"offsets": count}})
+
+    def _give_up(self, part: PendingPart, error: grpc.aio.AioRpcError) -> None:
+        self._offsets.give_up(part)
+        self._metrics.handed_over.labels("refused").inc(len(part.offsets))
+        facts = {"group": part.group, "offsets": _named(part), "error": error.details()}
+        log.warning("the master's agent refused a pending offset; it was dropped", extra={"facts": facts})
+
+    def _note(self, problem: str) -> None:
+        """Log once that handing over fails, and once that it works again."""
+        if problem and not self._problem:
+            facts = {"offsets": len(self._offsets.pending), "error": problem, "agent": self._master_agent()}
+            log.warning("pending offsets cannot be handed over; they stay on this disk", extra={"facts": facts})
+        elif not problem and self._problem:
+            log.info("pending offsets were handed over")
+        self._problem = problem
+
+
+def _commit_request(part: PendingPart) -> wire.CommitOffsetsRequest:
+    offsets = [wire.QueueOffset(topic=topic, queue_id=n, offset=offset) for (topic, n), offset in part.offsets.items()]
+    return wire.CommitOffsetsRequest(group=part.group, offsets=offsets, reset=part.is_reset)
+
+
+def _begin_request(part: PendingPart) -> wire.BeginTopicsRequest:
+    request = wire.BeginTopicsRequest(group=part.group)
+    for topic, moment in part.begins.items():
+        request.topics.add(topic=topic).first_consumed_at.FromMilliseconds(moment)
+    return request
+
+
+def _named(part: PendingPart) -> list[str]:
+    keys = [OffsetKey(part.group, *queue) for queue in part.offsets]
+    keys += [OffsetKey(part.group, topic, BEGIN_ID) for topic in part.begins]
+    return [f"{key.topic}:{key.queue_id}" if key.queue_id >= 0 else key.topic for key in keys]

@@ -1,0 +1,194 @@
+"""Offsets in the Redis server that holds the messages: as durable as they are, and promoted with them.
+
+``pointsman:offsets:<group>`` is a hash: field ``<topic>:<queue id>``, value the offset in decimals; field
+``<topic>:begin``, when the group first consumed the topic, and ``:seen``, when a client of it was last seen, both in
+milliseconds since the epoch. The set ``pointsman:offsets`` names the groups, so that no agent has to walk over all keys
+of the server. A script compares with what is there, so of two agents of one broker, in a hand-over, neither writes
+backwards what the other wrote. Deleting a group's hash deletes its offsets, once the agent is restarted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+from pointsman.service.clock import Clock
+from pointsman_agent.core.offsets import BEGIN_ID, OffsetChange, OffsetKey
+from pointsman_agent.offsets.store import StoreFailed, StoreNotInstalledError, queue_text, stored_offset
+
+try:
+    from pointsman_agent.redis_link import RedisLink
+except ModuleNotFoundError as error:
+    raise StoreNotInstalledError(
+        "offsets in redis need the redis package: pip install 'pointsman-agent[redis]'"
+    ) from error
+
+GROUPS_KEY = "pointsman:offsets"
+BATCH = 1_000
+"""Offsets in one exchange: Redis serves nobody else meanwhile, for about a millisecond."""
+MAX_LOADED = 1_000_000
+"""More cannot come from an agent, which stops far earlier."""
+REPLICA_SECONDS = 30.0
+SETTLING_SECONDS = 30.0
+"""After the first load: an agent that hands over to this one may still write so long."""
+
+# Numbers of Lua are doubles; beyond 2^53 only the decimals tell which is higher.
+ADVANCE = """
+local function is_offset(text)
+  return text == '0' or (string.match(text, '^[1-9]%d*$') and
+    (#text < 20 or (#text == 20 and text <= '18446744073709551615')))
+end
+local function is_higher(one, other)
+  return #one > #other or (#one == #other and one > other)
+end
+local kept = {}
+redis.call('SADD', KEYS[2], ARGV[1])
+for i = 2, #ARGV, 3 do
+  local field, value, rule = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local held = redis.call('HGET', KEYS[1], field)
+  local removes = string.sub(rule, 1, 1) == '-'
+  local stays = removes and string.sub(rule, 2) or rule
+  if held and is_offset(held) and ((stays == 'highest' and is_higher(held, value)) or
+    (stays == 'lowest' and is_higher(value, held))) then
+    kept[#kept + 1] = field
+    kept[#kept + 1] = held
+  elseif removes then
+    redis.call('HDEL', KEYS[1], field)
+  else
+    redis.call('HSET', KEYS[1], field, value)
+  end
+end
+if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('SREM', KEYS[2], ARGV[1]) end
+return kept
+"""
+"""KEYS: hash, set of groups. ARGV: the group, then field, value and rule of each: which of two values stays, highest or
+lowest, or set: the new one; with "-" before it the field is removed unless the old one stays. Answers the fields that
+keep their value, with it."""
+
+log = logging.getLogger(__name__)
+
+
+def hash_key(group: str) -> str:
+    """The key of a group's hash."""
+    return f"{GROUPS_KEY}:{group}"
+
+
+class RedisStore:
+    """See :class:`pointsman_agent.offsets.store.OffsetStore`. ``timeout`` seconds for each exchange with ``target``.
+
+    ``is_master`` tells whether the server is believed to be one: what a replica holds, its master may change.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        clock: Clock,
+        timeout: float,
+        username: str = "",
+        password: str = "",
+        is_master: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._target = target
+        self._clock = clock
+        self._is_master = is_master
+        self._first_loaded_at: float | None = None
+        self._loaded_at: float | None = None
+        self._link = RedisLink(
+            target, clock=clock, timeout=timeout, username=username, password=password, failure=StoreFailed
+        )
+
+    async def load(self) -> Mapping[OffsetKey, int]:
+        """See :meth:`OffsetStore.load`. What cannot be an offset is left out, and said in the log.
+
+        A replica, to which no client is sent, is read each 30 s only, and whole once it is a master.
+        """
+        now = self._clock.monotonic()
+        if self._loaded_at is not None and now - self._loaded_at < REPLICA_SECONDS and not self._is_master():
+            return {}
+        found: dict[OffsetKey, int] = {}
+        foreign = 0
+        async for group in self._groups():
+            async for queue, offset in self._fields(hash_key(group)):
+                topic, _, queue_id = queue.rpartition(":")
+                read = stored_offset(group, topic, queue_id, offset)
+                if read is None:
+                    foreign += 1
+                else:
+                    found[read[0]] = read[1]
+                if len(found) + foreign > MAX_LOADED:
+                    raise StoreFailed(f"redis {self._target}: {GROUPS_KEY}:* hold over {MAX_LOADED} offsets")
+        if foreign:
+            facts = {"redis": self._target, "fields": foreign, "keys": f"{GROUPS_KEY}:*"}
+            log.warning("what cannot be an offset is left out", extra={"facts": facts})
+        self._loaded_at = now
+        if self._first_loaded_at is None:
+            self._first_loaded_at = now
+        return found
+
+    async def write(self, changes: Sequence[OffsetChange]) -> Mapping[OffsetKey, int]:
+        """See :meth:`OffsetStore.write`."""
+        higher: dict[OffsetKey, int] = {}
+        for start in range(0, len(changes), BATCH):
+            higher.update(await self._link.ask(self._advance(changes[start : start + BATCH])))
+        return higher
+
+    def is_ours(self) -> bool:
+        """See :meth:`OffsetStore.is_ours`."""
+        loaded_at = self._first_loaded_at
+        is_settled = loaded_at is not None and self._clock.monotonic() - loaded_at > SETTLING_SECONDS
+        return is_settled and self._is_master()
+
+    def stays_ours(self) -> bool:
+        """See :meth:`OffsetStore.stays_ours`. A master may become a replica, of one that others write."""
+        return False
+
+    async def close(self) -> None:
+        """See :meth:`OffsetStore.close`."""
+        await self._link.close()
+
+    async def _advance(self, batch: Sequence[OffsetChange]) -> dict[OffsetKey, int]:
+        of_group: dict[str, list[OffsetChange]] = {}
+        for change in batch:
+            of_group.setdefault(change.key.group, []).append(change)
+        pipeline = self._link.client.pipeline(transaction=False)
+        for group, changes in of_group.items():
+            words = [word for change in changes for word in (_field(change.key), str(change.offset), _rule(change))]
+            pipeline.eval(ADVANCE, 2, hash_key(group), GROUPS_KEY, group, *words)
+        higher: dict[OffsetKey, int] = {}
+        errors: list[Exception] = []
+        # Each group by itself: a key of another type in one's place keeps no other from being written.
+        for group, answer in zip(of_group, await pipeline.execute(raise_on_error=False), strict=True):
+            if isinstance(answer, Exception):
+                errors.append(answer)
+                continue
+            kept = dict(zip(answer[::2], answer[1::2], strict=True))
+            higher.update({c.key: int(kept[_field(c.key)]) for c in of_group[group] if _field(c.key) in kept})
+        if errors:
+            raise errors[0]
+        return higher
+
+    async def _groups(self) -> AsyncIterator[str]:
+        cursor = -1
+        while cursor:
+            cursor, groups = await self._link.ask(
+                self._link.command("SSCAN", GROUPS_KEY, max(cursor, 0), "COUNT", BATCH)
+            )
+            for group in groups:
+                yield group
+
+    async def _fields(self, key: str) -> AsyncIterator[tuple[str, str]]:
+        cursor = -1
+        while cursor:
+            cursor, fields = await self._link.ask(self._link.command("HSCAN", key, max(cursor, 0), "COUNT", BATCH))
+            for field in fields.items():
+                yield field
+
+
+def _field(key: OffsetKey) -> str:
+    return f"{key.topic}:{queue_text(key)}"
+
+
+def _rule(change: OffsetChange) -> str:
+    stays = "lowest" if change.key.queue_id == BEGIN_ID else "highest"
+    return ("-" if change.removed else "") + ("set" if change.reset else stays)

@@ -1,0 +1,48 @@
+"""The probe that the configuration asks for."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from pointsman.service.clock import Clock
+from pointsman_agent.config import AgentConfig, ProbeSection
+from pointsman_agent.probe import Probe
+from pointsman_agent.probe.exec import ExecProbe
+from pointsman_agent.probe.grpc import GrpcProbe
+from pointsman_agent.probe.http import HttpProbe
+from pointsman_agent.probe.tcp import TcpProbe
+
+
+def build_probe(config: AgentConfig, *, clock: Clock, registry: CollectorRegistry) -> Probe | None:
+    """Build the configured probe; its own metrics go to ``registry``. Raises ProbeNotInstalledError."""
+    section, broker = config.probe, config.broker
+    target = section.target or broker.addr
+    if section.kind != "redis":
+        return build_plain_probe(section, target)
+    from pointsman_agent.probe.redis import RedisProbe  # noqa: PLC0415  # needs the extra `redis`
+    from pointsman_agent.probe.redis_metrics import RedisMetrics  # noqa: PLC0415  # as above
+
+    return RedisProbe(
+        target,
+        username=section.username,
+        password=section.password,
+        clock=clock,
+        peers=section.peers,
+        member=str(broker.replica_id) if broker.replica_id else "",
+        on_facts=RedisMetrics(registry).set,
+    )
+
+
+def build_plain_probe(section: ProbeSection, target: str) -> Probe | None:
+    """Build a probe that needs no extra package; None for kind none, and for kind redis, which is built elsewhere."""
+    match section.kind:
+        case "tcp":
+            return TcpProbe(target)
+        case "http":
+            return HttpProbe(target, path=section.path)
+        case "grpc":
+            return GrpcProbe(target, service=section.service)
+        case "exec":
+            return ExecProbe(section.command)
+        case _:
+            return None

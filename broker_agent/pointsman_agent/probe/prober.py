@@ -1,0 +1,63 @@
+"""Look at the broker again and again, each look with its own deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from pointsman.service.clock import Clock
+from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
+from pointsman_agent.deadline import within
+from pointsman_agent.probe import Probe
+
+log = logging.getLogger(__name__)
+
+
+class Prober:
+    """Probes until cancelled. Runs beside the registration loops, so a probe that hangs delays no beat."""
+
+    def __init__(
+        self,
+        probe: Probe,
+        *,
+        clock: Clock,
+        interval: float,
+        timeout: float,
+        keeper: VerdictKeeper,
+        on_look: Callable[[ProbeResult, Verdict], None],
+    ) -> None:
+        self._probe = probe
+        self._clock = clock
+        self._interval = interval
+        self._timeout = timeout
+        self._keeper = keeper
+        self._on_look = on_look
+        self.has_looked = asyncio.Event()
+        """Set once there is a verdict."""
+
+    async def run(self) -> None:
+        """Probe each interval, for ever."""
+        while True:
+            result = await self._look(self._timeout)
+            self._on_look(result, self._keeper.record(result))
+            self.has_looked.set()
+            await self._clock.sleep(self._interval)
+
+    async def answers_once_more(self, *, tries: int, seconds: float) -> bool:
+        """Say whether the broker answers now: whether one of ``tries`` looks within ``seconds`` passes."""
+        until = self._clock.monotonic() + seconds
+        for _ in range(tries):
+            left = until - self._clock.monotonic()
+            if left > 0 and (await self._look(min(left, self._timeout))).passed:
+                return True
+        return False
+
+    async def _look(self, seconds: float) -> ProbeResult:
+        try:
+            return await within(self._clock, seconds, self._probe.look())
+        except TimeoutError:
+            return ProbeResult(passed=False, detail=f"no answer in {seconds:g} s")
+        except Exception as error:  # foreign code that speaks to foreign programs: its failure must not stop heartbeats
+            log.exception("the probe failed in a way it does not know")
+            return ProbeResult(passed=False, detail=f"probe: {type(error).__name__}: {error}")

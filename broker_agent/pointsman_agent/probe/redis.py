@@ -1,0 +1,254 @@
+"""Whether a Redis server answers, which process it is, whether it is a master or a replica, and whether it may serve.
+
+What an empty master may not do. A master that comes back without its data, while another member of its group still has
+them, would be given to clients as if nothing had ever been written. What can be known of it: the replicas that this
+agent saw connected to it, now or before its restart; the master that it copied before it was promoted; the peers that
+the configuration names. They are asked, once for each process that becomes a master, whether they hold streams. As
+long as one does, the broker fails. Nobody who cannot be asked counts, and once it had a stream, or no one else has,
+the question is closed for that process: a stream that clients delete later is their own doing. An agent that is started
+together with such a master, and is told of no peers, knows only of replicas that are connected already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from pointsman.service.clock import Clock, SystemClock
+from pointsman.wire.names import split_addr
+from pointsman_agent.core.mastership import Mastership, MastershipKeeper, NoMastership
+from pointsman_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role
+from pointsman_agent.deadline import within
+from pointsman_agent.probe import ProbeNotInstalledError
+from pointsman_agent.probe.failed_connection import classify_failed_connection
+from pointsman_agent.probe.redis_facts import RedisFacts, read_facts
+
+try:
+    from redis.asyncio import Redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+    from redis.exceptions import BusyLoadingError, MasterDownError, RedisError, ResponseError
+except ModuleNotFoundError as error:
+    raise ProbeNotInstalledError(
+        "a probe of kind redis needs the redis package: pip install 'pointsman-agent[redis]'"
+    ) from error
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+MASTERSHIP_KEY = "pointsman:mastership"
+PEER_SECONDS = 0.5
+"""For all peers together, which are asked at the same time."""
+MAX_PEERS = 16
+"""That are remembered, those seen last."""
+MAX_KEYS_LOOKED_THROUGH = 20_000
+"""A server with more is not empty, whatever they are."""
+SCAN_COUNT = 1_000
+
+_REFUSALS = (BusyLoadingError, MasterDownError)
+"""LOADING, and MASTERDOWN of a replica that does not serve stale data: the server refuses its clients as well."""
+_FAULTS = (RedisError, OSError, ValueError, EOFError)
+"""ValueError: what answers does not speak RESP."""
+
+log = logging.getLogger(__name__)
+
+
+class RedisProbe:
+    """PING decides; INFO tells process and role. A new connection each time, as a new client would make one.
+
+    A server that answers PING with an error (still loading, a replica without its master, a wrong password) does not
+    answer its clients either: it fails. One that only refuses INFO passes, and nothing is known of its process.
+
+    ``peers``: other members of its group (host:port), beside those that it tells of. ``member``: the broker may be
+    promoted and demoted, and this is its name in its group; then its epoch is kept in the server itself, under
+    ``pointsman:mastership``. ``on_facts`` is given what the server said of itself, for metrics.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        username: str = "",
+        password: str = "",
+        clock: Clock | None = None,
+        peers: Sequence[str] = (),
+        member: str = "",
+        on_facts: Callable[[RedisFacts], None] | None = None,
+    ) -> None:
+        self._target = target
+        self._username = username or None
+        self._password = password or None
+        self._clock = clock or SystemClock()
+        self._peers = tuple(peers)
+        self._seen_peers: dict[str, None] = {}
+        self._mastership = MastershipKeeper(member) if member else None
+        self._on_facts = on_facts
+        self._accepted_run = ""
+        """The process that may serve as a master, however empty it is from now on."""
+        self._warned: frozenset[str] = frozenset()
+
+    async def look(self) -> ProbeResult:
+        """See :meth:`pointsman_agent.probe.Probe.look`."""
+        try:
+            async with self._connected(self._target) as redis:
+                await redis.ping()
+                try:
+                    facts = await _read_facts(redis)
+                except RedisError as error:
+                    return ProbeResult(passed=True, detail=f"redis {self._target}: answers, but not INFO: {error}")
+                return await self._judge(redis, facts)
+        except _REFUSALS as error:
+            return self._failed(error, ProbeFailure.REFUSED_TO_SERVE)
+        except _FAULTS as error:
+            return self._failed(error, await classify_failed_connection(self._target))
+
+    def _failed(self, error: Exception, failure: ProbeFailure) -> ProbeResult:
+        return ProbeResult(passed=False, detail=f"redis {self._target}: {error}", failure=failure)
+
+    async def _judge(self, redis: Redis, facts: RedisFacts) -> ProbeResult:
+        if self._on_facts is not None:
+            self._on_facts(facts)
+        full_peer = await self._peer_with_more(redis, facts)
+        # Only now: whom a server copies, or who copies it, is worth remembering for the time after.
+        self._remember([facts.master_addr, *facts.replicas])
+        warnings = [*facts.warnings]
+        if full_peer:
+            detail = (
+                f"redis {self._target}: is an empty master while {full_peer} still holds streams: promote that one, or "
+                "bring the data back, before it copies the emptiness"
+            )
+            self._warn([*warnings, detail])
+            return ProbeResult(
+                passed=False,
+                detail=detail,
+                warnings=tuple(warnings),
+                is_certain=True,
+                failure=ProbeFailure.REFUSED_TO_SERVE,
+            )
+        epoch = 0
+        if self._mastership is not None:
+            epoch, problem = await self._follow(redis, facts, self._mastership)
+            warnings += [problem] if problem else []
+        self._warn(warnings)
+        return ProbeResult(
+            passed=True,
+            detail=f"redis {self._target}: answers",
+            incarnation=facts.run_id,
+            role=facts.role,
+            master_epoch=epoch,
+            warnings=tuple(warnings),
+        )
+
+    async def _peer_with_more(self, redis: Redis, facts: RedisFacts) -> str:
+        """A peer that holds streams while this server is a new master without any; empty: there is none."""
+        if facts.role is not Role.MASTER:
+            self._accepted_run = ""
+            return ""
+        if facts.run_id and facts.run_id == self._accepted_run:
+            return ""
+        if await self._is_empty(redis):
+            peers = dict.fromkeys((*self._peers, *self._seen_peers, *facts.replicas))
+            for peer, holds in zip(peers, await asyncio.gather(*map(self._peer_holds_streams, peers)), strict=True):
+                if holds:
+                    return peer
+        self._accepted_run = facts.run_id
+        return ""
+
+    async def _is_empty(self, redis: Redis) -> bool:
+        try:
+            return not await _holds_streams(redis)
+        except ResponseError:
+            return False  # a user who may not look is not told that there is nothing
+
+    async def _peer_holds_streams(self, peer: str) -> bool:
+        try:
+            return await within(self._clock, PEER_SECONDS, self._ask_for_streams(peer))
+        except (TimeoutError, *_FAULTS):
+            return False
+
+    async def _ask_for_streams(self, addr: str) -> bool:
+        async with self._connected(addr) as redis:
+            return await _holds_streams(redis)
+
+    async def _follow(self, redis: Redis, facts: RedisFacts, mastership: MastershipKeeper) -> tuple[int, str]:
+        """The epoch that this server may claim, and what hinders keeping it."""
+        if facts.role is not Role.MASTER:
+            mastership.on_replica(facts.run_id)
+            return 0, ""
+        try:
+            text = await redis.get(MASTERSHIP_KEY)
+            held = None if text is None else Mastership.from_text(str(text))
+        except (ResponseError, NoMastership) as error:
+            problem = f"cannot read its epoch as a master from {MASTERSHIP_KEY}: {error}"
+            return mastership.claimed(facts.run_id), problem
+        claim = mastership.on_master(facts.run_id, held, now=self._clock.monotonic())
+        if claim.to_keep is not None:
+            try:
+                await redis.set(MASTERSHIP_KEY, claim.to_keep.to_text())
+            except ResponseError as error:
+                return claim.epoch, f"cannot keep its epoch as a master in {MASTERSHIP_KEY}: {error}"
+        return claim.epoch, ""
+
+    def _remember(self, addrs: Iterable[str]) -> None:
+        for addr in filter(None, addrs):
+            self._seen_peers.pop(addr, None)
+            self._seen_peers[addr] = None
+        for addr in list(self._seen_peers)[:-MAX_PEERS]:
+            del self._seen_peers[addr]
+
+    def _warn(self, warnings: Iterable[str]) -> None:
+        """Log what is new of them."""
+        now = frozenset(warnings)
+        for warning in sorted(now - self._warned):
+            log.warning("%s", warning, extra={"facts": {"redis": self._target}})
+        self._warned = now
+
+    @asynccontextmanager
+    async def _connected(self, addr: str) -> AsyncIterator[Redis]:
+        host, port = split_addr(addr)
+        # The caller has the deadline, and a retry would only hide what a client meets.
+        redis = Redis(
+            host=host,
+            port=port,
+            username=self._username,
+            password=self._password,
+            socket_timeout=None,
+            socket_connect_timeout=None,
+            decode_responses=True,
+            # No HELLO: it is unknown before Redis 6, and hides a missing password behind a riddle.
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),
+        )
+        try:
+            yield redis
+        finally:
+            await redis.aclose()
+
+
+async def _read_facts(redis: Redis) -> RedisFacts:
+    server, replication = await redis.info("server"), await redis.info("replication")
+    persistence = await redis.info("persistence")
+    try:
+        save = (await redis.config_get("save")).get("save")
+    except RedisError:
+        save = None  # a server that is somebody else's to configure
+    return read_facts(server, replication, persistence, save)
+
+
+async def _holds_streams(redis: Redis) -> bool:
+    """Whether there is a stream, or more than can be looked through."""
+    keys = await redis.dbsize()
+    if keys == 0 or keys > MAX_KEYS_LOOKED_THROUGH:
+        return bool(keys)
+    cursor = 0
+    # Twice: SCAN may take more rounds than keys by count, when they come and go meanwhile.
+    for _ in range(2 * MAX_KEYS_LOOKED_THROUGH // SCAN_COUNT):
+        cursor, found = await redis.scan(cursor, count=SCAN_COUNT, _type="stream")
+        if found:
+            return True
+        if cursor == 0:
+            return False
+    return True

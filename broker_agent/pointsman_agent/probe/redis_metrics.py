@@ -1,0 +1,44 @@
+"""What the Redis probe sees, as metrics of an agent whose probe is of that kind."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from pointsman_agent.probe.redis_facts import RedisFacts
+
+_UNKNOWN = float("nan")
+
+
+class RedisMetrics:
+    """Gauges in ``registry``; :meth:`set` is made to be the probe's ``on_facts``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._persists = Gauge(
+            "agent_redis_persists",
+            "1 while the server would have its data after a restart (appendonly or save), 0 while not, NaN: not known.",
+            registry=registry,
+        )
+        self._link_is_up = Gauge(
+            "agent_redis_replication_link_up",
+            "1 while a replica hears its master, 0 while it does not, NaN for a master.",
+            registry=registry,
+        )
+        self._replicas = Gauge("agent_redis_replicas", "Replicas that are connected to the server.", registry=registry)
+        self._offset = Gauge(
+            "agent_redis_replication_offset_bytes",
+            "How far the server is in the history that master and replicas share.",
+            registry=registry,
+        )
+        for gauge in (self._persists, self._link_is_up, self._replicas, self._offset):
+            gauge.set(_UNKNOWN)
+
+    def set(self, facts: RedisFacts) -> None:
+        """Publish one look."""
+        self._persists.set(_to_number(facts.persists))
+        self._link_is_up.set(_to_number(facts.link_is_up))
+        self._replicas.set(len(facts.replicas))
+        self._offset.set(facts.offset)
+
+
+def _to_number(said: bool | None) -> float:
+    return _UNKNOWN if said is None else float(said)

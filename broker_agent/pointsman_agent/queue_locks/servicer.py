@@ -1,0 +1,103 @@
+"""QueueLockService: requests to the lock table and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import chain
+
+from google.protobuf.duration_pb2 import Duration
+
+from pointsman.service.clock import Clock
+from pointsman.service.peers import Context
+from pointsman.v1 import queue_lock_service_pb2 as wire
+from pointsman.v1.queue_lock_service_pb2_grpc import (
+    QueueLockServiceServicer,
+    add_QueueLockServiceServicer_to_server,
+)
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.queue_locks import HeldLock, QueueLocks, TooManyLocks
+from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.rpc.calls import answers
+from pointsman_agent.rpc.fields import client_id_violations, name_violations, refuse_if_any
+from pointsman_agent.rpc.queue_fields import Place, QueueFields, cut, read_page, to_queues
+from pointsman_agent.rpc.refusals import LimitExceeded
+from pointsman_agent.rpc.server import Service
+
+SERVICE = wire.DESCRIPTOR.services_by_name["QueueLockService"]
+
+
+class QueueLockServicer(QueueLockServiceServicer):
+    """Serves ``locks``. ``topics`` gives what the broker has now."""
+
+    def __init__(self, locks: QueueLocks, *, topics: Callable[[], TopicSet], clock: Clock) -> None:
+        self._locks = locks
+        self._queues = QueueFields(topics)
+        self._clock = clock
+
+    def service(self) -> Service:
+        """The service as the server takes it."""
+        return Service(name=SERVICE.full_name, add_to=partial(add_QueueLockServiceServicer_to_server, self))
+
+    @answers
+    async def LockQueues(self, request: wire.LockQueuesRequest, _context: Context) -> wire.LockQueuesResponse:  # noqa: N802  # gRPC
+        """See queue_lock_service.proto."""
+        self._check(request, must_exist=True)
+        queues = to_queues(request.queues)
+        try:
+            granted = self._locks.lock(request.group, request.client_id, queues, now=self._clock.monotonic())
+        except TooManyLocks as error:
+            raise LimitExceeded("queue locks", error.bound) from error
+        return wire.LockQueuesResponse(granted=_to_messages(granted), lifetime=self._lifetime())
+
+    @answers
+    async def UnlockQueues(self, request: wire.UnlockQueuesRequest, _context: Context) -> wire.UnlockQueuesResponse:  # noqa: N802  # gRPC
+        """See queue_lock_service.proto. A queue that the broker no longer has is unlocked all the same."""
+        self._check(request, must_exist=False)
+        released = self._locks.unlock(request.group, request.client_id, to_queues(request.queues))
+        return wire.UnlockQueuesResponse(released=_to_messages(released))
+
+    @answers
+    async def ListQueueLocks(  # noqa: N802  # gRPC
+        self, request: wire.ListQueueLocksRequest, _context: Context
+    ) -> wire.ListQueueLocksResponse:
+        """See queue_lock_service.proto."""
+        limit, after = read_page(group=request.group, page_size=request.page_size, page_token=request.page_token)
+        found = self._locks.page(now=self._clock.monotonic(), limit=limit + 1, group=request.group, after=after)
+        held, token = cut(found, limit=limit, place_of=_place_of)
+        return wire.ListQueueLocksResponse(locks=map(_to_lock, held), next_page_token=token, lifetime=self._lifetime())
+
+    def _check(self, request: wire.LockQueuesRequest | wire.UnlockQueuesRequest, *, must_exist: bool) -> None:
+        refuse_if_any(
+            chain(
+                name_violations("group", request.group),
+                client_id_violations("client_id", request.client_id),
+                self._queues.violations("queues", request.queues, must_exist=must_exist),
+            )
+        )
+
+    def _lifetime(self) -> Duration:
+        return _to_duration(self._locks.lifetime)
+
+
+def _to_messages(queues: Iterable[QueueKey]) -> list[wire.LockedQueue]:
+    return [wire.LockedQueue(topic=queue.topic, queue_id=queue.queue_id) for queue in queues]
+
+
+def _to_lock(held: HeldLock) -> wire.QueueLock:
+    return wire.QueueLock(
+        group=held.group,
+        queue=wire.LockedQueue(topic=held.queue.topic, queue_id=held.queue.queue_id),
+        client_id=held.client_id,
+        renewed_ago=_to_duration(held.renewed_ago),
+    )
+
+
+def _place_of(held: HeldLock) -> Place:
+    return held.group, held.queue.topic, held.queue.queue_id
+
+
+def _to_duration(seconds: float) -> Duration:
+    duration = Duration()
+    duration.FromMilliseconds(round(seconds * 1000))
+    return duration

@@ -1,0 +1,163 @@
+"""Look at all queues again and again, show what was measured, and have it reported now and then.
+
+A task beside the registration loops: it asks for some queues at a time and rests between slices of its own work, so
+no beat waits for it, however many queues there are.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TypeVar
+
+from pointsman.service.clock import Clock
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.queue_stats import QueueEnd, QueueMeter, QueueStats, Tally
+from pointsman_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError
+from pointsman_agent.queue_stats.metrics import QueueStatsMetrics
+
+LOOK_SECONDS = 60.0
+"""Time between two looks, unless reports are more frequent."""
+MAX_QUEUES = 50_000
+"""Of more only the first by name are measured; they are about 12 MB, and of Redis 0.35 s of work a look."""
+BATCH_QUEUES = 500
+SLICE = 1_000
+"""Queues or commits that are added up before a rest; about two milliseconds."""
+
+Commit = tuple[str, str, int, int]
+"""Group, topic, queue id and the committed offset."""
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+def _no_members() -> Mapping[str, int]:
+    return {}
+
+
+class QueueStatsCollector:
+    """Runs until cancelled.
+
+    ``committed`` gives what all groups have committed, ``members`` the number of clients of each group; neither may
+    change what it gave while it is read. ``tell`` reports, in bounded time, each ``interval`` seconds (0: never).
+    ``draw(a, b)`` is ``random.uniform`` in production.
+    """
+
+    def __init__(
+        self,
+        source: QueueEnds,
+        *,
+        topics: Callable[[], TopicSet],
+        committed: Callable[[], Iterable[Commit]],
+        members: Callable[[], Mapping[str, int]] = _no_members,
+        tell: Callable[[QueueStats], Awaitable[None]],
+        interval: float,
+        clock: Clock,
+        metrics: QueueStatsMetrics,
+        draw: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._source = source
+        self._topics = topics
+        self._committed = committed
+        self._members = members
+        self._tell = tell
+        self._interval = interval
+        self._clock = clock
+        self._metrics = metrics
+        self._draw = draw
+        self._meter = QueueMeter()
+        self._unmeasured = 0
+        self._is_failing = False
+
+    async def run(self) -> None:
+        """Look each minute, for ever; the first report is spread, so that a fleet that starts at once tells apart."""
+        pause = min(LOOK_SECONDS, self._interval or LOOK_SECONDS)
+        report_at = self._clock.monotonic() + self._interval * self._draw(0.5, 1.0)
+        while True:
+            began = self._clock.monotonic()
+            if await self._look():
+                self._metrics.show(await self._add_up(self._meter.last_rate))
+                if self._interval and self._clock.monotonic() >= report_at and await self._report():
+                    report_at += self._interval * max(1, 1 + (began - report_at) // self._interval)
+            await self._clock.sleep(max(0.0, began + pause - self._clock.monotonic()))
+
+    async def _look(self) -> bool:
+        """Measure every queue; return whether the broker answered for all."""
+        topics = self._topics()
+        count = sum(_queue_count(each) for each in topics.topics)
+        measured = set[QueueKey]()
+        for batch in slices(islice(_queues(topics), MAX_QUEUES), BATCH_QUEUES):
+            ends = await self._ask(batch)
+            if ends is None:
+                self._metrics.count_look("failed")
+                return False
+            self._meter.take(ends, now=self._clock.monotonic())
+            measured.update(ends)
+            await self._clock.sleep(0)
+        self._meter.keep_only(measured)
+        self._unmeasured = count - len(measured)
+        self._metrics.count_look("measured")
+        if self._is_failing:
+            log.info("the queues can be measured again")
+        self._is_failing = False
+        return True
+
+    async def _ask(self, batch: list[QueueKey]) -> Mapping[QueueKey, QueueEnd] | None:
+        try:
+            return await self._source.ends(batch)
+        except QueueEndsError as error:
+            if not self._is_failing:
+                log.warning("the queues cannot be measured", extra={"facts": {"reason": str(error)}})
+        except Exception:  # foreign code that speaks to foreign programs: its failure must not stop heartbeats
+            if not self._is_failing:
+                log.exception("the queues cannot be measured, in a way that is not known")
+        self._is_failing = True
+        return None
+
+    async def _report(self) -> bool:
+        """Report the averages since the last report; return False when there are none yet."""
+        stats = await self._add_up(self._meter.average_rate)
+        if not stats.period:
+            return False
+        self._meter.begin_period()
+        await self._tell(stats)
+        return True
+
+    async def _add_up(self, rate_of: Callable[[QueueKey], float]) -> QueueStats:
+        meter, tally = self._meter, Tally()
+        for queues in slices(meter, SLICE):
+            for queue in queues:
+                end = meter.end_of(queue)
+                if end is not None:
+                    seconds = meter.measured_seconds(queue)
+                    tally.add_queue(queue, depth=end.depth, put_rate=rate_of(queue), seconds=seconds)
+            await self._clock.sleep(0)
+        for commits in slices(self._committed(), SLICE):
+            for group, topic, queue_id, committed in commits:
+                queue = QueueKey(topic, queue_id)
+                end = meter.end_of(queue)
+                if end is not None:
+                    tally.add_commit(group, queue, committed, max_offset=end.max_offset, put_rate=rate_of(queue))
+            await self._clock.sleep(0)
+        return tally.finish(unmeasured=self._unmeasured, members=self._members())
+
+
+def _queues(topics: TopicSet) -> Iterator[QueueKey]:
+    for each in topics.topics:
+        for queue_id in range(_queue_count(each)):
+            yield QueueKey(each.topic, queue_id)
+
+
+def _queue_count(topic: TopicConfig) -> int:
+    return max(topic.read_queue_nums, topic.write_queue_nums)
+
+
+def slices(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Give the items in lists of at most ``size``, for work with pauses."""
+    rest = iter(items)
+    while part := list(islice(rest, size)):
+        yield part

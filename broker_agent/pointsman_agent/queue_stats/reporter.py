@@ -1,0 +1,89 @@
+"""Tell every name server what was measured: each once, all at the same time, each with a deadline.
+
+What a name server does not take is dropped and counted. The next report comes with the next period: nothing is sent
+again, so a fleet whose reports are refused makes no storm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import grpc.aio
+
+from pointsman.service.clock import Clock
+from pointsman.v1 import registration_service_pb2 as wire
+from pointsman_agent.core.queue_stats import QueueStats
+from pointsman_agent.deadline import within
+from pointsman_agent.queue_stats.message import from_status, to_message
+from pointsman_agent.queue_stats.metrics import QueueStatsMetrics
+
+RECORDED = "recorded"
+FAILED = "failed"
+
+log = logging.getLogger(__name__)
+
+
+class Listener(Protocol):
+    """One name server, as the loop that registers with it knows it."""
+
+    @property
+    def name_server(self) -> str:
+        """Its address."""
+        ...
+
+    async def report_queue_stats(self, stats: wire.QueueStats) -> wire.ReportQueueStatsResponse | None:
+        """Send a report under the present registration; None where there is none. Raises AioRpcError."""
+        ...
+
+
+class Reporter:
+    """Reports to whoever ``listeners`` gives at that moment; ``timeout`` seconds for each."""
+
+    def __init__(
+        self,
+        listeners: Callable[[], Iterable[Listener]],
+        *,
+        clock: Clock,
+        timeout: float,
+        metrics: QueueStatsMetrics,
+    ) -> None:
+        self._listeners = listeners
+        self._clock = clock
+        self._timeout = timeout
+        self._metrics = metrics
+        self._results: dict[str, str] = {}
+
+    async def tell(self, stats: QueueStats) -> None:
+        """Report once."""
+        message, listeners = to_message(stats), list(self._listeners())
+        # One whose connection is closed meanwhile by its loop ends as cancelled, and leaves no result.
+        results = {listener.name_server: (FAILED, "the connection was closed") for listener in listeners}
+        async with asyncio.TaskGroup() as tasks:
+            for listener in listeners:
+                tasks.create_task(self._tell(listener, message, results))
+        for name_server, (result, reason) in results.items():
+            self._metrics.count_report(result)
+            self._log(name_server, result, reason)
+        self._results = {name_server: result for name_server, (result, _) in results.items()}
+
+    async def _tell(self, listener: Listener, message: wire.QueueStats, results: dict[str, tuple[str, str]]) -> None:
+        try:
+            response = await within(self._clock, self._timeout, listener.report_queue_stats(message))
+        except TimeoutError:
+            result = "unanswered", f"no answer in {self._timeout:g} s"
+        except grpc.aio.AioRpcError as error:
+            result = FAILED, f"{error.code().name}: {error.details()}"
+        else:
+            result = ("unregistered", "") if response is None else (from_status(response.status), response.holder_addr)
+        results[listener.name_server] = result
+
+    def _log(self, name_server: str, result: str, reason: str) -> None:
+        """A name server that never takes one is one line, not one each ten minutes."""
+        if result == self._results.get(name_server, RECORDED):
+            return
+        level = logging.INFO if result == RECORDED else logging.WARNING
+        facts = {"name_server": name_server, "result": result, "reason": reason}
+        log.log(level, "queue statistics", extra={"facts": facts})

@@ -1,0 +1,106 @@
+"""A registration loop for every name server that is listed, for as long as it is listed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pointsman_agent.core.own_state import OwnState
+from pointsman_agent.registration.loop import RegistrationLoop, Report
+from pointsman_agent.watched import Watched
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Running:
+    loop: RegistrationLoop
+    task: asyncio.Task[None]
+    is_ending: bool = False
+
+
+class RegistrationFleet:
+    """Follows ``listed``: what is new gets a loop by ``build``; what is gone is told nothing more.
+
+    A name server that is no longer listed keeps the registration until it expires there: clients may still ask it, and
+    nothing has happened to the broker. ``forget`` is called when a loop has ended, for what is kept of each.
+    """
+
+    def __init__(
+        self,
+        listed: Watched[tuple[str, ...]],
+        own: Watched[OwnState],
+        *,
+        build: Callable[[str], RegistrationLoop],
+        forget: Callable[[str], None],
+    ) -> None:
+        self._listed = listed
+        self._own = own
+        self._build = build
+        self._forget = forget
+        self._running: dict[str, _Running] = {}
+        self._told: tuple[RegistrationLoop, ...] = ()
+        self._news = asyncio.Event()
+
+    @property
+    def loops(self) -> tuple[RegistrationLoop, ...]:
+        """The loops of the name servers that are listed."""
+        return self._told
+
+    @property
+    def reports(self) -> Mapping[str, Report]:
+        """How we stand with each name server that is listed. Only reads, from any thread."""
+        return {loop.name_server: loop.report for loop in self._told}
+
+    @property
+    def master_agent_addr(self) -> str:
+        """Agent of the broker's master, by the first name server that reports one; empty where none does."""
+        return next((loop.master_agent_addr for loop in self._told if loop.master_agent_addr), "")
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Name servers whose loops have not ended."""
+        return sorted(self._running)
+
+    async def run(self) -> None:
+        """Run until every loop has said its leave; cancel it to stop without."""
+        stop_following = [self._listed.on_change(self._news.set), self._own.on_change(self._news.set)]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while self._own.value.leave is None:
+                    self._news.clear()
+                    self._follow(tasks)
+                    await self._news.wait()
+        finally:
+            for stop in stop_following:
+                stop()
+
+    def _follow(self, tasks: asyncio.TaskGroup) -> None:
+        listed = self._listed.value
+        for name_server, running in self._running.items():
+            if name_server not in listed and not running.is_ending:
+                running.is_ending = True
+                running.loop.end()
+                facts = {"name_server": name_server, "standing": running.loop.report.standing.value}
+                log.info(
+                    "no longer listed: it is told nothing more, and the registration expires there",
+                    extra={"facts": facts},
+                )
+        for name_server in listed:
+            if name_server not in self._running:
+                self._start(name_server, tasks)
+        self._told = tuple(running.loop for running in self._running.values() if not running.is_ending)
+
+    def _start(self, name_server: str, tasks: asyncio.TaskGroup) -> None:
+        loop = self._build(name_server)
+        task = tasks.create_task(loop.run())
+        self._running[name_server] = _Running(loop, task)
+        task.add_done_callback(lambda _: self._on_end(name_server))
+
+    def _on_end(self, name_server: str) -> None:
+        # One that came back to the list while its loop said its last word gets a new one now.
+        if self._running.pop(name_server).is_ending:
+            self._forget(name_server)
+        self._news.set()

@@ -1,0 +1,376 @@
+"""Keep one name server told, for as long as the agent runs.
+
+A thin shell around :class:`pointsman_agent.core.session.Session`: does the step that the session asks for, and tells it
+what came of it. Each name server has a loop, a session and a connection of its own, so one that is dead or slow delays
+nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import grpc.aio
+
+from pointsman.service.clock import Clock
+from pointsman.v1 import registration_service_pb2 as wire
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman.wire.backoff import FullJitterBackoff
+from pointsman.wire.channel import CHANNEL_OPTIONS
+from pointsman_agent.core.deltas import TopicDelta
+from pointsman_agent.core.own_state import Leave, OwnState
+from pointsman_agent.core.session import (
+    Beat,
+    BeatStatus,
+    Failure,
+    Finish,
+    Register,
+    Session,
+    Standing,
+    Unregister,
+    Update,
+    Wait,
+)
+from pointsman_agent.deadline import within
+from pointsman_agent.metrics import AgentMetrics
+from pointsman_agent.registration.beat_stream import BeatStream
+from pointsman_agent.registration.failure import UNANSWERED, FailedCall, from_error
+from pointsman_agent.registration.message import (
+    BrokerProfile,
+    from_beat_status,
+    from_duration,
+    from_held_version,
+    from_unregister_status,
+    to_beat,
+    to_registration,
+    to_unregister,
+    to_update,
+)
+from pointsman_agent.watched import Watched
+
+if TYPE_CHECKING:
+    from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceAsyncStub
+
+RECONNECT_CAP_SECONDS = 3.0
+"""Longest wait before a server that is away is tried again. With gRPC's own 2 s between connection attempts, a server
+that returns has every agent back in about 5 s, spread over that time by jitter."""
+
+CLOCK_TOLD_SECONDS = 300.0
+"""Each beat that tells our wall clock differs from the one before, and costs a name server its decoding."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """How long an answer may take, in seconds."""
+
+    beat: float = 3.0
+    register: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How we stand with this name server, for people."""
+
+    standing: Standing
+    since: str
+    """UTC, RFC 3339."""
+    holder_addr: str = ""
+    """Who holds our identity, while that is not us."""
+
+
+class RegistrationLoop:
+    """The loop towards the name server at ``name_server`` (host:port).
+
+    ``draw(a, b)`` is ``random.uniform`` in production.
+    """
+
+    def __init__(
+        self,
+        name_server: str,
+        *,
+        profile: BrokerProfile,
+        own: Watched[OwnState],
+        clock: Clock,
+        metrics: AgentMetrics,
+        timeouts: Timeouts,
+        draw: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self.name_server = name_server
+        self._profile = profile
+        self._own = own
+        self._clock = clock
+        self._metrics = metrics.of_name_server(name_server)
+        self._timeouts = timeouts
+        self._session = Session(
+            own_addr=profile.addr,
+            interval=profile.interval_seconds,
+            expiry=profile.expiry_seconds,
+            reconnect=FullJitterBackoff(draw, cap=RECONNECT_CAP_SECONDS),
+            repeat=FullJitterBackoff(draw, cap=profile.interval_seconds),
+            draw=draw,
+        )
+        self._news = asyncio.Event()
+        self._channel: grpc.aio.Channel | None = None
+        self._stream: BeatStream | None = None
+        self._last_beat: tuple[OwnState, float] | None = None
+        self._clock_told_at = -math.inf
+        self._is_to_end = False
+        self.report = Report(self._session.standing, self._at())
+        self.master_agent_addr = ""
+        """Agent of the broker's master, as of the last response; empty for a master, and while there is none."""
+
+    async def run(self) -> None:
+        """Run until the leave is said; cancel it to stop without one."""
+        forget = self._own.on_change(self._news.set)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._run(tasks)
+                await self._close_stream()
+        finally:
+            forget()
+            await self._close_channel()
+
+    def end(self) -> None:
+        """Tell this name server nothing more, while the broker and the agent go on.
+
+        The last beat hands over. A stream that merely broke off would read as a crash of the broker, and leaving would
+        take it away from clients that still ask this name server.
+        """
+        self._is_to_end = True
+        self._news.set()
+
+    async def report_queue_stats(self, stats: wire.QueueStats) -> wire.ReportQueueStatsResponse | None:
+        """Send a report under the present registration; None where there is none. Raises AioRpcError."""
+        session = self._session
+        if session.standing is not Standing.REGISTERED:
+            return None
+        request = wire.ReportQueueStatsRequest(
+            identity=self._profile.to_identity(session.broker_id), generation=session.generation, stats=stats
+        )
+        return await self._stub().ReportQueueStats(request, timeout=self._timeouts.register)
+
+    async def _run(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            self._news.clear()
+            await self._take_news()
+            own = self._own.value
+            if self._is_to_end and own.leave is None:
+                own = replace(own, leave=Leave.HAND_OVER)
+            step = self._session.next_step(own, now=self._clock.monotonic())
+            match step:
+                case Register():
+                    await self._register(own)
+                case Update(delta):
+                    await self._update(own, delta)
+                case Beat(hand_over):
+                    await self._beat(own, tasks, hand_over=hand_over)
+                case Unregister(is_drained):
+                    await self._unregister(is_drained=is_drained)
+                case Wait(seconds):
+                    await self._rest(seconds)
+                case Finish():
+                    return
+            self._tell()
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            await within(self._clock, seconds, self._news.wait())
+        except TimeoutError:
+            return
+
+    async def _register(self, own: OwnState) -> None:
+        try:
+            response = await self._stub().RegisterBroker(
+                to_registration(self._profile, own), timeout=self._timeouts.register
+            )
+        except grpc.aio.AioRpcError as error:
+            await self._on_register_failure(from_error(error))
+            return
+        self._session.on_registered(
+            response.generation,
+            own,
+            interval=from_duration(response.heartbeat_interval, default=self._profile.interval_seconds),
+            expiry=from_duration(response.expiry, default=self._profile.expiry_seconds),
+            now=self._clock.monotonic(),
+        )
+        self._metrics.count_registration("accepted")
+        facts = {
+            "broker_id": own.broker_id,
+            "topics": len(own.topics.topics),
+            "generation": response.generation,
+            "incarnation": own.verdict.incarnation,
+            "probe": own.status.value,
+            "heartbeat_interval_seconds": self._session.interval,
+            "expiry_seconds": self._session.expiry,
+        }
+        log.info("registered", extra={"facts": self._facts() | facts})
+
+    async def _update(self, own: OwnState, delta: TopicDelta) -> None:
+        request = to_update(self._profile, own, delta, generation=self._session.generation)
+        try:
+            response = await self._stub().UpdateTopics(request, timeout=self._timeouts.register)
+        except grpc.aio.AioRpcError as error:
+            await self._on_update_failure(from_error(error))
+            return
+        self._session.on_updated(own, now=self._clock.monotonic())
+        self._metrics.count_registration("updated")
+        facts = {"changed": len(delta.changed), "removed": len(delta.removed), "topics": response.topic_count}
+        log.info("topics updated", extra={"facts": self._facts() | facts})
+
+    async def _beat(self, own: OwnState, tasks: asyncio.TaskGroup, *, hand_over: bool) -> None:
+        stream = self._stream
+        if stream is None:
+            stream = self._stream = BeatStream(self._stub(), tasks=tasks, on_news=self._news.set)
+            self._clock_told_at = -math.inf
+        sent_at = self._clock.monotonic()
+        self._last_beat = own, sent_at
+        tells_clock = sent_at - self._clock_told_at >= CLOCK_TOLD_SECONDS
+        if tells_clock:
+            self._clock_told_at = sent_at
+        beat = to_beat(
+            self._profile,
+            own,
+            broker_id=self._session.broker_id,
+            generation=self._session.generation,
+            hand_over=hand_over,
+            sent_at=self._clock.utc_now() if tells_clock else None,
+        )
+        try:
+            news = await within(self._clock, self._timeouts.beat, _exchange(stream, beat))
+        except TimeoutError:
+            news = UNANSWERED
+        if isinstance(news, FailedCall):
+            await self._on_stream_failure(news)
+        else:
+            self._metrics.observe_round_trip(self._clock.monotonic() - sent_at)
+            self._on_answer(news, own, sent_at=sent_at)
+        if hand_over:
+            answer = news.code if isinstance(news, FailedCall) else from_beat_status(news.status).value
+            log.info("handed over", extra={"facts": self._facts() | {"answer": answer}})
+            await self._finish_stream()
+            self._session.on_left()
+
+    async def _unregister(self, *, is_drained: bool) -> None:
+        session = self._session
+        leave = to_unregister(
+            self._profile, broker_id=session.broker_id, generation=session.generation, is_drained=is_drained
+        )
+        try:
+            response = await self._stub().UnregisterBroker(leave, timeout=self._timeouts.beat)
+        except grpc.aio.AioRpcError as error:
+            log.warning("could not unregister", extra={"facts": self._facts() | from_error(error).facts})
+        else:
+            answer = from_unregister_status(response.status)
+            log.info("unregistered", extra={"facts": self._facts() | {"answer": answer}})
+        await self._finish_stream()
+        self._session.on_left()
+
+    async def _take_news(self) -> None:
+        """Take in what the stream said between two beats: mostly its end."""
+        while self._stream is not None and (news := self._stream.take()) is not None:
+            if isinstance(news, FailedCall):
+                await self._on_stream_failure(news)
+            elif self._last_beat is not None:
+                # Nobody asked, so it speaks of the last beat and puts off no other.
+                own, sent_at = self._last_beat
+                self._on_answer(news, own, sent_at=sent_at)
+            self._tell()
+
+    def _on_answer(self, answer: wire.BeatAnswer, own: OwnState, *, sent_at: float) -> None:
+        status = from_beat_status(answer.status)
+        self.master_agent_addr = answer.group.master_agent_addr
+        self._metrics.count_beat(status.value)
+        log.debug("beat", extra={"facts": self._facts() | {"answer": status.value}})
+        if status is not BeatStatus.OK:
+            facts = {"answer": status.value, "holder_addr": answer.holder_addr}
+            log.info("the name server asks for more", extra={"facts": self._facts() | facts})
+        self._session.on_beat_answer(
+            status,
+            own,
+            holder_addr=answer.holder_addr,
+            held_version=from_held_version(answer),
+            sent_at=sent_at,
+        )
+
+    async def _on_stream_failure(self, failed: FailedCall) -> None:
+        self.master_agent_addr = ""
+        self._metrics.count_beat("unanswered" if failed is UNANSWERED else "broken")
+        self._log_failure("lost the name server", failed)
+        self._session.on_beat_failure(failed.failure, now=self._clock.monotonic())
+        await self._close_stream()
+        await self._renew_connection_after(failed)
+
+    async def _on_register_failure(self, failed: FailedCall) -> None:
+        self._metrics.count_registration(failed.failure.value)
+        self._log_failure("registration failed", failed)
+        self._session.on_register_failure(failed.failure, now=self._clock.monotonic(), holder_addr=failed.holder_addr)
+        await self._renew_connection_after(failed)
+
+    async def _on_update_failure(self, failed: FailedCall) -> None:
+        self._metrics.count_registration("update_failed")
+        self._log_failure("update of topics failed", failed)
+        self._session.on_update_failure(failed.failure, now=self._clock.monotonic(), holder_addr=failed.holder_addr)
+        await self._renew_connection_after(failed)
+
+    async def _renew_connection_after(self, failed: FailedCall) -> None:
+        if failed.needs_new_connection:
+            # Without keepalive pings gRPC would go on using a connection whose other end is long gone.
+            await self._close_stream()
+            await self._close_channel()
+
+    def _log_failure(self, message: str, failed: FailedCall) -> None:
+        # A server that stays away is one line, not one a try.
+        is_old_news = failed.failure is Failure.UNREACHABLE and self._session.standing is Standing.UNREACHABLE
+        level = logging.DEBUG if is_old_news else logging.WARNING
+        log.log(level, message, extra={"facts": self._facts() | failed.facts})
+
+    def _stub(self) -> RegistrationServiceAsyncStub:
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self.name_server, options=CHANNEL_OPTIONS)
+        return RegistrationServiceStub(self._channel)
+
+    async def _finish_stream(self) -> None:
+        if self._stream is not None:
+            stream, self._stream = self._stream, None
+            try:
+                await within(self._clock, self._timeouts.beat, stream.finish())
+            except TimeoutError:
+                await stream.cancel()
+
+    async def _close_stream(self) -> None:
+        if self._stream is not None:
+            stream, self._stream = self._stream, None
+            await stream.cancel()
+
+    async def _close_channel(self) -> None:
+        if self._channel is not None:
+            channel, self._channel = self._channel, None
+            await channel.close()
+
+    def _tell(self) -> None:
+        """Publish how we stand, if that changed."""
+        standing = self._session.standing
+        if standing is self.report.standing and self._session.holder_addr == self.report.holder_addr:
+            return
+        facts = {"was": self.report.standing.value, "standing": standing.value}
+        log.info("standing", extra={"facts": self._facts() | facts})
+        self.report = Report(standing, self._at(), self._session.holder_addr)
+        self._metrics.set_standing(standing)
+
+    def _at(self) -> str:
+        return self._clock.utc_now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def _facts(self) -> dict[str, object]:
+        return {"name_server": self.name_server}
+
+
+async def _exchange(stream: BeatStream, beat: wire.Beat) -> wire.BeatAnswer | FailedCall:
+    await stream.send(beat)
+    return await stream.receive()

@@ -1,0 +1,97 @@
+"""Checks of the queues that a request names, and the page tokens of lists sorted by (group, topic, queue id)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from pointsman.wire.names import MAX_QUEUES, name_problem
+from pointsman.wire.violation import FieldViolation, shown
+from pointsman_agent.core.queue import BrokerQueues, QueueKey
+from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.rpc.fields import name_violations, refuse_if_any
+from pointsman_agent.rpc.paging import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, MAX_TOKEN_LENGTH
+
+MAX_QUEUES_A_CALL = 1_000
+
+Place = tuple[str, str, int]
+"""Group, topic, queue id: where a page ended."""
+
+_Row = TypeVar("_Row")
+
+
+class NamesQueue(Protocol):
+    """Any message with a queue in it."""
+
+    @property
+    def topic(self) -> str:
+        """Topic name."""
+        ...
+
+    @property
+    def queue_id(self) -> int:
+        """Number of the queue."""
+        ...
+
+
+class QueueFields:
+    """Reads the queues of requests. ``topics`` gives what the broker has now."""
+
+    def __init__(self, topics: Callable[[], TopicSet]) -> None:
+        self._topics = topics
+        self._known = BrokerQueues()
+
+    def violations(self, field: str, queues: Sequence[NamesQueue], *, must_exist: bool) -> Iterator[FieldViolation]:
+        """Check a list of queues: not too many, each once and, where they must, known to the broker."""
+        if len(queues) > MAX_QUEUES_A_CALL:
+            yield FieldViolation(field, f"are {len(queues)}, at most {MAX_QUEUES_A_CALL} are allowed")
+            return
+        topics = self._topics()
+        first: dict[QueueKey, int] = {}
+        for index, named in enumerate(queues):
+            queue, place = QueueKey(named.topic, named.queue_id), f"{field}[{index}]"
+            if queue in first:
+                yield FieldViolation(
+                    place, f"is {field}[{first[queue]}] again: queue {queue.queue_id} of {queue.topic!r}"
+                )
+                continue
+            first[queue] = index
+            if name_problem(queue.topic) is not None:
+                yield from name_violations(f"{place}.topic", queue.topic)
+            elif must_exist and (fault := self._known.fault(queue, topics)) is not None:
+                yield FieldViolation(f"{place}.{fault.field}", fault.description)
+
+
+def to_queues(queues: Iterable[NamesQueue]) -> list[QueueKey]:
+    """Read the queues of a request that was checked."""
+    return [QueueKey(named.topic, named.queue_id) for named in queues]
+
+
+def read_page(*, group: str, page_size: int, page_token: str) -> tuple[int, Place | None]:
+    """Read which page is wanted: how many rows, and behind which. Raises InvalidRequest."""
+    violations = list(name_violations("group", group)) if group else []
+    if page_size > MAX_PAGE_SIZE:
+        violations.append(FieldViolation("page_size", f"must be from 0 to {MAX_PAGE_SIZE}, not {page_size}"))
+    after = _read_token(page_token)
+    if page_token and after is None:
+        violations.append(FieldViolation("page_token", f"is none that this service gave: {shown(page_token)}"))
+    refuse_if_any(violations)
+    return page_size or DEFAULT_PAGE_SIZE, after
+
+
+def cut(rows: Sequence[_Row], *, limit: int, place_of: Callable[[_Row], Place]) -> tuple[Sequence[_Row], str]:
+    """Cut what was found, with one row more than a page, to the page; and the token of the next, empty on the last."""
+    if len(rows) <= limit:
+        return rows, ""
+    # None of these stands in a name, so the token can be read in one way only.
+    return rows[:limit], "/".join(map(str, place_of(rows[limit - 1])))
+
+
+def _read_token(token: str) -> Place | None:
+    parts = token.split("/") if len(token) <= MAX_TOKEN_LENGTH else []
+    if len(parts) != 3 or name_problem(parts[0]) is not None or name_problem(parts[1]) is not None:
+        return None
+    queue_id = parts[2]
+    if not (queue_id.isascii() and queue_id.isdigit()) or len(queue_id) > len(str(MAX_QUEUES)):
+        return None
+    return parts[0], parts[1], int(queue_id)

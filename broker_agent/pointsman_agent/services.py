@@ -1,0 +1,218 @@
+"""What the agent serves to the clients of its broker, put together: groups, locks, offsets, and the agent itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from pointsman.service.clock import Clock
+from pointsman.wire.names import join_addr, split_addr
+from pointsman_agent.config import AgentConfig, GroupsSection
+from pointsman_agent.core.group_rules import GroupRules, NoticeRules
+from pointsman_agent.core.membership import GroupState
+from pointsman_agent.core.offsets import Offsets
+from pointsman_agent.core.queue_locks import QueueLocks
+from pointsman_agent.core.replica_offsets import ReplicaOffsets
+from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.groups.member_lists import MemberListFile, MemberListKeeper, MemberListStore
+from pointsman_agent.groups.servicer import ConsumerGroups
+from pointsman_agent.offsets.expiry import OffsetExpiry
+from pointsman_agent.offsets.file_store import FileStore
+from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
+from pointsman_agent.offsets.hand_over import HandOver, HandOverMetrics
+from pointsman_agent.offsets.servicer import OffsetServicer
+from pointsman_agent.offsets.store import OffsetStore
+from pointsman_agent.queue_locks import metrics as lock_metrics
+from pointsman_agent.queue_locks.servicer import QueueLockServicer
+from pointsman_agent.queue_stats.ends import QueueEnds
+from pointsman_agent.rpc.server import AgentServer, Service
+
+STORE_SECONDS = 1.0
+"""For one exchange with Redis."""
+LAST_WRITE_SECONDS = 3.0
+WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104  # compared with, not listened on
+
+log = logging.getLogger(__name__)
+
+
+class ClientServices:
+    """Bound at :meth:`bind`, serving from :meth:`start` to :meth:`stop`; :meth:`run` runs meanwhile."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        topics: Callable[[], TopicSet],
+        ends: QueueEnds,
+        is_master: Callable[[], bool],
+        master_agent: Callable[[], str],
+        clock: Clock,
+        registry: CollectorRegistry,
+    ) -> None:
+        """``master_agent`` gives the address of the agent of a slave's master; empty while there is none."""
+        self._config = config
+        self.groups = ConsumerGroups(
+            _rules(config.groups), clock=clock, boot=secrets.randbits(64), max_watchers=config.groups.max_watchers
+        )
+        self.locks, self.offsets = QueueLocks(), Offsets()
+        self.flusher = Flusher(
+            self.offsets,
+            _build_store(config, is_master=is_master, clock=clock),
+            interval=config.offsets.flush_interval_seconds,
+            clock=clock,
+            metrics=OffsetMetrics(registry),
+        )
+        self.member_lists = MemberListKeeper(
+            self.groups,
+            _build_member_lists(config, is_master=is_master, clock=clock),
+            groups_with_offsets=self._groups_with_offsets,
+            clock=clock,
+        )
+        self._pending_flusher: Flusher | None = None
+        replica = ReplicaOffsets(self.offsets)
+        if config.may_be_slave:
+            replica = ReplicaOffsets(
+                self.offsets, Offsets(), is_master=is_master, keeps_copy=not config.keeps_offsets_in_redis
+            )
+            self._pending_flusher = Flusher(
+                replica.pending,
+                FileStore(config.pending_offsets_path, clock=clock),
+                interval=config.offsets.flush_interval_seconds,
+                clock=clock,
+                metrics=OffsetMetrics(CollectorRegistry()),  # they are counted as pending
+            )
+        self._flushers = [each for each in (self.flusher, self._pending_flusher) if each is not None]
+        self._hand_over = HandOver(
+            replica,
+            is_loaded=self._is_loaded,
+            is_master=is_master,
+            master_agent=master_agent,
+            broker=(config.broker.cluster, config.broker.name),
+            clock=clock,
+            metrics=HandOverMetrics(registry),
+        )
+        self._expiry = OffsetExpiry(
+            self.offsets,
+            is_loaded=self._is_loaded,
+            is_master=is_master,
+            members=self.groups.core.names,
+            ends=ends,
+            clock=clock,
+            registry=registry,
+        )
+        self._services = [
+            self.groups.service(),
+            QueueLockServicer(self.locks, topics=topics, clock=clock).service(),
+            OffsetServicer(replica, flushers=self._flushers, topics=topics, ends=ends, clock=clock).service(),
+        ]
+        self._server = AgentServer(longest_silence=config.groups.expiry_seconds)
+        registry.register(self._server.calls)
+        registry.register(self.groups.collector())
+        lock_metrics.register(self.locks, registry)
+
+    def bind(self) -> str:
+        """Take the address to listen on, and return the one at which clients reach it. Raises CannotListen.
+
+        That is ``broker.agent_addr``; without one the address listened on, unless that is every address there is:
+        then at the broker's host.
+        """
+        port = self._server.bind(self._config.rpc.listen)
+        if self._config.broker.agent_addr:
+            return self._config.broker.agent_addr
+        host, _ = split_addr(self._config.rpc.listen)
+        if host in WILDCARDS:
+            host, _ = split_addr(self._config.broker.addr)
+        return join_addr(host, port)
+
+    async def start(self, more: Sequence[Service] = ()) -> None:
+        """Serve, with ``more`` beside our own."""
+        await self._server.start([*self._services, *more])
+
+    async def run(self) -> None:
+        """Do what the services do by themselves, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.flusher.run())
+            tasks.create_task(self.member_lists.run())
+            tasks.create_task(self._expiry.run())
+            if self._pending_flusher is not None:
+                tasks.create_task(self._pending_flusher.run())
+                tasks.create_task(self._hand_over.run())
+            tasks.create_task(self._server.watch_over())
+
+    async def stop(self) -> None:
+        """Refuse new calls, and let running ones finish."""
+        await self._server.stop(self._config.rpc.grace_seconds)
+
+    async def finish(self) -> None:
+        """Bring offsets and lists of members to their stores, once :meth:`run` was cancelled."""
+        flushed = (flusher.finish(LAST_WRITE_SECONDS) for flusher in self._flushers)
+        await asyncio.gather(*flushed, self.member_lists.finish())
+
+    def member_counts(self) -> Mapping[str, int] | None:
+        """Return the number of members of each group; None while they may not have sent a heartbeat yet."""
+        core = self.groups.core
+        return core.member_counts() if core.state is GroupState.READY else None
+
+    def _is_loaded(self) -> bool:
+        return all(flusher.is_loaded for flusher in self._flushers)
+
+    @property
+    def offsets_problem(self) -> str:
+        """Why offsets were not written, or not read, at the last try; empty when they were."""
+        return next((flusher.problem for flusher in self._flushers if flusher.problem), "")
+
+    async def stop_groups(self) -> None:
+        """Send consumers away, and take no new ones."""
+        await self.groups.drain()
+
+    async def serve_groups(self) -> None:
+        """Take consumers again."""
+        self.groups.resume()
+
+    def _groups_with_offsets(self) -> frozenset[str] | None:
+        return frozenset(group for group, *_ in self.offsets.commits()) if self.flusher.is_loaded else None
+
+
+def _rules(section: GroupsSection) -> GroupRules:
+    return GroupRules(
+        expiry=section.expiry_seconds,
+        scan_interval=section.scan_interval_seconds,
+        stream_grace=section.stream_grace_seconds,
+        warm_up=section.warm_up_seconds,
+        notices=NoticeRules(notify=section.notify, hold_down=section.hold_down_seconds),
+        notices_of={row.name: NoticeRules(notify=row.notify, hold_down=row.hold_down_seconds) for row in section.group},
+        max_clients=section.max_clients,
+        max_groups=section.max_groups,
+        max_subscriptions=section.max_subscriptions,
+        max_subscriptions_per_client=section.max_subscriptions_per_client,
+    )
+
+
+def _build_member_lists(config: AgentConfig, *, is_master: Callable[[], bool], clock: Clock) -> MemberListStore:
+    """Build the store of the lists of members, beside that of the offsets."""
+    if not config.keeps_offsets_in_redis:
+        path = Path(config.offsets.path)
+        return MemberListFile(path.with_name(path.name + ".members"), clock=clock)
+    from pointsman_agent.groups.redis_member_lists import RedisMemberLists  # noqa: PLC0415  # needs the extra `redis`
+
+    target, username, password = config.redis_login
+    return RedisMemberLists(
+        target, clock=clock, timeout=STORE_SECONDS, username=username, password=password, is_master=is_master
+    )
+
+
+def _build_store(config: AgentConfig, *, is_master: Callable[[], bool], clock: Clock) -> OffsetStore:
+    """Build the store of offsets. Raises StoreNotInstalledError."""
+    if not config.keeps_offsets_in_redis:
+        return FileStore(Path(config.offsets.path), clock=clock)
+    from pointsman_agent.offsets.redis_store import RedisStore  # noqa: PLC0415  # needs the extra `redis`
+
+    target, username, password = config.redis_login
+    return RedisStore(
+        target, clock=clock, timeout=STORE_SECONDS, username=username, password=password, is_master=is_master
+    )

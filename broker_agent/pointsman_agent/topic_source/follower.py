@@ -1,0 +1,167 @@
+"""Follow a topic source for as long as the agent runs: look again and again, and keep the last good state.
+
+What a source cannot say now does not change what it said before. Nothing is ever made up: until the first good read
+there are no topics to register, because an empty set would empty the broker's routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from pointsman.service.clock import Clock
+from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.deadline import within
+from pointsman_agent.topic_source import TopicSource, TopicSourceError
+
+REMIND_SECONDS = 60.0
+"""A source that fails in ever new words is said at most so often; one that fails in the same words, once."""
+
+REST_RATIO = 10.0
+"""A look that took long is followed by a rest of so many times that long, so that looking takes no tenth of a core."""
+
+log = logging.getLogger(__name__)
+
+
+class FollowerMetrics(Protocol):
+    """What the follower counts; see ``SourceMetrics``."""
+
+    def count_read(self, result: str) -> None:
+        """Take in the end of a look: ``changed``, ``unchanged`` or ``failed``."""
+        ...
+
+    def set_last_good(self, at: float) -> None:
+        """Take in when the source could be read last, in monotonic seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """How the follower stands. Replaced as a whole, so any thread may read it."""
+
+    problem: str = "not read yet"
+    """Why the source cannot be read; empty: it can."""
+    last_good_at: float | None = None
+    """In monotonic seconds; None: never."""
+
+
+class TopicFollower:
+    """Owns the looks at one source. ``on_change`` is called in the event loop with each set of another version.
+
+    ``timeout`` bounds a look, in seconds.
+    """
+
+    def __init__(
+        self,
+        source: TopicSource,
+        *,
+        clock: Clock,
+        interval: float,
+        timeout: float,
+        on_change: Callable[[TopicSet], None],
+        metrics: FollowerMetrics | None = None,
+    ) -> None:
+        self._source = source
+        self._clock = clock
+        self._interval = interval
+        self._timeout = timeout
+        self._on_change = on_change
+        self._metrics = metrics
+        self._topics: TopicSet | None = None
+        self._now = asyncio.Event()
+        self._has_topics = asyncio.Event()
+        self._said_at = 0.0
+        self.state = Following()
+
+    @property
+    def topics(self) -> TopicSet | None:
+        """What the source said last; None before it has said anything."""
+        return self._topics
+
+    async def first(self) -> TopicSet:
+        """Wait for the first good read, however long that takes. ``run`` must be running."""
+        await self._has_topics.wait()
+        assert self._topics is not None  # noqa: S101  # set before the event
+        return self._topics
+
+    def look_now(self) -> None:
+        """Look without waiting for the interval to end, as an operator asks for with SIGHUP. Several are one."""
+        self._now.set()
+
+    async def run(self) -> None:
+        """Look each interval, for ever."""
+        while True:
+            self._now.clear()
+            started_at = self._clock.monotonic()
+            problem = await self._look()
+            took = self._clock.monotonic() - started_at
+            await self._rest(self._interval if problem else max(self._interval, REST_RATIO * took))
+
+    async def _look(self) -> str:
+        """Look once; return the problem, or nothing."""
+        try:
+            topics = await within(self._clock, self._timeout, self._source.read())
+        except TopicSourceError as error:
+            problem = str(error) or type(error).__name__
+        except TimeoutError:
+            problem = f"no answer in {self._timeout:g} s"
+        except Exception as error:  # the border to foreign data: a failure of a source is a failed poll
+            # A source reads foreign data through foreign code; its fault must not end the beats.
+            log.exception("the topic source failed in a way it does not know")
+            problem = f"{type(error).__name__}: {error}"
+        else:
+            self._take(topics)
+            return ""
+        self._on_failure(problem)
+        return problem
+
+    def _take(self, topics: TopicSet) -> None:
+        now = self._clock.monotonic()
+        old, was = self._topics, self.state
+        is_other = old is None or topics.data_version != old.data_version
+        self.state = Following("", now)
+        if self._metrics is not None:
+            self._metrics.count_read("changed" if is_other else "unchanged")
+            self._metrics.set_last_good(now)
+        if was.problem and was.last_good_at is not None:
+            log.info("topics can be read again", extra={"facts": _age(now, was)})
+        if not is_other:
+            return
+        facts = {"topics": len(topics.topics), "was": len(old.topics) if old is not None else None}
+        log.info("topics", extra={"facts": facts | _version(topics)})
+        self._topics = topics
+        self._on_change(topics)
+        self._has_topics.set()
+
+    def _on_failure(self, problem: str) -> None:
+        now = self._clock.monotonic()
+        was = self.state
+        self.state = Following(problem, was.last_good_at)
+        if self._metrics is not None:
+            self._metrics.count_read("failed")
+        is_new = was.problem in ("", Following().problem)
+        if is_new or (problem != was.problem and now - self._said_at >= REMIND_SECONDS):
+            self._said_at = now
+            known = "those read last hold" if was.last_good_at is not None else "nothing is registered before"
+            log.warning("topics cannot be read; %s", known, extra={"facts": {"problem": problem} | _age(now, was)})
+
+    async def _rest(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await within(self._clock, seconds, self._now.wait())
+
+
+def _age(now: float, state: Following) -> dict[str, object]:
+    return {} if state.last_good_at is None else {"last_good_seconds_ago": round(now - state.last_good_at, 1)}
+
+
+def _version(topics: TopicSet) -> dict[str, object]:
+    version = topics.data_version
+    return {
+        "state_version": version.state_version,
+        "timestamp_millis": version.timestamp_millis,
+        "counter": version.counter,
+    }

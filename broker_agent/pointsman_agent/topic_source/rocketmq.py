@@ -1,0 +1,246 @@
+"""Topics from the files of a RocketMQ broker: ``topics.json`` or its ``.bak``, and ``broker.conf``.
+
+The rule of RocketMQ's own loader: a ``topics.json`` that is missing, empty or cannot be parsed is replaced by its
+``.bak``; if that is unusable too, what was read last holds. A file that cannot be opened for another reason
+(permissions, a failing disk) says nothing of its content, and its ``.bak`` is not taken for newer.
+
+The version is the broker's, exactly as it stands, and is compared for equality only: a slave's counter jumps. There are
+two exceptions, in which the broker's version does not stand for what is told: while ``brokerPermission`` takes bits
+from the topics, and after somebody changed the file without its version. Both get a version of their own, derived.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pointsman.service.clock import Clock
+from pointsman_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.lone_thread import LoneThread
+from pointsman_agent.topic_source import TopicSourceError
+from pointsman_agent.topic_source.broker_conf import BrokerConf, BrokerConfError, read_broker_conf
+from pointsman_agent.topic_source.collector import collector_paused
+from pointsman_agent.topic_source.followed_file import FollowedFile, UnusableFileError
+from pointsman_agent.topic_source.topics_json import TopicsJson, TopicTable
+
+MAX_BROKER_CONF_BYTES = 2**20
+SETTLE_SECONDS = 0.05
+"""How long to wait for a writer that seems to be at work."""
+
+TRIES = 4
+"""Looks at ``topics.json`` before its ``.bak`` counts: a writer leaves no file, or a part of one, for milliseconds."""
+
+DEFAULT_STORE = "store"
+"""In the home of the user that the broker runs as; the agent takes its own user's."""
+
+log = logging.getLogger(__name__)
+
+
+def load_broker_conf(path: Path, *, environment: Mapping[str, str]) -> BrokerConf:
+    """Read the broker's properties file once, for what the agent takes from it at its start.
+
+    Raises TopicSourceError, also for a broker that keeps its topics in RocksDB.
+    """
+    conf = _conf_file(path, environment).look()
+    if conf.foreign_store:
+        raise TopicSourceError(f"{path}: {conf.foreign_store}")
+    return conf
+
+
+class RocketmqTopicSource:
+    """Reads the files beside a broker. ``store_path`` is its storePathRootDir; empty: as ``broker_conf`` says.
+
+    An empty ``broker_conf`` stands for a file without settings. ``on_left_out`` is told the number of topics that the
+    broker has and that cannot be named here, whenever it changes.
+    """
+
+    def __init__(
+        self,
+        *,
+        store_path: str,
+        broker_conf: str,
+        max_topics: int,
+        clock: Clock,
+        environment: Mapping[str, str],
+        on_left_out: Callable[[int], None] | None = None,
+    ) -> None:
+        self._store_path = store_path
+        self._clock = clock
+        self._on_left_out = on_left_out
+        self._thread = LoneThread("topics-rocketmq", busy=TopicSourceError)
+        self._conf_file = _conf_file(Path(broker_conf), environment) if broker_conf else None
+        self._reader = TopicsJson(max_topics)
+        self._conf: BrokerConf | None = None if broker_conf else BrokerConf()
+        self._conf_problem = ""
+        self._identity_changes: list[str] = []
+        self._copies: _Copies | None = None
+        self._told = _Told()
+        self._reads_backup = False
+        self._left_out: tuple[int, tuple[str, ...]] = (0, ())
+
+    async def read(self) -> TopicSet:
+        """See :meth:`pointsman_agent.topic_source.TopicSource.read`."""
+        conf = await self._read_conf()
+        if conf.foreign_store:
+            raise TopicSourceError(conf.foreign_store)
+        copies = self._copies = self._copies or _Copies(self._topics_path(conf), self._reader)
+        for _ in range(TRIES - 1):
+            try:
+                table = await self._thread.run(copies.look_at_main)
+            except UnusableFileError:
+                await self._clock.sleep(SETTLE_SECONDS)
+            else:
+                self._say_backup(reads_backup=False)
+                return await self._give(table, conf)
+        found = await self._thread.run(copies.look_at_both)
+        self._say_backup(reads_backup=found.is_backup, problem=found.main_problem)
+        return await self._give(found.table, conf)
+
+    async def _read_conf(self) -> BrokerConf:
+        """Return the settings as they are believed: a file that changed must read the same a moment later."""
+        if self._conf_file is None:
+            return self._conf or BrokerConf()
+        held = self._conf
+        try:
+            conf = await self._thread.run(self._conf_file.look)
+            if held is not None and conf != held:
+                await self._clock.sleep(SETTLE_SECONDS)
+                if await self._thread.run(self._conf_file.look) != conf:
+                    return held
+        except TopicSourceError as error:
+            if held is None:
+                raise
+            self._say_conf_problem(str(error))
+            return held
+        self._say_conf_problem("")
+        if held is None:
+            self._conf = conf
+            return conf
+        self._say_identity(held.changed_settings(conf))
+        # What else changed waits for a start of the agent, so it stays what it was here as well.
+        self._conf = replace(held, broker_permission=conf.broker_permission, foreign_store=conf.foreign_store)
+        return self._conf
+
+    def _topics_path(self, conf: BrokerConf) -> Path:
+        root = self._store_path or conf.store_path_root_dir
+        return (Path(root) if root else Path.home() / DEFAULT_STORE) / "config" / "topics.json"
+
+    async def _give(self, table: TopicTable, conf: BrokerConf) -> TopicSet:
+        if (table.left_out_count, table.left_out) != self._left_out:
+            self._say_left_out(table)
+        if not self._told.is_current(table, conf):
+            await self._thread.run(lambda: self._take(table, conf))
+        return self._told.topic_set()
+
+    def _take(self, table: TopicTable, conf: BrokerConf) -> None:
+        with collector_paused():
+            self._told.take(table, conf)
+
+    def _say_left_out(self, table: TopicTable) -> None:
+        self._left_out = table.left_out_count, table.left_out
+        if self._on_left_out is not None:
+            self._on_left_out(table.left_out_count)
+        if table.left_out_count:
+            facts = {"left_out": table.left_out_count, "first": list(table.left_out)}
+            log.warning("topics of the broker that cannot be told to name servers", extra={"facts": facts})
+
+    def _say_backup(self, *, reads_backup: bool, problem: str = "") -> None:
+        if reads_backup is not self._reads_backup:
+            self._reads_backup = reads_backup
+            facts = {"problem": problem} if problem else {}
+            level = logging.WARNING if reads_backup else logging.INFO
+            log.log(level, "reads topics.json%s", ".bak instead" if reads_backup else " again", extra={"facts": facts})
+
+    def _say_conf_problem(self, problem: str) -> None:
+        if problem != self._conf_problem:
+            self._conf_problem = problem
+            if problem:
+                log.warning(
+                    "broker.conf cannot be used; what it said last holds", extra={"facts": {"problem": problem}}
+                )
+            else:
+                log.info("broker.conf can be used again")
+
+    def _say_identity(self, changes: list[str]) -> None:
+        if changes != self._identity_changes:
+            self._identity_changes = changes
+            if changes:
+                log.warning("broker.conf changed: restart to apply", extra={"facts": {"settings": changes}})
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    table: TopicTable
+    is_backup: bool = False
+    main_problem: str = ""
+
+
+class _Copies:
+    """The file and its backup. Blocks."""
+
+    def __init__(self, main: Path, reader: TopicsJson) -> None:
+        backup = main.with_name(f"{main.name}.bak")
+        self._main = FollowedFile(main, max_bytes=reader.max_bytes, parse=reader.parse)
+        self._backup = FollowedFile(backup, max_bytes=reader.max_bytes, parse=reader.parse)
+
+    def look_at_main(self) -> TopicTable:
+        table = self._main.look()
+        self._backup.forget()
+        return table
+
+    def look_at_both(self) -> _Found:
+        try:
+            return _Found(self.look_at_main())
+        except UnusableFileError as error:
+            problem = str(error)
+        try:
+            return _Found(self._backup.look(), is_backup=True, main_problem=problem)
+        except UnusableFileError as error:
+            raise TopicSourceError(f"{problem}; {error}") from None
+
+
+class _Told:
+    """From a table to what name servers are told: the mask of ``brokerPermission``, and the version."""
+
+    def __init__(self) -> None:
+        self._table: TopicTable | None = None
+        self._permission = -1
+        self._first: TopicTable | None = None
+        """The first table that came with the present version: that is what the version stands for."""
+        self._set: TopicSet | None = None
+
+    def is_current(self, table: TopicTable, conf: BrokerConf) -> bool:
+        return table is self._table and conf.broker_permission == self._permission
+
+    def topic_set(self) -> TopicSet:
+        assert self._set is not None  # noqa: S101  # taken before it is asked for
+        return self._set
+
+    def take(self, table: TopicTable, conf: BrokerConf) -> None:
+        if self._first is None or table.data_version != self._first.data_version:
+            self._first = table
+        is_other_content = table.topics != self._first.topics
+        if is_other_content:
+            log.warning("topics changed without their DataVersion; they are told under a version of their own")
+        topics = tuple(_masked(each, conf.broker_permission) for each in table.topics) if conf.masks else table.topics
+        if conf.masks or is_other_content:
+            self._set = TopicSet.amended(topics, of=table.data_version)
+        else:
+            self._set = TopicSet(topics, table.data_version)
+        self._table, self._permission = table, conf.broker_permission
+
+
+def _masked(topic: TopicConfig, permission: int) -> TopicConfig:
+    return replace(topic, perm=topic.perm & permission)
+
+
+def _conf_file(path: Path, environment: Mapping[str, str]) -> FollowedFile[BrokerConf]:
+    def parse(content: bytes) -> BrokerConf:
+        try:
+            return read_broker_conf(content, environment=environment)
+        except BrokerConfError as error:
+            raise TopicSourceError(str(error)) from error
+
+    return FollowedFile(path, max_bytes=MAX_BROKER_CONF_BYTES, parse=parse)

@@ -1,0 +1,51 @@
+"""Metrics of a topic source, made in whatever registry the agent has."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from pointsman.service.clock import Clock
+
+RESULTS = ("changed", "unchanged", "failed")
+
+
+class SourceMetrics:
+    """Implements :class:`pointsman_agent.topic_source.follower.FollowerMetrics`."""
+
+    def __init__(self, registry: CollectorRegistry, *, clock: Clock) -> None:
+        self._clock = clock
+        self._last_good_at: float | None = None
+        self._reads = Counter(
+            "agent_topic_source_reads_total",
+            "Looks at the topic source by result: changed, unchanged, failed.",
+            ["result"],
+            registry=registry,
+        )
+        for result in RESULTS:
+            self._reads.labels(result)
+        age = Gauge(
+            "agent_topic_source_last_good_read_age_seconds",
+            "Time since the topic source could be read; NaN before the first time.",
+            registry=registry,
+        )
+        age.set_function(self._age)
+        self._left_out = Gauge(
+            "agent_topics_left_out",
+            "Topics of the broker that cannot be told to name servers: see the log for the first of them.",
+            registry=registry,
+        )
+
+    def count_read(self, result: str) -> None:
+        """Take in the end of a look."""
+        self._reads.labels(result).inc()
+
+    def set_last_good(self, at: float) -> None:
+        """Take in when the source could be read last, in monotonic seconds."""
+        self._last_good_at = at
+
+    def set_left_out(self, count: int) -> None:
+        """Take in how many topics cannot be told."""
+        self._left_out.set(count)
+
+    def _age(self) -> float:
+        return float("nan") if self._last_good_at is None else self._clock.monotonic() - self._last_good_at

@@ -1,1 +1,0 @@
-"""``pointsmanctl``: what operators ask name servers. Needs the extra ``cli`` (click, rich)."""

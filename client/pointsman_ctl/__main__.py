@@ -1,0 +1,23 @@
+"""Entry point of ``pointsmanctl``; says what to install when the extra is missing."""
+
+from __future__ import annotations
+
+import sys
+
+EXIT_USAGE = 2
+
+
+def main() -> int:
+    """Run the command line and return its exit code."""
+    try:
+        from pointsman_ctl.command import run  # noqa: PLC0415  only here can a missing extra be told
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"click", "rich"}:
+            raise
+        print("pointsmanctl needs click and rich: pip install 'pointsman-client[cli]'", file=sys.stderr)
+        return EXIT_USAGE
+    return run(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

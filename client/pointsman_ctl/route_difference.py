@@ -1,0 +1,85 @@
+"""What changed between two routes of a topic, in lines that begin with +, - or ~. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pointsman_client.route import BrokerReplica, QueueData, TopicRoute
+from pointsman_ctl.wording import perm_words, printable
+
+Key = tuple[str | int, ...]
+
+
+def route_difference(old: TopicRoute, new: TopicRoute) -> list[str]:
+    """Return a line for each thing that changed; none where this program cannot read what did."""
+    return [
+        *_lines(_queues(old), _queues(new)),
+        *_lines(_replicas(old), _replicas(new)),
+        *_lines(_groups(old), _groups(new)),
+        *_changes("order topic", [("", old.order_topic_conf, new.order_topic_conf)]),
+    ]
+
+
+def _queues(route: TopicRoute) -> dict[Key, dict[str, str]]:
+    def facts(data: QueueData) -> dict[str, str]:
+        return {
+            "read queues": str(data.read_queue_nums),
+            "write queues": str(data.write_queue_nums),
+            "perm": perm_words(data.perm),
+        }
+
+    return {("queues of", data.cluster, data.broker_name): facts(data) for data in route.queue_datas}
+
+
+def _replicas(route: TopicRoute) -> dict[Key, dict[str, str]]:
+    def facts(replica: BrokerReplica) -> dict[str, str]:
+        return {
+            "addr": replica.addr,
+            "state": str(replica.state),
+            "ha addr": replica.ha_addr,
+            "agent addr": replica.agent_addr,
+            "filter servers": ",".join(replica.filter_servers),
+        }
+
+    return {
+        ("broker", data.cluster, data.broker_name, replica.broker_id): facts(replica)
+        for data in route.broker_datas
+        for replica in data.replicas
+    }
+
+
+def _groups(route: TopicRoute) -> dict[Key, dict[str, str]]:
+    # Groups come and go with their replicas; only what changes in one that stays is news.
+    return {
+        ("group", data.cluster, data.broker_name): {
+            "zone": data.zone,
+            "acting master": "yes" if data.acting_master else "no",
+        }
+        for data in route.broker_datas
+    }
+
+
+def _lines(old: Mapping[Key, dict[str, str]], new: Mapping[Key, dict[str, str]]) -> Iterator[str]:
+    for key in sorted(old.keys() | new.keys(), key=lambda key: tuple(str(part).zfill(10) for part in key)):
+        before, after = old.get(key), new.get(key)
+        if before is not None and after is not None:
+            yield from _changes(_name(key), [(fact, before[fact], after[fact]) for fact in after])
+        elif key[0] != "group":
+            facts = after if after is not None else before or {}
+            words = ", ".join(f"{fact} {printable(value)}" for fact, value in facts.items() if value)
+            yield f"{'+' if after is not None else '-'} {_name(key)}: {words}"
+
+
+def _changes(name: str, facts: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    changed = [
+        f"{fact} {printable(before) or 'none'} -> {printable(after) or 'none'}".lstrip()
+        for fact, before, after in facts
+        if before != after
+    ]
+    if changed:
+        yield f"~ {name}: {', '.join(changed)}"
+
+
+def _name(key: Key) -> str:
+    kind, cluster, broker_name, *rest = key
+    return " ".join([f"{kind} {cluster}/{broker_name}", *map(str, rest)])

@@ -1,1 +1,0 @@
-"""The name server daemon: a pure core (``core``) inside thin shells (``rpc``, ``history``), joined in ``app``."""

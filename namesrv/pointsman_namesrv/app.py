@@ -1,0 +1,385 @@
+"""The daemon: joins core and shells, and knows how to start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import secrets
+import socket
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from pointsman.service.clock import Clock, SystemClock
+from pointsman.service.fair_bound import FairBound
+from pointsman.service.monitoring import MonitoringServer
+from pointsman.service.sd_notify import ServiceManager
+from pointsman.wire.names import join_addr, split_addr
+from pointsman_namesrv.config import NameServerConfig
+from pointsman_namesrv.core.events import Event, EventKind
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.model import NodeState
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.order_topics import order_problems
+from pointsman_namesrv.core.staging import COMING_IN_BYTES
+from pointsman_namesrv.history import assembly
+from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.remoting.assembly import remoting_server
+from pointsman_namesrv.remoting.server import RemotingServer
+from pointsman_namesrv.rpc.admin import AdminServicer
+from pointsman_namesrv.rpc.calls import Calls
+from pointsman_namesrv.rpc.inspection import Node
+from pointsman_namesrv.rpc.registration import RegistrationServicer
+from pointsman_namesrv.rpc.route_answers import RouteAnswers
+from pointsman_namesrv.rpc.routes import RouteServicer
+from pointsman_namesrv.rpc.server import Server
+from pointsman_namesrv.rpc.watch_hub import WatchHub
+from pointsman_namesrv.settings.keeper import SettingsKeeper
+from pointsman_namesrv.settings.store import SettingsStore, table_file
+from pointsman_namesrv.snapshot.files import SegmentFiles
+from pointsman_namesrv.snapshot.keeper import SnapshotKeeper
+from pointsman_namesrv.snapshot.store import SnapshotStore
+from pointsman_namesrv.upkeep import Upkeep
+
+HISTORY_STOP_SECONDS = 10.0
+SNAPSHOT_STOP_SECONDS = 10.0
+SETTINGS_STOP_SECONDS = 5.0
+STATUS_SECONDS = 5.0
+STREAMS_A_BROKER = 1.25
+"""One that reconnects has two for a while."""
+COLLECTOR_THRESHOLDS = (10_000, 10, 50)
+"""Of the garbage collector. Python's own are for programs with fewer objects in flight: without any collection 4 to 7 %
+more route queries were answered a CPU second."""
+
+log = logging.getLogger(__name__)
+
+
+class NameServerApp:
+    """One name server. Nothing is opened before :meth:`run`."""
+
+    def __init__(
+        self,
+        config: NameServerConfig,
+        *,
+        version: str,
+        clock: Clock | None = None,
+        manager: ServiceManager | None = None,
+        running: Callable[[], NameServerConfig] | None = None,
+    ) -> None:
+        """``running`` returns the configuration with its reloads, for operators; by default there are none."""
+        self.config = config
+        self._running_config = running or (lambda: config)
+        self.clock = clock or SystemClock()
+        self.started = asyncio.Event()
+        """Set once it serves; then :attr:`addr` and :attr:`monitoring_port` are known."""
+        self.addr = ""
+        self.remoting_addr = ""
+        """Where RocketMQ's wire is served; empty: nowhere."""
+        self.monitoring_port = 0
+        self.metrics = Metrics()
+        self._started_at = self.clock.monotonic()
+        self.lifecycle = NodeLifecycle(started_at=self._started_at, warm_up_seconds=config.server.warm_up_seconds)
+        self.core = NameServer(
+            rules=config.liveness.rules(),
+            guard_rules=config.guard.rules(),
+            first_generation=secrets.randbits(64),
+            started_at=self._started_at,
+            lifecycle=self.lifecycle,
+            max_brokers=config.routes.max_brokers,
+            max_topics=config.routes.max_topics,
+            every_heartbeat=config.history.every_heartbeat,
+            remember_seconds=config.routes.remember_hours * 3_600.0,
+        )
+        self._coming_in = FairBound(COMING_IN_BYTES)
+        unix_offset = self.clock.utc_now().timestamp() - self._started_at
+        self._boot = secrets.randbits(64)
+        self.answers = RouteAnswers(
+            self.core.routes,
+            boot=self._boot,
+            max_bytes=_cache_bytes(config),
+            metrics=self.metrics,
+            unix_offset=unix_offset,
+        )
+        self._version = version
+        self._remoting: RemotingServer | None = None
+        self._manager = manager or ServiceManager({}, clock=self.clock)
+        self.server = Server(
+            self.lifecycle,
+            longest_interval=config.liveness.max_heartbeat_interval_seconds,
+            max_connections=config.server.max_connections,
+            count_refusal=lambda limit: self.metrics.limits_exceeded.labels(limit).inc(),
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until ``stop`` is set, then drain.
+
+        Raises CannotListen or OSError when an address or a folder is not to be had.
+        """
+        host, _ = split_addr(self.config.server.listen)
+        port = self.server.bind(self.config.server.listen)
+        self.addr = join_addr(host, port)
+        self._node = self.config.server.node or f"{socket.gethostname()}:{port}"
+        self.recorder = assembly.recorder(
+            self.config.history,
+            node=self._node,
+            boot_id=f"{self._boot:016x}",
+            clock=self.clock,
+            metrics=self.metrics,
+        )
+        self._keeper = self._snapshot_keeper()
+        self._settings = self._settings_keeper()
+        monitoring = self._monitoring()
+        async with AsyncExitStack() as steps:
+            # Each step of the stop is taken, the last one here first, whatever became of the one before it.
+            steps.callback(self._tell_stopped)
+            steps.push_async_callback(asyncio.to_thread, monitoring.stop)
+            steps.push_async_callback(self._stop_history)
+            steps.push_async_callback(self._stop_snapshot)
+            steps.push_async_callback(self._stop_settings)
+            steps.push_async_callback(self._stop_serving)
+            self.recorder.start()
+            self._start_warm()
+            monitoring.start()
+            self.record([Event(kind=EventKind.NAMESRV_STARTED, detail={"version": self._version})])
+            self.hub = self._watch_hub()
+            self._upkeep = self._make_upkeep()
+            await self._start_remoting()
+            self._upkeep.end_warm_up(self.clock.monotonic())
+            await self._start_serving()
+            state = self.lifecycle.state
+            facts = {
+                "addr": self.addr,
+                "remoting": self.remoting_addr,
+                "node": self._node,
+                "metrics": self.monitoring_port,
+                "state": state,
+            }
+            log.info("serving", extra={"facts": facts})
+            self._tell_status()
+            self._manager.ready()
+            self.started.set()
+            await self._until(stop)
+
+    def record(self, events: Iterable[Event]) -> None:
+        """Hand on what happened: to the history, its counters, and the live penalties."""
+        happened = tuple(events)
+        self.recorder.record(happened)
+        now = self.clock.monotonic()
+        for event in happened:
+            in_window = event.broker is not None and self.core.maintenance.covers(
+                event.broker.identity.group_key, now=now
+            )
+            self.core.penalties.take(event, now=now, in_window=in_window)
+
+    # --- stop -------------------------------------------------------------------------------------------------
+
+    async def _stop_serving(self) -> None:
+        self._manager.status("draining")
+        self._manager.stopping()
+        await self.server.stop(self.config.server.stop_grace_seconds)
+        if self._remoting is not None:
+            await self._remoting.stop()
+
+    async def _stop_snapshot(self) -> None:
+        if self._keeper is not None and not await self._keeper.stop(within=SNAPSHOT_STOP_SECONDS):
+            problem = "; ".join(self._keeper.complaints()) or "the disk did not answer in time"
+            log.error("the snapshot could not be brought up to date", extra={"facts": {"problem": problem}})
+
+    async def _stop_settings(self) -> None:
+        if not await self._settings.stop(within=SETTINGS_STOP_SECONDS):
+            problem = "; ".join(self._settings.complaints()) or "the disk did not respond in time"
+            log.error("the settings of operators could not be saved", extra={"facts": {"problem": problem}})
+
+    async def _stop_history(self) -> None:
+        now = self.clock.monotonic()
+        for _, replica in self.core.members():
+            self.record(self.core.close_heartbeats(replica, now=now))
+        self.record([Event(kind=EventKind.NAMESRV_STOPPED)])
+        if not await asyncio.to_thread(self.recorder.stop, timeout=HISTORY_STOP_SECONDS):
+            log.error("the history could not be written to its end")
+
+    def _tell_stopped(self) -> None:
+        if self.started.is_set():
+            log.info("stopped", extra={"facts": {"addr": self.addr}})
+
+    # --- start ------------------------------------------------------------------------------------------------
+
+    def _start_warm(self) -> None:
+        loaded = None
+        if self._keeper is not None:
+            loaded = self._keeper.warm_start(before_brokers=self._settings.load)
+        gc.freeze()  # what was loaded stays: the collector need not walk it
+        gc.set_threshold(*COLLECTOR_THRESHOLDS)
+        if loaded is not None:
+            self.lifecycle.restored(len(loaded.brokers), complete=not loaded.refused)
+
+    def _snapshot_keeper(self) -> SnapshotKeeper | None:
+        snapshot = self.config.snapshot
+        if not snapshot.enabled:
+            return None
+        store = SnapshotStore(
+            SegmentFiles(Path(snapshot.directory)),
+            bounds=self.config.liveness.bounds(),
+            max_topics=self.config.routes.max_topics_per_broker,
+        )
+        return SnapshotKeeper(
+            self.core, store, interval=snapshot.interval_seconds, clock=self.clock, metrics=self.metrics
+        )
+
+    def _settings_keeper(self) -> SettingsKeeper:
+        snapshot = self.config.snapshot
+        store = SettingsStore(table_file(Path(snapshot.directory)), clock=self.clock) if snapshot.enabled else None
+        return SettingsKeeper(
+            self.core, store, interval=snapshot.interval_seconds, clock=self.clock, metrics=self.metrics
+        )
+
+    def _watch_hub(self) -> WatchHub:
+        routes = self.config.routes
+        return WatchHub(
+            self.core.routes,
+            self.answers,
+            lifecycle=self.lifecycle,
+            clock=self.clock,
+            metrics=self.metrics,
+            node=self._node,
+            coalesce_seconds=routes.watch_coalesce_seconds,
+            max_watchers=routes.max_watchers,
+            max_watched=routes.max_watched_topics,
+            max_topics=routes.max_topics_per_watch,
+        )
+
+    async def _start_remoting(self) -> None:
+        """Serve RocketMQ's wire. Raises CannotListen."""
+        if not self.config.remoting.listen:
+            return
+        self._remoting = remoting_server(
+            self.config,
+            self.core,
+            self._settings,
+            lifecycle=self.lifecycle,
+            clock=self.clock,
+            metrics=self.metrics,
+            record=self.record,
+            catch_up=self._upkeep.catch_up,
+            coming_in=self._coming_in,
+            cache_bytes=_cache_bytes(self.config),
+        )
+        self.remoting_addr = self._remoting.bind(self.config.remoting.listen)
+        await self._remoting.start()
+
+    async def _start_serving(self) -> None:
+        node = Node(
+            name=self._node,
+            version=self._version,
+            boot=self._boot,
+            started_at=self._started_at,
+            config=self._running_config,
+            lifecycle=self.lifecycle,
+            sizes=self._sizes,
+            complaints=self._complaints,
+        )
+        self._registration = RegistrationServicer(
+            self.core,
+            clock=self.clock,
+            bounds=self.config.liveness.bounds(),
+            max_topics=self.config.routes.max_topics_per_broker,
+            max_streams=int(STREAMS_A_BROKER * self.config.routes.max_brokers),
+            record=self.record,
+            catch_up=self._upkeep.catch_up,
+            save_settings=self._settings.save,
+            metrics=self.metrics,
+            coming_in=self._coming_in,
+        )
+        route = RouteServicer(
+            self.core, self.answers, self.hub, lifecycle=self.lifecycle, clock=self.clock, metrics=self.metrics
+        )
+        admin = AdminServicer(
+            self.core,
+            self.recorder.recent,
+            self.hub,
+            record=self.record,
+            clock=self.clock,
+            node=node,
+            settings=self._settings,
+        )
+        calls = Calls(self.lifecycle, clock=self.clock, metrics=self.metrics, record=self.record)
+        await self.server.start(calls, self._registration, route, admin)
+
+    def _monitoring(self) -> MonitoringServer:
+        self.metrics.build.info({"version": self._version})
+        self.metrics.ready.set_function(self._is_ready)
+
+        def health() -> tuple[bool, dict[str, object]]:
+            return self._is_ready(), {"state": self.lifecycle.state, "node": self._node}
+
+        monitoring = MonitoringServer(self.config.monitoring.listen, registry=self.metrics.registry, health=health)
+        self.monitoring_port = monitoring.port
+        return monitoring
+
+    # --- while it serves --------------------------------------------------------------------------------------
+
+    def _make_upkeep(self) -> Upkeep:
+        return Upkeep(
+            self.core,
+            self.recorder,
+            record=self.record,
+            lifecycle=self.lifecycle,
+            clock=self.clock,
+            metrics=self.metrics,
+        )
+
+    async def _until(self, stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            work = [
+                self._upkeep.run(),
+                self.hub.run(),
+                self.server.follow(self.hub),
+                self._settings.run(),
+                self._manager.feed_watchdog(),
+                self._tell_manager(),
+            ]
+            if self._keeper is not None:
+                work.append(self._keeper.run())
+            if self._remoting is not None:
+                work.append(self._remoting.run())
+            running = [tasks.create_task(task) for task in work]
+            await stop.wait()
+            for task in running:
+                task.cancel()
+
+    def _is_ready(self) -> bool:
+        return self.started.is_set() and self.lifecycle.state is NodeState.READY
+
+    async def _tell_manager(self) -> None:
+        while True:
+            await self.clock.sleep(STATUS_SECONDS)
+            self._tell_status()
+
+    def _tell_status(self) -> None:
+        heard = [not replica.is_provisional for _, replica in self.core.members()]
+        counts = f"{sum(heard)}/{len(heard)} brokers heard, {self.hub.count} watchers"
+        self._manager.status(f"{self.lifecycle.state.lower()}, {counts}")
+
+    def _sizes(self) -> dict[str, int]:
+        sizes = {
+            "watchers": self.hub.count,
+            "watched_topics": self.hub.watched_count,
+            "keep_alive_streams": self._registration.stream_count,
+            "route_cache_bytes": self.answers.bytes,
+        }
+        if self._remoting is not None:
+            sizes["remoting_connections"] = self._remoting.connection_count
+        return self.metrics.totals() | sizes
+
+    def _complaints(self) -> list[str]:
+        overdue = [f"the guard of cluster {cluster} is on for too long" for cluster in self.core.guard.overdue()]
+        snapshot = self._keeper.complaints() if self._keeper is not None else []
+        orders = order_problems(self.core.routes, self.core.kv)
+        settings = self._settings.complaints()
+        return [*overdue, *orders, *self.recorder.complaints(), *snapshot, *settings]
+
+
+def _cache_bytes(config: NameServerConfig) -> int:
+    """Return what each wire may keep of answers: they hold different bytes, so two wires share the bound."""
+    return config.routes.cache_bytes // (2 if config.remoting.listen else 1)

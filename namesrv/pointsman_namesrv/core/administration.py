@@ -1,0 +1,233 @@
+"""What operators change: each change in one call, with the events that name the operator.
+
+A change that changes nothing makes no event. A call that raises has changed nothing. What a restart must not lose has
+a ``check_`` beside it: it raises what the change would raise now, and returns the settings as they are after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pointsman.wire.violation import bounded
+from pointsman_namesrv.core.additive import drop_topic
+from pointsman_namesrv.core.broker_events import write_perm_event
+from pointsman_namesrv.core.errors import ClusterNotFound, InvalidRequest, TopicHeld
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.guard import GuardMode, GuardStatus
+from pointsman_namesrv.core.kv import ORDER_TOPIC_NAMESPACE
+from pointsman_namesrv.core.model import BrokerIdentity, GroupKey
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.order_topics import order_violations
+from pointsman_namesrv.core.settings import (
+    MAX_HIDDEN_TOPICS,
+    MAX_WIPES,
+    Rows,
+    Setting,
+    SettingKey,
+    SettingKind,
+    guard_key,
+    hidden_key,
+    hidden_setting,
+    maintenance_key,
+    refuse_beyond,
+    wipe_key,
+)
+from pointsman_namesrv.core.validation import MOST_VIOLATION_BYTES
+
+Events = tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PermChange:
+    """What became of a write permission."""
+
+    topic_count: int
+    """Topics of the group."""
+    changed: bool
+    events: Events
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeletion:
+    """What became of a topic."""
+
+    hidden_on: tuple[GroupKey, ...]
+    events: Events
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of anything else."""
+
+    changed: bool
+    events: Events
+
+
+@dataclass(frozen=True, slots=True)
+class GuardChange:
+    """What became of a guard."""
+
+    guard: GuardStatus
+    events: Events
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Who was removed."""
+
+    identity: BrokerIdentity
+    events: Events
+
+
+class Administration:
+    """Changes of one name server. ``by`` is whoever asks, as they say themselves."""
+
+    def __init__(self, core: NameServer) -> None:
+        self._core = core
+
+    def check_write_perm(self, key: GroupKey, *, writable: bool) -> Rows:
+        """See :meth:`set_write_perm`."""
+        incarnation, wipes = self._core.check_writable(key, writable), self._core.overrides.wipes
+        if incarnation is None:
+            return {wipe_key(key): None}
+        refuse_beyond("wiped_broker_names", MAX_WIPES, held=len(wipes), added=key not in wipes)
+        return {wipe_key(key): Setting((incarnation,))}
+
+    def set_write_perm(self, key: GroupKey, *, writable: bool, by: str) -> PermChange:
+        """Wipe the write permission of a broker name, or give it back. Raises BrokerUnknown, LimitExceeded."""
+        self.check_write_perm(key, writable=writable)
+        changed = self._core.set_writable(key, writable)
+        group = self._core.routes.groups.get(key)
+        contributor = None if group is None else group.contributor()
+        topic_count = 0 if contributor is None else len(contributor.registration.topics)
+        detail: dict[str, object] = {"topics": topic_count, "by": by}
+        told = write_perm_event(key, Reason.ADMIN, writable=writable, detail=detail)
+        return PermChange(topic_count, changed, (told,) if changed else ())
+
+    def check_delete_topic(self, topic: str, *, cluster: str, force: bool) -> Rows:
+        """See :meth:`delete_topic`."""
+        if not force:
+            raise TopicHeld(topic, self._core.holders(topic, cluster, with_absent=True))
+        versions, tombstones = self._core.versions_holding(topic, cluster), self._core.overrides.tombstones
+        held = sum(map(len, tombstones.values()))
+        added = sum(topic not in tombstones.get(key, ()) for key in versions)
+        refuse_beyond("hidden_topics", MAX_HIDDEN_TOPICS, held=held, added=added)
+        return {hidden_key(key, topic): hidden_setting(version) for key, version in versions.items()}
+
+    def delete_topic(self, topic: str, *, cluster: str, force: bool, by: str, now: float) -> TopicDeletion:
+        """Hide a topic, with an event for each broker name that has it; RocketMQ brokers' registrations lose it.
+
+        Raises TopicNotFound where no broker has it, TopicHeld where one has and it is not forced, LimitExceeded.
+
+        A topic lives on brokers: whoever deletes it there first has nothing left to delete here.
+        """
+        self.check_delete_topic(topic, cluster=cluster, force=force)
+        hidden_on = tuple(self._core.hide_topic(topic, cluster, with_absent=True))
+        detail: dict[str, object] = {"topic": topic, "forced": force, "by": by}
+        deletions = tuple(
+            Event(kind=EventKind.TOPIC_DELETED, reason=Reason.ADMIN, group=key, detail=detail) for key in hidden_on
+        )
+        return TopicDeletion(hidden_on, (*drop_topic(self._core, topic, cluster, now=now), *deletions))
+
+    def check_put_kv(self, namespace: str, key: str, value: str) -> Rows:
+        """See :meth:`put_kv`."""
+        self._core.kv.check_put(namespace, key, value)
+        beyond = list(order_violations(self._core.routes, key, value)) if namespace == ORDER_TOPIC_NAMESPACE else []
+        if beyond:
+            raise InvalidRequest(bounded(beyond, most_bytes=MOST_VIOLATION_BYTES))
+        return {SettingKey(SettingKind.KV, (namespace, key)): Setting((value,))}
+
+    def put_kv(self, namespace: str, key: str, value: str, *, by: str) -> Change:
+        """Set one key of the KV configuration. Raises InvalidRequest, LimitExceeded.
+
+        An order configuration with more queues than a registered broker has of the topic is an InvalidRequest.
+        """
+        self.check_put_kv(namespace, key, value)
+        if not self._core.kv.put(namespace, key, value):
+            return Change(False, ())
+        if namespace == ORDER_TOPIC_NAMESPACE:
+            self._core.routes.set_order_topic(key, value)
+        detail: dict[str, object] = {"namespace": namespace, "key": key, "value": value, "by": by}
+        return Change(True, (Event(kind=EventKind.KV_CHANGED, reason=Reason.ADMIN, detail=detail),))
+
+    def check_delete_kv(self, namespace: str, key: str) -> Rows:
+        """See :meth:`delete_kv`."""
+        self._core.kv.check_delete(namespace, key)
+        return {SettingKey(SettingKind.KV, (namespace, key)): None}
+
+    def delete_kv(self, namespace: str, key: str, *, by: str) -> Change:
+        """Remove one key; its event has no value. Raises KvNotFound."""
+        self._core.kv.delete(namespace, key)
+        if namespace == ORDER_TOPIC_NAMESPACE:
+            self._core.routes.set_order_topic(key, "")
+        detail: dict[str, object] = {"namespace": namespace, "key": key, "by": by}
+        return Change(True, (Event(kind=EventKind.KV_CHANGED, reason=Reason.ADMIN, detail=detail),))
+
+    def check_guard(self, cluster: str, mode: GuardMode, *, until: float | None) -> Rows:
+        """See :meth:`set_guard`."""
+        guard = self._core.guard
+        known = cluster in guard.clusters() or any(key.cluster == cluster for key in self._core.routes.groups)
+        if not known:
+            raise ClusterNotFound(cluster)
+        guard.check_mode(cluster, mode)
+        return {guard_key(cluster): None if mode is GuardMode.AUTO else Setting((mode.value,), until)}
+
+    def set_guard(
+        self, cluster: str, mode: GuardMode, *, seconds: float | None, by: str, now: float, since: float | None = None
+    ) -> GuardChange:
+        """Set what the guard of a cluster does, for ``seconds`` from ``since`` (default ``now``), or until changed.
+
+        The event is GUARD_ON where the guard keeps brokers after the change, else GUARD_OFF. Raises ClusterNotFound,
+        LimitExceeded.
+        """
+        guard = self._core.guard
+        until = end_of(seconds, since=now if since is None else since)
+        self.check_guard(cluster, mode, until=until)
+        before = guard.status(cluster)
+        turned = guard.set_mode(cluster, mode, until=until, now=now)
+        after = guard.status(cluster)
+        asked: dict[str, object] = {"mode": mode.value, "by": by}
+        if seconds is not None:
+            asked["seconds"] = seconds
+        if turned:
+            events = tuple(replace(event, detail={**event.detail, **asked}) for event in turned)
+        elif (before.mode, before.mode_until) != (after.mode, after.mode_until):
+            kind = EventKind.GUARD_ON if after.active else EventKind.GUARD_OFF
+            events = (Event(kind=kind, reason=Reason.ADMIN, group=GroupKey(cluster, ""), detail=asked),)
+        else:
+            events = ()
+        return GuardChange(after, events)
+
+    def check_maintenance(self, key: GroupKey, *, until: float | None, note: str, by: str) -> Rows:
+        """See :meth:`set_maintenance`."""
+        if until is None:
+            return {maintenance_key(key): None}
+        self._core.maintenance.check_open(key)
+        return {maintenance_key(key): Setting((note, by), until)}
+
+    def set_maintenance(self, key: GroupKey, *, seconds: float | None, note: str, by: str, now: float) -> Change:
+        """Announce an absence of a broker name or (empty name) a cluster from ``now`` on; None ends it.
+
+        Raises LimitExceeded.
+        """
+        windows = self._core.maintenance
+        if seconds is None:
+            if not windows.close(key):
+                return Change(False, ())
+            return Change(True, (_maintenance(EventKind.MAINTENANCE_OFF, key, {"note": note, "by": by}),))
+        windows.open(key, until=now + seconds, note=note, by=by)
+        detail: dict[str, object] = {"seconds": seconds, "note": note, "by": by}
+        return Change(True, (_maintenance(EventKind.MAINTENANCE_ON, key, detail),))
+
+    def evict(self, cluster: str, broker_name: str, broker_id: int, *, by: str, now: float) -> Eviction:
+        """Remove one registration at once. Raises BrokerUnknown."""
+        return Eviction(*self._core.evict(cluster, broker_name, broker_id, now=now, detail={"by": by}))
+
+
+def end_of(seconds: float | None, *, since: float) -> float | None:
+    """When something ends that lasts this long; None: it does not end by itself."""
+    return None if seconds is None else since + seconds
+
+
+def _maintenance(kind: EventKind, key: GroupKey, detail: dict[str, object]) -> Event:
+    return Event(kind=kind, reason=Reason.ADMIN, group=key, detail=detail)

@@ -1,0 +1,137 @@
+"""Brokers that were lost, not retired: their topics are known, and no broker is up.
+
+A broker that leaves by its own word or by an operator's is retired, and not remembered. One that left in any other way
+may come back, and until then its topics are not "not found" to a client in the middle of an outage.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from pointsman_namesrv.core.events import Reason
+from pointsman_namesrv.core.group import Group
+from pointsman_namesrv.core.model import MASTER_ID, BrokerIdentity, GroupKey, Position, Registration
+from pointsman_namesrv.core.replica_state import Phase
+
+REMEMBER_SECONDS = 72 * 3_600.0
+
+
+class DepartedBroker(NamedTuple):
+    """A broker that was lost."""
+
+    registration: Registration
+    """The last one."""
+    reason: Reason
+    at: float
+    """When it left the table, monotonic seconds."""
+
+
+class AbsentBroker(NamedTuple):
+    """Why a broker of a topic is not in the routes."""
+
+    identity: BrokerIdentity
+    phase: Phase
+    """OUT (registered) or GONE."""
+    reason: Reason | None
+    since: float | None
+    """Monotonic seconds; None: a restart lost it."""
+
+
+class DepartedBrokers:
+    """The brokers with topics that were lost within ``seconds``, the first to leave first."""
+
+    def __init__(self, *, seconds: float = REMEMBER_SECONDS) -> None:
+        self._seconds = seconds
+        self._brokers: OrderedDict[Position, DepartedBroker] = OrderedDict()
+        self._of_group: dict[GroupKey, dict[int, DepartedBroker]] = {}
+        self.topics = 0
+        """Topics of all of them; one that several brokers had counts for each."""
+        self.dropped = 0
+        """Brokers that made room for others."""
+
+    def __len__(self) -> int:
+        return len(self._brokers)
+
+    def all(self) -> list[DepartedBroker]:
+        """Every one, the first to leave first."""
+        return list(self._brokers.values())
+
+    def note(self, broker: DepartedBroker) -> None:
+        """Remember the identity and topics of a broker that was lost."""
+        last = broker.registration
+        position = last.identity.position
+        self.forget(position)
+        if not self._seconds or not last.topics:
+            return
+        lean = Registration(
+            identity=last.identity,
+            topics=last.topics,
+            data_version=last.data_version,
+            acting_master=last.acting_master,
+        )
+        self._brokers[position] = broker._replace(registration=lean)
+        self._of_group.setdefault(last.identity.group_key, {})[position.broker_id] = self._brokers[position]
+        self.topics += len(last.topics)
+
+    def keep_within(self, *, brokers: int, topics: int) -> list[GroupKey]:
+        """Drop the first to leave until no more than this is left; return their groups."""
+        dropped = []
+        while self._brokers and (len(self) > brokers or self.topics > topics):
+            dropped.append(self._drop_first())
+        self.dropped += len(dropped)
+        return dropped
+
+    def forget(self, position: Position) -> None:
+        """Drop a broker that is back, or retired."""
+        broker = self._brokers.pop(position, None)
+        if broker is None:
+            return
+        key = GroupKey(position.cluster, position.broker_name)
+        del self._of_group[key][position.broker_id]
+        if not self._of_group[key]:
+            del self._of_group[key]
+        self.topics -= len(broker.registration.topics)
+
+    def forget_group(self, key: GroupKey) -> None:
+        """Drop all brokers of a name."""
+        for broker_id in list(self._of_group.get(key, ())):
+            self.forget(Position(*key, broker_id))
+
+    def end_overdue(self, *, now: float) -> list[GroupKey]:
+        """Drop those that left too long ago; return their groups."""
+        ended = []
+        while self._brokers and now - next(iter(self._brokers.values())).at > self._seconds:
+            ended.append(self._drop_first())
+        return ended
+
+    def _drop_first(self) -> GroupKey:
+        position = next(iter(self._brokers))
+        self.forget(position)
+        return GroupKey(position.cluster, position.broker_name)
+
+    def registration_of(self, group: Group) -> Registration | None:
+        """The registration whose topics a group would have if its brokers were up; of a group that has none now.
+
+        That of the lowest broker id, registered or lost, if it may act as master.
+        """
+        found = {broker_id: broker.registration for broker_id, broker in self._of_group.get(group.key, {}).items()}
+        found |= {broker_id: replica.registration for broker_id, replica in group.replicas.items()}
+        lowest = min(found, default=None)
+        if lowest is None or not (lowest == MASTER_ID or found[lowest].acting_master):
+            return None
+        return found[lowest]
+
+    def absent(self, key: GroupKey, group: Group | None) -> list[AbsentBroker]:
+        """Why no broker of a group gives it a route: each that is lost or out of the routes, by broker id."""
+        found = [
+            AbsentBroker(broker.registration.identity, Phase.GONE, broker.reason, broker.at)
+            for broker in self._of_group.get(key, {}).values()
+        ]
+        if group is not None:
+            found += [
+                AbsentBroker(replica.identity, replica.state.phase, replica.state.reason, replica.state_since)
+                for replica in group.replicas.values()
+                if not replica.is_routed
+            ]
+        return sorted(found, key=lambda broker: broker.identity)

@@ -1,0 +1,177 @@
+"""How much each broker flaps: RFC 2439 damping, live, with the numbers of the nightly report.
+
+Each event adds points, the sum halves every half-life, a flag goes up above one threshold and comes down below a lower
+one. For people alone: no route depends on it. A broker is its position (cluster, broker name, broker id), so that one
+which returns under another address keeps its penalty.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.model import Position
+from pointsman_namesrv.core.replica_state import ROUTED
+
+MAX_POSITIONS = 20_000
+"""More than that are known: the lowest penalties are forgotten, a twentieth at once, for it takes a walk over all."""
+
+FORGET_AT_ONCE = MAX_POSITIONS // 20
+LEAST_SHOWN = 0.5
+"""A penalty that has decayed below this is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlapRules:
+    """Points and times (seconds). The same numbers as ``pointsman_report.parameters``; a test holds them together."""
+
+    half_life: float = 3_600.0
+    suppress_above: float = 3_000.0
+    reuse_below: float = 1_000.0
+    ceiling: float = 16_000.0
+    outage: float = 1_000.0
+    """EXPIRED or PROBE_FAILED, once for each time out of the routes."""
+    restarted: float = 1_000.0
+    moved: float = 500.0
+    """ADDRESS_CHANGED or ROLE_CHANGED."""
+    suspected: float = 300.0
+    """SUSPECTED, and back with a beat."""
+    shutdown: float = 200.0
+    """A polite SHUTDOWN that is back within ``shutdown_return``."""
+    late: float = 100.0
+    shutdown_return: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlapScore:
+    """How much one broker flapped, at one moment."""
+
+    position: Position
+    penalty: float
+    flapping: bool
+    outages: int
+    """Outages that were charged."""
+    last_event: EventKind
+    """The last that was charged; UNREGISTERED is a shutdown that was soon back."""
+    last_event_at: float
+    """Monotonic seconds."""
+
+
+@dataclass(slots=True)
+class _Record:
+    penalty: float = 0.0
+    at: float = 0.0
+    rank: float = -math.inf
+    """Binary logarithm of the penalty, as if all had been charged at time zero: orders penalties at any later time."""
+    flagged: bool = False
+    outages: int = 0
+    last_event: EventKind | None = None
+    out: bool = False
+    """Out of the routes: what comes on top of it is the same outage."""
+    shut_down_at: float | None = None
+
+
+class Penalties:
+    """The penalty of each position that an event was charged to."""
+
+    def __init__(self, rules: FlapRules | None = None) -> None:
+        self._rules = rules or FlapRules()
+        self._records: dict[Position, _Record] = {}
+
+    def take(self, event: Event, *, now: float, in_window: bool = False) -> None:
+        """Charge one event of the core; nothing for one about no broker, or in a maintenance window."""
+        if event.broker is None:
+            return
+        position, state = event.broker.identity.position, event.broker.state
+        if state.phase not in ROUTED:
+            self._go_out(position, event, now=now, in_window=in_window)
+            return
+        record = self._records.get(position)
+        if record is not None and record.out:
+            left_at = record.shut_down_at
+            if left_at is not None and now - left_at <= self._rules.shutdown_return:
+                self._charge(position, self._rules.shutdown, EventKind.UNREGISTERED, now=now)
+            record.out, record.shut_down_at = False, None
+        if not in_window and (points := self._points_of_sign(event)):
+            self._charge(position, points, event.kind, now=now)
+
+    def _go_out(self, position: Position, event: Event, *, now: float, in_window: bool) -> None:
+        record = self._known(position, now=now)
+        if record.out:
+            return
+        record.out = True
+        if event.kind is EventKind.UNREGISTERED:
+            record.shut_down_at = now if event.reason is Reason.SHUTDOWN and not in_window else None
+        elif event.broker is not None and not event.broker.state.planned:
+            self._charge(position, self._rules.outage, event.kind, now=now)
+            record.outages += 1
+
+    def _points_of_sign(self, event: Event) -> float:
+        rules = self._rules
+        match event.kind:
+            case EventKind.RESTARTED:
+                return rules.restarted
+            case EventKind.ADDRESS_CHANGED | EventKind.ROLE_CHANGED:
+                return rules.moved
+            case EventKind.RECOVERED if event.reason is Reason.HEARTBEAT:
+                return rules.suspected
+            case EventKind.LATE_HEARTBEAT:
+                return rules.late
+        return 0.0
+
+    def _charge(self, position: Position, points: float, kind: EventKind, *, now: float) -> None:
+        record = self._known(position, now=now)
+        before = self._decayed(record, now=now)
+        record.flagged = self._is_flapping(record, before)
+        record.penalty, record.at = min(self._rules.ceiling, before + points), now
+        # Rounded, so that three times 1000 is 3000 to the comparison too.
+        record.flagged = record.flagged or round(record.penalty, 6) > self._rules.suppress_above
+        record.rank = math.log2(record.penalty) + now / self._rules.half_life
+        record.last_event = kind
+
+    def _known(self, position: Position, *, now: float) -> _Record:
+        record = self._records.get(position)
+        if record is None:
+            if len(self._records) >= MAX_POSITIONS:
+                self._forget_lowest()
+            record = self._records[position] = _Record(at=now)
+        return record
+
+    def _forget_lowest(self) -> None:
+        for position in heapq.nsmallest(FORGET_AT_ONCE, self._records, key=lambda key: self._records[key].rank):
+            del self._records[position]
+
+    def _decayed(self, record: _Record, *, now: float) -> float:
+        return float(record.penalty * 2.0 ** ((record.at - now) / self._rules.half_life))
+
+    def _is_flapping(self, record: _Record, penalty: float) -> bool:
+        return record.flagged and round(penalty, 6) >= self._rules.reuse_below
+
+    def score(self, position: Position, *, now: float) -> FlapScore | None:
+        """How much a broker flaps; None for one that was never charged, or so long ago that nothing is left."""
+        record = self._records.get(position)
+        if record is None or record.last_event is None:
+            return None
+        penalty = self._decayed(record, now=now)
+        if penalty < LEAST_SHOWN:
+            return None
+        return FlapScore(
+            position=position,
+            penalty=penalty,
+            flapping=self._is_flapping(record, penalty),
+            outages=record.outages,
+            last_event=record.last_event,
+            last_event_at=record.at,
+        )
+
+    def top(self, *, now: float, cluster: str = "", limit: int = 100) -> list[FlapScore]:
+        """The brokers that flap most, the highest penalty first; equal ones by position."""
+        known = (item for item in self._records.items() if not cluster or item[0].cluster == cluster)
+        highest = heapq.nsmallest(limit, known, key=lambda item: (-item[1].rank, item[0]))
+        scores = (self.score(position, now=now) for position, _ in highest)
+        return [score for score in scores if score is not None]
+
+    def __len__(self) -> int:
+        return len(self._records)

@@ -1,0 +1,143 @@
+"""Judge one broker's liveness from when it last spoke; no table, no clock, no side effect.
+
+Boundaries are strict: silence of exactly the expiry keeps a broker alive (RocketMQ ``scanNotActiveBroker``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pointsman_namesrv.core.events import Reason
+
+SUSPECT_AFTER_INTERVALS = 2.5
+"""Two beats are missing for certain, whatever their jitter; the guard counts by the same measure."""
+
+LATE_AFTER_INTERVALS = 1.5
+"""A beat after this is late, and a stream that ends after it says no more than silence does."""
+
+MAX_SWEEP_SECONDS = 5.0
+SWEEPS_PER_EXPIRY = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivenessRules:
+    """What the operator may set. Seconds."""
+
+    stream_grace: float = 10.0
+    """How long a broker stays after its stream broke; 0: a broken stream shortens nothing."""
+    hand_over: float = 60.0
+    """How long a registration stays after its agent handed over."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Pulse:
+    """The signs of life of one broker. Times are monotonic seconds."""
+
+    last_seen: float
+    heartbeat_interval: float
+    expiry: float
+    stream: int | None = None
+    """The KeepAlive stream that brought the last beat, if one did."""
+    stream_broken_at: float | None = None
+    handed_over_at: float | None = None
+    vouched_since: float | None = None
+    """The agent's last own heartbeat, if the broker itself has been heard since."""
+    excused: float = 0.0
+    """Seconds since the last sign of life in which this server itself stood still."""
+
+    def beat(self, *, now: float, stream: int | None, hand_over: bool) -> None:
+        """Take a sign of life; it makes good whatever spoke against the broker."""
+        self.last_seen = now
+        if stream is not None:
+            self.stream = stream
+        self.stream_broken_at = None
+        self.handed_over_at = now if hand_over else None
+        self.vouched_since = None
+        self.excused = 0.0
+
+    def vouch(self, *, now: float) -> None:
+        """Take a heartbeat of the broker itself, whose agent may be silent; the agent's stream stays the agent's."""
+        if self.vouched_since is None:
+            self.vouched_since = self.last_seen
+        self.last_seen = now
+        self.stream_broken_at = None
+        self.handed_over_at = None
+        self.excused = 0.0
+
+    def is_left_to_broker(self, *, now: float) -> bool:
+        """Whether only the broker itself has been heard for an expiry: its agent does not hold it any longer."""
+        return self.vouched_since is not None and now - self.vouched_since > self.expiry
+
+    def break_stream(self, stream: int, *, now: float) -> bool:
+        """Take the end of a stream; return whether it says anything of the broker.
+
+        It does not when a later stream took its place, when the agent handed over, or when the last beat is so
+        old that the end says no more than the silence does.
+        """
+        if self.stream != stream:
+            return False
+        self.forget_stream(stream)
+        if self.handed_over_at is not None or self.is_late(now=now):
+            return False
+        self.stream_broken_at = now
+        return True
+
+    def forget_stream(self, stream: int) -> None:
+        """Take the end of a stream that says nothing of the broker."""
+        if self.stream == stream:
+            self.stream = None
+
+    def silence(self, *, now: float) -> float:
+        """Seconds since the last sign of life that count against the broker: without our own pauses."""
+        return now - self.last_seen - self.excused
+
+    def is_well(self, *, now: float) -> bool:
+        """Whether nothing speaks against the broker; the short way through a sweep."""
+        return (
+            self.stream_broken_at is None
+            and self.handed_over_at is None
+            and now - self.last_seen - self.excused <= SUSPECT_AFTER_INTERVALS * self.heartbeat_interval
+        )
+
+    def credit_pause(self, seconds: float, *, now: float) -> None:
+        """Take a pause of our own that ends now: no beat could be taken in it."""
+        self.excused += min(seconds, now - self.last_seen)
+        if self.stream_broken_at is not None:
+            self.stream_broken_at += min(seconds, now - self.stream_broken_at)
+        if self.handed_over_at is not None:
+            self.handed_over_at += min(seconds, now - self.handed_over_at)
+
+    def is_late(self, *, now: float) -> bool:
+        """Whether a beat at ``now`` comes late."""
+        return self.silence(now=now) > LATE_AFTER_INTERVALS * self.heartbeat_interval
+
+    def why_suspect(self, *, now: float) -> Reason | None:
+        """Why the broker is to be marked, if it is."""
+        if self.handed_over_at is not None:
+            return None
+        if self.stream_broken_at is not None:
+            return Reason.STREAM_BROKEN
+        if self.silence(now=now) > SUSPECT_AFTER_INTERVALS * self.heartbeat_interval:
+            return Reason.SILENCE
+        return None
+
+    def why_expired(self, *, now: float, rules: LivenessRules, lenient_since: float) -> Reason | None:
+        """Why the broker is to be removed, if it is.
+
+        ``lenient_since`` is when this server started or last stood still: a stream that broke within an expiry of it is
+        given the whole expiry, for the reconnecting agent may just not have had its turn.
+        """
+        if self.handed_over_at is not None:
+            return Reason.SILENCE if now - self.handed_over_at > rules.hand_over else None
+        broken_at = self.stream_broken_at
+        grace = rules.stream_grace
+        if broken_at is not None and 0 < grace < now - broken_at and broken_at - lenient_since > self.expiry:
+            return Reason.STREAM_BROKEN
+        return Reason.SILENCE if self.silence(now=now) > self.expiry else None
+
+
+def sweep_interval(shortest_expiry: float | None) -> float:
+    """Seconds between two sweeps: 5, or a fifth of the shortest declared expiry."""
+    if shortest_expiry is None:
+        return MAX_SWEEP_SECONDS
+    return min(MAX_SWEEP_SECONDS, shortest_expiry / SWEEPS_PER_EXPIRY)

@@ -1,0 +1,911 @@
+"""The name server as a state machine: registrations, signs of life and time in; events and answers out.
+
+Every method is synchronous and runs to its end, so there is no lock and nobody sees a half-made route. Time is
+``now``, monotonic seconds of the caller's choice. A method that raises has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import inf
+
+from pointsman.wire.violation import FieldViolation, bounded, shown
+from pointsman_namesrv.core.broker_events import (
+    broker_event,
+    delta_event,
+    heartbeats_event,
+    registration_event,
+    topics_event,
+    transition_event,
+    write_perm_event,
+)
+from pointsman_namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker, DepartedBrokers
+from pointsman_namesrv.core.errors import (
+    BrokerUnknown,
+    ClusterNotFound,
+    IdentityHeld,
+    InvalidRequest,
+    LimitExceeded,
+    StaleDataVersion,
+    StaleGeneration,
+    TopicNotFound,
+)
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.flapping import Penalties
+from pointsman_namesrv.core.group import Group, MemberView, Replica
+from pointsman_namesrv.core.guard import Guard, GuardRules
+from pointsman_namesrv.core.holdings import MAX_DETAIL_BYTES, Holdings, detail_bytes
+from pointsman_namesrv.core.kv import KvConfig
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.liveness import LivenessRules, Pulse, sweep_interval
+from pointsman_namesrv.core.maintenance import MaintenanceWindows
+from pointsman_namesrv.core.model import (
+    MASTER_ID,
+    BrokerIdentity,
+    DataVersion,
+    Evidence,
+    GroupKey,
+    Health,
+    Position,
+    QueueConfig,
+    Registration,
+    TopicTable,
+)
+from pointsman_namesrv.core.overrides import NEXT_REGISTRATION, Overrides, wiped_against
+from pointsman_namesrv.core.punctuality import Punctuality
+from pointsman_namesrv.core.queue_stats import QueueStats
+from pointsman_namesrv.core.replica_state import UP, Facts, Phase, ReplicaState, replica_state
+from pointsman_namesrv.core.route_table import RouteTable
+from pointsman_namesrv.core.staging import StagedTopics, staged
+from pointsman_namesrv.core.validation import MOST_VIOLATION_BYTES
+
+GENERATIONS = 2**64
+MAX_ROWS_PER_SWEEP = 500
+"""Maximum heartbeat rows per sweep. A fleet that started at the same moment is spread over a few sweeps."""
+OVERDUE_AT_ONCE = 200
+"""Maximum overdue brokers per sweep. The next sweep follows immediately; queries are served in between."""
+PAUSE_SECONDS = 1.0
+"""A pause of our own from which the history is told of it; shorter ones are credited all the same."""
+
+
+class BeatStatus(StrEnum):
+    """What the server wants after a beat."""
+
+    OK = "OK"
+    UNKNOWN_BROKER = "UNKNOWN_BROKER"
+    STALE_GENERATION = "STALE_GENERATION"
+    TOPICS_OUT_OF_DATE = "TOPICS_OUT_OF_DATE"
+
+
+class LeaveStatus(StrEnum):
+    """What became of a polite leave."""
+
+    UNREGISTERED = "UNREGISTERED"
+    UNKNOWN_BROKER = "UNKNOWN_BROKER"
+    STALE_GENERATION = "STALE_GENERATION"
+
+
+class StatsStatus(StrEnum):
+    """What became of a report of queue statistics."""
+
+    RECORDED = "RECORDED"
+    UNKNOWN_BROKER = "UNKNOWN_BROKER"
+    STALE_GENERATION = "STALE_GENERATION"
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The answer to an accepted registration."""
+
+    generation: int
+    view: MemberView
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsUpdated:
+    """The answer to an accepted delta."""
+
+    topic_count: int
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BeatAnswer:
+    """The answer to a beat."""
+
+    status: BeatStatus
+    view: MemberView = MemberView()
+    holder_addr: str = ""
+    held_data_version: DataVersion | None = None
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveAnswer:
+    """The answer to a polite leave."""
+
+    status: LeaveStatus
+    holder_addr: str = ""
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StatsAnswer:
+    """The answer to a report of queue statistics."""
+
+    status: StatsStatus
+    holder_addr: str = ""
+    events: tuple[Event, ...] = ()
+
+
+class NameServer:
+    """All registered brokers and the routes they make.
+
+    ``first_generation`` is random each boot, so that no fence of an earlier boot fits by chance;
+    ``started_at`` is the monotonic time of the start; without a ``lifecycle`` there is no warm-up.
+    """
+
+    def __init__(
+        self,
+        *,
+        rules: LivenessRules,
+        first_generation: int,
+        started_at: float,
+        guard_rules: GuardRules | None = None,
+        lifecycle: NodeLifecycle | None = None,
+        max_brokers: int = 10_000,
+        max_topics: int = 500_000,
+        every_heartbeat: bool = False,
+        remember_seconds: float = REMEMBER_SECONDS,
+    ) -> None:
+        self.overrides = Overrides()
+        self.departed = DepartedBrokers(seconds=remember_seconds)
+        self.routes = RouteTable(self.overrides, self.departed)
+        self.guard = Guard(guard_rules or GuardRules(), hand_over=rules.hand_over)
+        self.maintenance = MaintenanceWindows()
+        self.kv = KvConfig()
+        self.penalties = Penalties()
+        self._rules = rules
+        self._lifecycle = lifecycle
+        self._next_generation = first_generation % GENERATIONS
+        self._lenient_since = started_at
+        self._has_more_overdue = False
+        self._brokers = Holdings("brokers", max_brokers, field="broker")
+        self._topics = Holdings("topics", max_topics, field="topics")
+        self._details = Holdings("bytes_of_broker_details", MAX_DETAIL_BYTES, field="broker")
+        self._shortest_expiry: float | None = None
+        """No longer than the shortest that is declared: exact after each sweep."""
+        self._every_heartbeat = every_heartbeat
+
+    # --- what brokers say -------------------------------------------------------------------------------------
+
+    def held_topics(self, identity: BrokerIdentity) -> TopicTable:
+        """The topics to compare a coming registration with: its position's own, else those of its group."""
+        group = self.routes.groups.get(identity.group_key)
+        if group is None:
+            return {}
+        replica = group.replicas.get(identity.broker_id) or group.contributor()
+        return {} if replica is None else replica.registration.topics
+
+    def register(
+        self, registration: Registration, *, now: float, topics: StagedTopics | None = None, peer: str = ""
+    ) -> Registered:
+        """Accept a broker's whole state in place of whatever its identity and address held before.
+
+        ``topics``: those of the registration, already compared with :meth:`held_topics`; without it they are compared
+        here. ``peer``: who registers, as bounds distinguish peers. Raises IdentityHeld when another address that is UP
+        holds the identity with a higher state version, and LimitExceeded.
+        """
+        identity = registration.identity
+        group = self.routes.groups.get(identity.group_key) or Group(identity.group_key)
+        holder = group.replicas.get(identity.broker_id)
+        self._refuse_lower_claim(registration, holder, now=now)
+        vacated = group.at_addr(identity.addr)
+        if vacated is holder:
+            vacated = None
+        if topics is None:
+            topics = staged(registration.topics, held=self.held_topics(identity))
+        replaced = [replica for replica in (holder, vacated) if replica is not None]
+        self._brokers.refuse_beyond(peer, 1, freed=Counter(replica.peer for replica in replaced))
+        self._topics.refuse_beyond(peer, len(topics.topics), freed=_sums(replaced, _topic_count))
+        self._details.refuse_beyond(peer, detail_bytes(registration), freed=_sums(replaced, _detail_bytes))
+        if registration.topics is not topics.topics:
+            registration = replace(registration, topics=topics.topics)
+        events: list[Event] = []
+        if vacated is not None:
+            events += self._leave(group, vacated, Reason.SUPERSEDED, now=now)
+        replica = self._new_replica(registration, holder, now=now)
+        replica.peer = peer
+        if holder is not None:
+            self._count(holder, -1)
+        self._count(replica, 1)
+        self.departed.forget(identity.position)
+        group.replicas[identity.broker_id] = replica
+        self.routes.groups[group.key] = group
+        recovered = holder is not None and holder.failing_since is not None and replica.failing_since is None
+        ended = self._end_wipe(registration, recovered=recovered) or self._end_wipe_of_version(registration)
+        self.overrides.follow_incarnation(registration)
+        if replica.failing_since is not None and (holder is None or holder.failing_since is None):
+            events += self._judge_failure(replica, now=now)
+        self._settle(replica, now=now)
+        reappears = group.contributor() is replica and self.overrides.end_tombstones(registration)
+        disappears = group.key in self.overrides.tombstones and registration.data_version != _data_version(holder)
+        visibly = vacated is not None or bool(ended) or _visible(replica) != _visible(holder)
+        if visibly or reappears or disappears or replica.registration.topics is not _topics(holder):
+            self.routes.refresh(group, visibly=visibly, staged=topics)
+        if holder is None or not _is_renewal(replica, holder):
+            events.append(registration_event(replica, holder=holder, vacated=vacated, now=now))
+        topics_row = topics_event(replica, topics, holder=holder, now=now)
+        if topics_row is not None:
+            events.append(topics_row)
+        self._make_room()
+        return Registered(replica.generation, group.view_for(identity.broker_id), (*events, *ended))
+
+    def restore(self, registration: Registration, generation: int, *, now: float) -> None:
+        """Take a broker from the snapshot: routed, PROVISIONAL until it is heard, for one expiry; not if it is held."""
+        key = registration.identity.group_key
+        group = self.routes.groups.get(key) or Group(key)
+        if registration.identity.broker_id in group.replicas or group.at_addr(registration.identity.addr) is not None:
+            return
+        if registration.from_broker is not None:
+            # It only adds: what was deleted after the snapshot was written would come back for good.
+            deleted = self.overrides.tombstones.get(key, {})
+            kept = {topic: queues for topic, queues in registration.topics.items() if topic not in deleted}
+            registration = replace(registration, topics=kept) if deleted else registration
+        topics = staged(registration.topics, held=self.held_topics(registration.identity))
+        replica = self._new_replica(replace(registration, topics=topics.topics), None, now=now)
+        replica.generation = generation
+        if replica.failing_since is not None:
+            # The snapshot does not hold since when: before any window of the guard.
+            replica.failing_since = -inf
+        replica.alive_since = None if registration.health.ever_passed is False else now - registration.expiry
+        replica.is_provisional = True
+        self._settle(replica, now=now)
+        if not replica.is_routed:
+            replica.state_since = None
+        self.departed.forget(registration.identity.position)
+        group.replicas[registration.identity.broker_id] = replica
+        self._count(replica, 1)
+        self.routes.refresh(group, staged=topics)
+        self._make_room()
+
+    def restore_departed(self, broker: DepartedBroker, *, now: float) -> None:
+        """Remember a broker that an earlier process had lost; not if its place is taken, or it left too long ago."""
+        identity = broker.registration.identity
+        group = self.routes.groups.get(identity.group_key) or Group(identity.group_key)
+        if identity.broker_id not in group.replicas:
+            self.departed.note(broker)
+            self._refresh([group.key, *self.departed.end_overdue(now=now)])
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Drop remembered brokers where they and the registered ones together exceed a bound of the node."""
+        self._refresh(self.departed.keep_within(brokers=self._brokers.room, topics=self._topics.room))
+
+    def _refresh(self, keys: Iterable[GroupKey]) -> None:
+        for key in keys:
+            self.routes.refresh(self.routes.groups.get(key) or Group(key))
+
+    def restore_overrides(
+        self, wipes: Mapping[GroupKey, str], tombstones: Mapping[GroupKey, Mapping[str, DataVersion]]
+    ) -> None:
+        """Take what operators had laid over the brokers' own word."""
+        for key in self.overrides.restore(wipes, tombstones):
+            group = self.routes.groups.get(key)
+            if group is not None:
+                self.routes.refresh(group)
+
+    def update_topics(
+        self,
+        identity: BrokerIdentity,
+        generation: int,
+        *,
+        base: DataVersion,
+        data_version: DataVersion,
+        changed: dict[str, QueueConfig],
+        removed: Iterable[str],
+        max_topics: int,
+        now: float,
+        keeps_wipe: bool = False,
+    ) -> TopicsUpdated:
+        """Apply a delta to a registered topic set; ``keeps_wipe``: see :meth:`Overrides.keep_wipe`.
+
+        Raises BrokerUnknown, StaleGeneration, StaleDataVersion, InvalidRequest for a removed topic that is not held,
+        and LimitExceeded for a set of more than ``max_topics``, or at the bound of the node.
+        """
+        replica = self._replica(identity)
+        if replica is None:
+            raise BrokerUnknown(identity)
+        if not _is_held_by(replica, identity, generation):
+            raise StaleGeneration(identity, generation=generation, holder_addr=replica.identity.addr)
+        held = replica.registration
+        if held.data_version != base:
+            raise StaleDataVersion(identity, held=held.data_version, base=base)
+        gone = tuple(removed)
+        unknown = [
+            FieldViolation(f"removed[{i}]", f"is no topic of this broker: {shown(topic)}")
+            for i, topic in enumerate(gone)
+            if topic not in held.topics
+        ]
+        if unknown:
+            raise InvalidRequest(bounded(unknown, most_bytes=MOST_VIOLATION_BYTES))
+        topics = {**held.topics, **changed}
+        for topic in gone:
+            del topics[topic]
+        if len(topics) > max_topics:
+            raise LimitExceeded("topics_per_broker", max_topics, field="changed", value=len(topics))
+        self._topics.refuse_beyond(replica.peer, len(topics), freed={replica.peer: len(held.topics)})
+        self._topics.add(replica.peer, len(topics) - len(held.topics))
+        replica.registration = replace(held, topics=topics, data_version=data_version)
+        group = self.routes.groups[identity.group_key]
+        if group.contributor() is replica:
+            self.overrides.end_tombstones(replica.registration)
+        if keeps_wipe:
+            self.overrides.keep_wipe(held, replica.registration)
+        ended = self._end_wipe_of_version(replica.registration) if data_version != base else ()
+        delta = StagedTopics(topics, held.topics, changed, gone)
+        self.routes.refresh(group, visibly=bool(ended), staged=delta)
+        self._make_room()
+        return TopicsUpdated(len(topics), (delta_event(replica, changed, gone, base=base, now=now), *ended))
+
+    def beat(
+        self,
+        identity: BrokerIdentity,
+        generation: int,
+        *,
+        data_version: DataVersion,
+        health: Health = Health(),
+        now: float,
+        stream: int | None = None,
+        hand_over: bool = False,
+        clock_ahead_ms: int | None = None,
+    ) -> BeatAnswer:
+        """Take one heartbeat with what the probe found. ``stream`` distinguishes KeepAlive streams.
+
+        ``clock_ahead_ms``: how far the agent's wall clock seemed ahead of ours, if the beat told it.
+        """
+        group = self.routes.groups.get(identity.group_key)
+        replica = group.replicas.get(identity.broker_id) if group is not None else None
+        if group is None or replica is None:
+            return BeatAnswer(BeatStatus.UNKNOWN_BROKER)
+        if not _is_held_by(replica, identity, generation):
+            return BeatAnswer(BeatStatus.STALE_GENERATION, holder_addr=replica.identity.addr)
+        events = self._record_heartbeat(group, replica, health, stream=stream, hand_over=hand_over, now=now)
+        if clock_ahead_ms is not None:
+            replica.punctuality.add_clock(clock_ahead_ms)
+        view = group.view_for(identity.broker_id)
+        held = replica.registration.data_version
+        if held != data_version:
+            return BeatAnswer(BeatStatus.TOPICS_OUT_OF_DATE, view, held_data_version=held, events=events)
+        return BeatAnswer(BeatStatus.OK, view, events=events)
+
+    def _record_heartbeat(
+        self, group: Group, replica: Replica, health: Health, *, stream: int | None, hand_over: bool, now: float
+    ) -> tuple[Event, ...]:
+        before, pulse = replica.state, replica.pulse
+        was_failing, was_provisional = replica.health.failing is not None, replica.is_provisional
+        silence, is_late = now - pulse.last_seen, pulse.is_late(now=now)
+        replica.punctuality.add(silence, is_late=is_late)
+        pulse.beat(now=now, stream=stream, hand_over=hand_over)
+        is_new_failure = replica.record_health(health, now=now)
+        replica.is_provisional = False
+        events: list[Event] = []
+        if before.phase is Phase.UP and health.failing is None:
+            # The way of nearly every heartbeat: what is UP stays UP.
+            if is_late:
+                events.append(broker_event(EventKind.LATE_HEARTBEAT, replica, now=now, interval=silence))
+        else:
+            if is_new_failure:
+                events += self._judge_failure(replica, now=now)
+            if was_failing and health.failing is None and replica.identity.broker_id == MASTER_ID:
+                # The topics that it registered while it was out of the routes are its group's from now on.
+                self.overrides.end_tombstones(replica.registration)
+            events += self._hear(
+                group, replica, was_failing=was_failing, was_provisional=was_provisional, silence=silence, now=now
+            )
+        if self._every_heartbeat:
+            events.append(broker_event(EventKind.HEARTBEAT, replica, now=now, interval=silence))
+        return tuple(events)
+
+    def _hear(
+        self, group: Group, replica: Replica, *, was_failing: bool, was_provisional: bool, silence: float, now: float
+    ) -> list[Event]:
+        """Apply the state of a replica that was not plainly up when it was heard."""
+        before, events = replica.state, list[Event]()
+        self._settle(replica, now=now)
+        # Also of a broker of the snapshot: its wipe may be older than the process that it was stored with.
+        ended = self._end_wipe(replica.registration, recovered=was_failing and replica.health.failing is None)
+        if replica.state.phase is not before.phase or ended:
+            self.routes.refresh(group)
+        if was_provisional:
+            events.append(broker_event(EventKind.REREGISTERED, replica, Reason.SNAPSHOT, now=now, interval=silence))
+        elif replica.state.phase is Phase.UP:
+            reason = Reason.PROBE if was_failing else Reason.HEARTBEAT
+            events.append(broker_event(EventKind.RECOVERED, replica, reason, now=now, interval=silence))
+        elif replica.state != before:
+            events.append(transition_event(replica, now=now, interval=silence))
+        return [*events, *ended]
+
+    def vouch(self, identity: BrokerIdentity, *, now: float) -> tuple[Event, ...]:
+        """Take a frame of a broker itself whose agent holds the registration: a heartbeat that says nothing else.
+
+        Raises BrokerUnknown.
+        """
+        group, replica = self.routes.groups.get(identity.group_key), self._replica(identity)
+        if group is None or replica is None or replica.identity != identity:
+            raise BrokerUnknown(identity)
+        silence = now - replica.pulse.last_seen
+        replica.pulse.vouch(now=now)
+        was_provisional, replica.is_provisional = replica.is_provisional, False
+        if replica.state.phase is Phase.UP:
+            return ()
+        is_failing = replica.health.failing is not None
+        return tuple(
+            self._hear(
+                group,
+                replica,
+                was_failing=is_failing,
+                was_provisional=was_provisional and not is_failing,
+                silence=silence,
+                now=now,
+            )
+        )
+
+    def end_stream(
+        self, identity: BrokerIdentity, generation: int, *, stream: int, now: float, by_us: bool = False
+    ) -> tuple[Event, ...]:
+        """Take the end of a KeepAlive stream.
+
+        One that we ended ourselves says nothing of the broker, and neither does one that ends within an expiry of our
+        own start or pause: its agent may have waited for us in vain. Then silence alone speaks.
+        """
+        group = self.routes.groups.get(identity.group_key)
+        replica = self._replica(identity)
+        if group is None or replica is None or not _is_held_by(replica, identity, generation):
+            return ()
+        if by_us or now - self._lenient_since <= replica.pulse.expiry:
+            replica.pulse.forget_stream(stream)
+            return ()
+        if not replica.pulse.break_stream(stream, now=now):
+            return ()
+        return tuple(self._apply(group, replica, now=now))
+
+    def unregister(self, identity: BrokerIdentity, generation: int, *, reason: Reason, now: float) -> LeaveAnswer:
+        """Let a broker go politely; a stale generation changes nothing."""
+        group = self.routes.groups.get(identity.group_key)
+        replica = self._replica(identity)
+        if group is None or replica is None:
+            return LeaveAnswer(LeaveStatus.UNKNOWN_BROKER)
+        if not _is_held_by(replica, identity, generation):
+            return LeaveAnswer(LeaveStatus.STALE_GENERATION, holder_addr=replica.identity.addr)
+        events = self._leave(group, replica, reason, now=now)
+        self.routes.refresh(group)
+        return LeaveAnswer(LeaveStatus.UNREGISTERED, events=tuple(events))
+
+    def report_queue_stats(
+        self, identity: BrokerIdentity, generation: int, stats: QueueStats, *, now: float
+    ) -> StatsAnswer:
+        """Hand on what an agent measured of its broker's queues; nothing is kept, and it is no sign of life."""
+        replica = self._replica(identity)
+        if replica is None:
+            return StatsAnswer(StatsStatus.UNKNOWN_BROKER)
+        if not _is_held_by(replica, identity, generation):
+            return StatsAnswer(StatsStatus.STALE_GENERATION, holder_addr=replica.identity.addr)
+        event = Event(kind=EventKind.QUEUE_STATS, broker=replica.facts(now=now), detail=stats.detail())
+        return StatsAnswer(StatsStatus.RECORDED, events=(event,))
+
+    # --- what time does ---------------------------------------------------------------------------------------
+
+    def sweep(self, *, now: float) -> tuple[Event, ...]:
+        """Apply the state of every replica that is not plainly up, the longest silent first.
+
+        A plain walk: 10,000 brokers take a few milliseconds, less than keeping a heap in step with each beat.
+        """
+        events = [_maintenance_over(window.key) for window in self.maintenance.end_overdue(now=now)]
+        self._refresh(self.departed.end_overdue(now=now))
+        members = list(self.members())
+        events += self._judge(members, now=now)
+        unsettled = [
+            (group, replica)
+            for group, replica in members
+            if replica.state.phase is not Phase.UP or not replica.pulse.is_well(now=now)
+        ]
+        unsettled.sort(key=lambda member: member[1].pulse.last_seen)
+        most, self._has_more_overdue = len(events) + OVERDUE_AT_ONCE, False
+        for group, replica in unsettled:
+            if len(events) >= most:
+                self._has_more_overdue = True
+                break
+            events += self._apply(group, replica, now=now)
+        self._shortest_expiry = min((replica.pulse.expiry for _, replica in self.members()), default=None)
+        return (*events, *self._close_heartbeats(now=now))
+
+    def credit_pause(self, seconds: float, *, now: float) -> tuple[Event, ...]:
+        """Extend every deadline by a pause of this process that ends now: no heartbeat could be taken in it."""
+        for _, replica in self.members():
+            replica.pulse.credit_pause(seconds, now=now)
+        self.guard.credit_pause(seconds)
+        if seconds < PAUSE_SECONDS:
+            return ()
+        self._lenient_since = now
+        return (Event(kind=EventKind.NAMESRV_PAUSED, detail={"seconds": round(seconds, 3)}),)
+
+    def _judge(self, members: list[tuple[Group, Replica]], *, now: float) -> list[Event]:
+        """Let the guard count all members again. What it keeps from now on comes back with the next sweep."""
+        covered = ((replica, self.maintenance.covers(group.key, now=now)) for group, replica in members)
+        events = self.guard.judge(covered, now=now)
+        self._has_more_overdue |= any(event.kind is EventKind.GUARD_ON for event in events)
+        return events
+
+    def _judge_failure(self, replica: Replica, *, now: float) -> list[Event]:
+        """Count again when a probe begins to fail, if that could turn the guard on."""
+        key = replica.identity.group_key
+        is_counted = replica.health.failing is Evidence.WEAK and not self.maintenance.covers(key, now=now)
+        if not is_counted or not self.guard.might_turn_on(key.cluster):
+            return []
+        return self._judge(list(self.members()), now=now)
+
+    # --- the one place that applies a state -------------------------------------------------------------------
+
+    def _apply(self, group: Group, replica: Replica, *, now: float) -> list[Event]:
+        """Bring a replica's state in line with the facts; on a change update the routes and report it."""
+        before, after = replica.state, replica_state(self._facts(replica, now=now))
+        if after == before:
+            return []
+        if after.phase is Phase.GONE:
+            events = self._remove(group, replica, after, now=now)
+            assert after.reason is not None, "what is lost is lost for a reason"
+            self.departed.note(DepartedBroker(replica.registration, after.reason, now))
+        else:
+            _enter(replica, after, now=now)
+            events = [transition_event(replica, now=now)]
+        if after.phase is not before.phase:
+            self.routes.refresh(group)
+        return events
+
+    def _settle(self, replica: Replica, *, now: float) -> None:
+        """Apply the state of a replica that was just heard; the caller updates the routes and reports it."""
+        _enter(replica, replica_state(self._facts(replica, now=now)), now=now)
+
+    def _leave(
+        self, group: Group, replica: Replica, reason: Reason, *, now: float, detail: Mapping[str, object] | None = None
+    ) -> list[Event]:
+        """End a registration other than by time; the caller updates the routes.
+
+        It is retired, not lost. If it was the one that gave its group topics, so are those that left before it.
+        """
+        if self.routes.registration_behind(group.key) is replica.registration:
+            self.departed.forget_group(group.key)
+        self.departed.forget(replica.identity.position)
+        return self._remove(group, replica, replica_state(Facts(unregistered=reason)), now=now, detail=detail)
+
+    def _remove(
+        self,
+        group: Group,
+        replica: Replica,
+        state: ReplicaState,
+        *,
+        now: float,
+        detail: Mapping[str, object] | None = None,
+    ) -> list[Event]:
+        heartbeats = heartbeats_event(replica, now=now)
+        _enter(replica, state, now=now)
+        del group.replicas[replica.identity.broker_id]
+        self._count(replica, -1)
+        self.guard.note_departed(replica, lost=not state.planned, now=now)
+        assert state.reason is not None, "each way out has a reason"
+        why = self.overrides.why_departure_ends_wipe(
+            replica.registration, state.reason, failing=replica.failing_since is not None
+        )
+        ended = self._lift_wipe(replica.registration, why)
+        self.overrides.note_absence(replica.registration, state.reason)
+        return [*heartbeats, transition_event(replica, now=now, detail=detail), *ended]
+
+    def _facts(self, replica: Replica, *, now: float) -> Facts:
+        pulse, failing = replica.pulse, replica.health.failing
+        expired = pulse.why_expired(now=now, rules=self._rules, lenient_since=self._lenient_since)
+        suspect = pulse.why_suspect(now=now)
+        if expired is None and failing is None:  # then neither window nor guard has a say
+            return Facts(is_provisional=replica.is_provisional, suspect=suspect)
+        in_window = self.maintenance.covers(replica.identity.group_key, now=now)
+        is_kept = not in_window and self.guard.keeps(replica, now=now)
+        return Facts(None, expired, failing, replica.is_provisional, suspect, in_window, is_kept)
+
+    # --- rows of heartbeats -----------------------------------------------------------------------------------
+
+    def close_heartbeats(self, replica: Replica, *, now: float) -> tuple[Event, ...]:
+        """End a replica's row of heartbeats and begin the next one."""
+        events = heartbeats_event(replica, now=now)
+        replica.punctuality = Punctuality(now)
+        return events
+
+    def _close_heartbeats(self, *, now: float) -> list[Event]:
+        events: list[Event] = []
+        for _, replica in self.members():
+            if replica.punctuality.is_over(now=now):
+                events += self.close_heartbeats(replica, now=now)
+            if len(events) == MAX_ROWS_PER_SWEEP:
+                break
+        return events
+
+    def sweep_interval(self) -> float:
+        """Seconds until the next sweep should run: at once where the last one left some for it."""
+        return 0.0 if self._has_more_overdue else sweep_interval(self._shortest_expiry)
+
+    # --- what operators do ------------------------------------------------------------------------------------
+
+    def set_writable(self, key: GroupKey, writable: bool) -> bool:
+        """Wipe the write permission of a group, or give it back; return whether that changed anything.
+
+        What ends a wipe: see :class:`pointsman_namesrv.core.overrides.Overrides`. Raises BrokerUnknown.
+        """
+        wiped = self.check_writable(key, writable)
+        if writable is (key not in self.overrides.wipes):
+            return False
+        if wiped is None:
+            del self.overrides.wipes[key]
+        else:
+            self.overrides.wipes[key] = wiped
+        group = self.routes.groups.get(key)
+        if group is not None:
+            self.routes.refresh(group)
+        return True
+
+    def check_writable(self, key: GroupKey, writable: bool) -> str | None:
+        """Return what a wipe is made against; None where there is to be none. Raises BrokerUnknown."""
+        group, wiped = self.routes.groups.get(key), self.overrides.wipes.get(key)
+        if group is None and wiped is None:
+            raise BrokerUnknown(key)
+        if writable:
+            return None
+        if group is None or wiped is not None:
+            return wiped
+        master = group.replicas.get(MASTER_ID)
+        if master is not None:
+            return wiped_against(master.registration)
+        slave = group.lowest()
+        return "" if slave is None or slave.registration.from_broker is None else NEXT_REGISTRATION
+
+    def holders(self, topic: str, cluster: str = "", *, with_absent: bool = False) -> list[GroupKey]:
+        """The groups that have a topic in the routes, or also those without a broker that is up, sorted.
+
+        Raises TopicNotFound.
+        """
+        keys = sorted(self.routes.known(topic, cluster) if with_absent else self.routes.holders(topic, cluster))
+        if not keys:
+            raise TopicNotFound(topic, cluster)
+        return keys
+
+    def versions_holding(self, topic: str, cluster: str = "") -> dict[GroupKey, DataVersion]:
+        """The groups that have a topic, broker up or not, each with the version of its topics. Raises TopicNotFound."""
+        return {key: self._contributor(key).data_version for key in self.holders(topic, cluster, with_absent=True)}
+
+    def _contributor(self, key: GroupKey) -> Registration:
+        registration = self.routes.registration_behind(key)
+        assert registration is not None, "a holder has a contributor"
+        return registration
+
+    def hide_topic(self, topic: str, cluster: str = "", *, with_absent: bool = False) -> list[GroupKey]:
+        """Hide a topic on every group that has it, until each brings another version of its topics; return those.
+
+        Raises TopicNotFound.
+        """
+        keys = self.holders(topic, cluster, with_absent=with_absent)
+        for key in keys:
+            self.overrides.hide(topic, self._contributor(key))
+            self.routes.refresh(self.routes.groups.get(key) or Group(key), visibly=False)
+        return keys
+
+    def evict(
+        self, cluster: str, broker_name: str, broker_id: int, *, now: float, detail: Mapping[str, object]
+    ) -> tuple[BrokerIdentity, tuple[Event, ...]]:
+        """Remove a registration at once; one that lives comes back with its next beat. Raises BrokerUnknown."""
+        group = self.routes.groups.get(GroupKey(cluster, broker_name))
+        replica = group.replicas.get(broker_id) if group is not None else None
+        if group is None or replica is None:
+            raise BrokerUnknown(Position(cluster, broker_name, broker_id))
+        events = self._leave(group, replica, Reason.ADMIN, now=now, detail=detail)
+        self.routes.refresh(group)
+        return replica.identity, tuple(events)
+
+    # --- what people ask --------------------------------------------------------------------------------------
+
+    def members(self) -> Iterator[tuple[Group, Replica]]:
+        """Every known replica in no order, for a walk that ends before the next call."""
+        return ((group, replica) for group in self.routes.groups.values() for replica in group.replicas.values())
+
+    def registration_of(self, identity: BrokerIdentity) -> Registration | None:
+        """What the holder of an address and position said last."""
+        replica = self._replica(identity)
+        return replica.registration if replica is not None and replica.identity.addr == identity.addr else None
+
+    def provisional_count(self) -> int:
+        """How many replicas of the snapshot sent no heartbeat yet and still have time to."""
+        return sum(
+            replica.is_provisional and replica.state.phase is not Phase.PROTECTED for _, replica in self.members()
+        )
+
+    def replicas(self, *, cluster: str = "", broker_name: str = "") -> list[tuple[Group, Replica]]:
+        """Every known replica, sorted by identity."""
+        members = (
+            (group, replica)
+            for group, replica in self.members()
+            if (not cluster or group.key.cluster == cluster)
+            and (not broker_name or group.key.broker_name == broker_name)
+        )
+        return sorted(members, key=lambda member: member[1].identity)
+
+    def clusters(self, cluster: str = "") -> list[tuple[str, list[Group]]]:
+        """Clusters and their groups, sorted by name. Raises ClusterNotFound for a name that is not known."""
+        found = [(name, groups) for name, groups in self.routes.iter_clusters() if not cluster or name == cluster]
+        if cluster and not found:
+            raise ClusterNotFound(cluster)
+        return found
+
+    def topic_names(self, cluster: str = "") -> list[str]:
+        """Names of topics, sorted. Raises ClusterNotFound for a cluster that is not known."""
+        if cluster:
+            self.clusters(cluster)
+        return self.routes.topic_names(cluster)
+
+    # --- within -----------------------------------------------------------------------------------------------
+
+    def move_to_peer(self, replica: Replica, peer: str) -> None:
+        """Count a broker that came over another connection there from now on."""
+        if replica.peer != peer:
+            self._count(replica, -1)
+            replica.peer = peer
+            self._count(replica, 1)
+
+    def _count(self, replica: Replica, sign: int) -> None:
+        self._brokers.add(replica.peer, sign)
+        self._topics.add(replica.peer, sign * _topic_count(replica))
+        self._details.add(replica.peer, sign * _detail_bytes(replica))
+
+    def _new_replica(self, registration: Registration, holder: Replica | None, *, now: float) -> Replica:
+        identity = registration.identity
+        if holder is not None:
+            alive_since, punctuality = holder.alive_since, holder.punctuality
+        else:
+            alive_since, punctuality = self.guard.note_back(identity.cluster, identity.position), Punctuality(now)
+        if alive_since is None and not (registration.health.failing and registration.health.ever_passed is False):
+            # What registers for the first time while the node warms up was alive before.
+            is_known_of_old = holder is None and self._lifecycle is not None and not self._lifecycle.is_warmed_up
+            alive_since = now - registration.expiry if is_known_of_old else now
+        expiry = registration.expiry
+        self._shortest_expiry = expiry if self._shortest_expiry is None else min(expiry, self._shortest_expiry)
+        replica = Replica(
+            registration=registration,
+            generation=self._take_generation(),
+            registered_at=now,
+            alive_since=alive_since,
+            pulse=Pulse(last_seen=now, heartbeat_interval=registration.heartbeat_interval, expiry=registration.expiry),
+            health=Health() if holder is None else holder.health,
+            punctuality=punctuality,
+            failing_since=None if holder is None else holder.failing_since,
+            state=UP if holder is None else holder.state,
+            state_since=now if holder is None else holder.state_since,
+        )
+        replica.record_health(registration.health, now=now)
+        return replica
+
+    def _end_wipe(self, registration: Registration, *, recovered: bool) -> tuple[Event, ...]:
+        """End the wipe of a broker that reports from its next process; the caller updates the routes."""
+        reason = self.overrides.why_wipe_ends(registration, recovered=recovered)
+        return self._lift_wipe(registration, reason)
+
+    def _end_wipe_of_version(self, registration: Registration) -> tuple[Event, ...]:
+        """End the wipe of a RocketMQ broker that registers other topics; the caller updates the routes."""
+        return self._lift_wipe(registration, self.overrides.why_version_ends_wipe(registration))
+
+    def _lift_wipe(self, registration: Registration, reason: Reason | None) -> tuple[Event, ...]:
+        if reason is None:
+            return ()
+        key = registration.identity.group_key
+        del self.overrides.wipes[key]
+        detail: dict[str, object] = {}
+        if reason is Reason.INCARNATION:
+            detail["incarnation"] = registration.incarnation
+        elif reason is Reason.DATA_VERSION:
+            detail["data_version"] = str(registration.data_version)
+        return (write_perm_event(key, reason, writable=True, detail=detail),)
+
+    def _refuse_lower_claim(self, registration: Registration, holder: Replica | None, *, now: float) -> None:
+        """Two claims on one identity: a lower state version does not displace a holder that is UP."""
+        if holder is None or holder.identity.addr == registration.identity.addr or holder.state.phase is not Phase.UP:
+            return
+        held, claimed = holder.registration.data_version, registration.data_version
+        if claimed.state_version < held.state_version:
+            event = broker_event(
+                EventKind.REJECTED,
+                holder,
+                Reason.STATE_VERSION,
+                now=now,
+                detail={"claimant_addr": registration.identity.addr, "claimed_data_version": str(claimed)},
+            )
+            raise IdentityHeld(
+                registration.identity, holder_addr=holder.identity.addr, held=held, claimed=claimed, event=event
+            )
+
+    def _replica(self, identity: BrokerIdentity) -> Replica | None:
+        group = self.routes.groups.get(identity.group_key)
+        return None if group is None else group.replicas.get(identity.broker_id)
+
+    def _take_generation(self) -> int:
+        generation = self._next_generation or 1  # 0 says "none" on the wire
+        self._next_generation = (generation + 1) % GENERATIONS
+        return generation
+
+    def check_invariants(self) -> None:
+        """Hold everything derived against what it derives from; for tests."""
+        self.routes.check_invariants()
+        replicas = [replica for _, replica in self.members()]
+        generations = [replica.generation for replica in replicas]
+        assert len(generations) == len(set(generations))
+        assert all(generations)
+        self._brokers.check_invariants(Counter(replica.peer for replica in replicas))
+        self._topics.check_invariants(_sums(replicas, _topic_count))
+        self._details.check_invariants(_sums(replicas, _detail_bytes))
+        for replica in replicas:
+            is_failing = replica.health.failing is not None
+            assert is_failing == (replica.failing_since is not None)
+            assert replica.state.phase is not Phase.GONE
+            assert is_failing or replica.state.phase is not Phase.OUT
+            assert replica.state.planned <= (replica.state.phase is Phase.OUT)
+
+
+def _topic_count(replica: Replica) -> int:
+    return len(replica.registration.topics)
+
+
+def _detail_bytes(replica: Replica) -> int:
+    return detail_bytes(replica.registration)
+
+
+def _sums(replicas: Iterable[Replica], amount: Callable[[Replica], int]) -> Counter[str]:
+    """Amounts by peer."""
+    sums = Counter[str]()
+    for replica in replicas:
+        sums[replica.peer] += amount(replica)
+    return sums
+
+
+def _enter(replica: Replica, state: ReplicaState, *, now: float) -> None:
+    if state.phase is not replica.state.phase:
+        replica.state_since = now
+    replica.state = state
+
+
+def _is_held_by(replica: Replica, identity: BrokerIdentity, generation: int) -> bool:
+    return replica.generation == generation and replica.identity.addr == identity.addr
+
+
+def _is_renewal(replica: Replica, holder: Replica) -> bool:
+    """Whether a registration says nothing that was not known of a living broker."""
+    if replica.state.phase is not Phase.UP or holder.state.phase is not Phase.UP:
+        return False
+    return replace(replica.registration, health=holder.registration.health) == holder.registration
+
+
+def _visible(replica: Replica | None) -> object:
+    """What clients see of a replica beside its topics."""
+    if replica is None:
+        return None
+    r = replica.registration
+    return (r.identity, replica.state.phase, r.ha_addr, r.agent_addr, r.zone, r.shown_acting_master, r.filter_servers)
+
+
+def _topics(replica: Replica | None) -> object:
+    return None if replica is None else replica.registration.topics
+
+
+def _data_version(replica: Replica | None) -> DataVersion | None:
+    return None if replica is None else replica.registration.data_version
+
+
+def _maintenance_over(key: GroupKey) -> Event:
+    return Event(kind=EventKind.MAINTENANCE_OFF, reason=Reason.TIME_OVER, group=key)

@@ -1,0 +1,144 @@
+"""What operators laid over the brokers' own word: wiped write permissions, and topics hidden by a deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pointsman_namesrv.core.events import Reason
+from pointsman_namesrv.core.model import MASTER_ID, DataVersion, GroupKey, Registration
+
+_ENDS_WIPE = frozenset({Reason.DRAIN, Reason.REMOVED_FROM_CONFIG})
+"""Reasons of a departure after which a broker that returns has its full permission, in the same process too."""
+_OF_VERSION = "data_version "
+"""Begins what a wipe is made against where a RocketMQ broker registers itself; the version follows."""
+NEXT_REGISTRATION = _OF_VERSION
+"""What a wipe is made against while such a broker is absent: its next registration ends it."""
+
+
+def wiped_against(registration: Registration) -> str:
+    """Return what a wipe of this master is made against; empty: it is unknown.
+
+    That is the process (incarnation) of a broker with an agent, and the version of the topics of a RocketMQ broker that
+    registers itself, as in RocketMQ (``RouteInfoManager.registerBroker``).
+    """
+    if registration.from_broker is None:
+        return registration.incarnation
+    return f"{_OF_VERSION}{registration.data_version}"
+
+
+class Overrides:
+    """Read by the route table whenever a group changes; written by NameServer alone, which then refreshes the group."""
+
+    def __init__(self) -> None:
+        self.wipes: dict[GroupKey, str] = {}
+        """Groups without write permission, each with what was wiped, see :func:`wiped_against`."""
+        self.tombstones: dict[GroupKey, dict[str, DataVersion]] = {}
+        """Hidden topics of each group, with the version of the topic set under which they are hidden."""
+
+    def hidden(self, registration: Registration) -> frozenset[str]:
+        """The topics of a contributor that stay out of the routes."""
+        return self.hidden_under(registration.identity.group_key, registration.data_version)
+
+    def hidden_under(self, key: GroupKey, version: DataVersion) -> frozenset[str]:
+        """The topics of a group that are hidden while this is the version of its topics."""
+        tombstones = self.tombstones.get(key)
+        if not tombstones:
+            return frozenset()
+        return frozenset(topic for topic, under in tombstones.items() if under == version)
+
+    def hide(self, topic: str, registration: Registration) -> None:
+        """Hide a topic of a contributor until it brings another version of its topics."""
+        self.tombstones.setdefault(registration.identity.group_key, {})[topic] = registration.data_version
+
+    def show(self, topic: str, key: GroupKey) -> bool:
+        """End the deletion of one topic in a group. Returns whether there was any."""
+        tombstones = self.tombstones.get(key, {})
+        was_hidden = tombstones.pop(topic, None) is not None
+        if was_hidden and not tombstones:
+            del self.tombstones[key]
+        return was_hidden
+
+    def end_tombstones(self, registration: Registration) -> bool:
+        """Take a contributor's word: tombstones of another version of its topics are over. Returns whether any was."""
+        key, version = registration.identity.group_key, registration.data_version
+        before = self.tombstones.pop(key, {})
+        standing = {topic: under for topic, under in before.items() if under == version}
+        if standing:
+            self.tombstones[key] = standing
+        return len(standing) < len(before)
+
+    def why_wipe_ends(self, registration: Registration, *, recovered: bool) -> Reason | None:
+        """Return why what an agent reports now ends the wipe of its group; None: there is none, or it stays.
+
+        ``recovered``: its probe failed in its last report and no longer does. That is the sign of the next process
+        where no incarnation is known; where one is known, it alone decides.
+        """
+        wiped = self._wiped_incarnation(registration)
+        if wiped is None or registration.from_broker is not None:
+            return None
+        if wiped and registration.incarnation and wiped != registration.incarnation:
+            return Reason.INCARNATION
+        return Reason.PROBE if recovered and not wiped else None
+
+    def why_version_ends_wipe(self, registration: Registration) -> Reason | None:
+        """Return why what a RocketMQ broker registers now ends the wipe of its group; None: there is none, or it stays.
+
+        The next version of its topics does, and a registration after an absence; not its first one after its agent's.
+        """
+        wiped = self.wipes.get(registration.identity.group_key, "")
+        is_of_version = wiped.startswith(_OF_VERSION) and registration.from_broker is not None
+        if not is_of_version or registration.identity.broker_id != MASTER_ID:
+            return None
+        return None if wiped == wiped_against(registration) else Reason.DATA_VERSION
+
+    def keep_wipe(self, held: Registration, registration: Registration) -> None:
+        """Keep the wipe of a group over the next version of its master's topics.
+
+        That is one that brings a single new topic, which is all that RocketMQ changes then
+        (``RouteInfoManager.registerBroker``). The new topic is read-only here; in RocketMQ it may be written.
+        """
+        key = registration.identity.group_key
+        if registration.identity.broker_id == MASTER_ID and self.wipes.get(key) == wiped_against(held):
+            self.wipes[key] = wiped_against(registration)
+
+    def note_absence(self, registration: Registration, reason: Reason) -> None:
+        """A RocketMQ broker has left: its next registration ends a wipe, but not when an operator evicted it."""
+        key = registration.identity.group_key
+        is_master = registration.identity.broker_id == MASTER_ID
+        if key in self.wipes and is_master and registration.from_broker is not None and reason is not Reason.ADMIN:
+            self.wipes[key] = NEXT_REGISTRATION
+
+    def _wiped_incarnation(self, registration: Registration) -> str | None:
+        """Return the wiped incarnation of a master's group, empty where it is unknown; None: there is no wipe."""
+        wiped = self.wipes.get(registration.identity.group_key)
+        if wiped is None or registration.identity.broker_id != MASTER_ID:
+            return None
+        return "" if wiped.startswith(_OF_VERSION) else wiped
+
+    def why_departure_ends_wipe(self, registration: Registration, reason: Reason, *, failing: bool) -> Reason | None:
+        """Return why the end of a registration ends the wipe of its group; None: there is none, or it outlives it.
+
+        A drained or removed broker returns with its full permission. Where no incarnation is known, so does one that
+        was stopped (its agent probed it a last time) or whose probe failed last.
+        """
+        wiped = self._wiped_incarnation(registration)
+        if wiped is None or registration.from_broker is not None:
+            return None
+        if reason in _ENDS_WIPE or (not wiped and reason is Reason.SHUTDOWN):
+            return reason
+        return Reason.PROBE if failing and not wiped else None
+
+    def follow_incarnation(self, registration: Registration) -> None:
+        """Hold a wipe against the incarnation that a serving master registers: a changed probe may know another."""
+        key = registration.identity.group_key
+        is_failing = registration.health.failing is not None
+        if key in self.wipes and registration.identity.broker_id == MASTER_ID and not is_failing:
+            self.wipes[key] = wiped_against(registration)
+
+    def restore(
+        self, wipes: Mapping[GroupKey, str], tombstones: Mapping[GroupKey, Mapping[str, DataVersion]]
+    ) -> Iterable[GroupKey]:
+        """Take what a snapshot kept; return the groups that it concerns."""
+        self.wipes.update(wipes)
+        self.tombstones.update({key: dict(topics) for key, topics in tombstones.items()})
+        return {*wipes, *tombstones}

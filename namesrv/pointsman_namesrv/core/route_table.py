@@ -1,0 +1,445 @@
+"""Which group has which queues of which topic, and the routes made of it.
+
+Knows nothing of time or liveness: it is told a group's topics whenever they may have changed. The truth is what each
+group contributes, swapped in one step however large it is; the index from topics to groups says where to look and
+may lag behind the truth for a while, in slices that :meth:`RouteTable.settle` works off. Readers see the truth alone.
+
+Versions are numbers of changes; the revision counter of a route is the highest version of what it is made of, so a
+broker's change of state touches the broker alone and none of its topics.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+
+from pointsman_namesrv.core.departed import AbsentBroker, DepartedBrokers
+from pointsman_namesrv.core.errors import TopicNotFound
+from pointsman_namesrv.core.group import Group
+from pointsman_namesrv.core.model import MASTER_ID, GroupKey, QueueConfig, Registration, TopicTable
+from pointsman_namesrv.core.overrides import Overrides
+from pointsman_namesrv.core.staging import StagedTopics
+
+AT_ONCE = 5_000
+"""Topics whose index is brought in line within one call; about 3 ms."""
+
+
+@dataclass(slots=True)
+class TopicEntry:
+    """Where to look for one topic. Never empty while it stands in the index."""
+
+    keys: set[GroupKey] = field(default_factory=set)
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """The topics that a group has in the routes at the moment, and what lies over them."""
+
+    topics: TopicTable
+    read_only: bool = False
+    hidden: frozenset[str] = frozenset()
+    absent: bool = False
+    """Whether no broker is up: the topics are known, and in no route."""
+
+    def queues(self, topic: str) -> QueueConfig | None:
+        """The queues as they are in routes, or would be if a broker were up."""
+        queues = self.topics.get(topic)
+        if queues is None or topic in self.hidden:
+            return None
+        return queues.read_only() if self.read_only else queues
+
+    def differs_from(self, other: Contribution) -> bool:
+        """Whether a reader may see a difference; topic tables are compared by identity."""
+        return self.topics is not other.topics or (self.read_only, self.hidden, self.absent) != (
+            other.read_only,
+            other.hidden,
+            other.absent,
+        )
+
+
+NOTHING = Contribution({})
+
+
+@dataclass(slots=True)
+class _Lag:
+    """A swap whose topics the index has not all followed yet."""
+
+    key: GroupKey
+    change: int
+    before: TopicTable
+    after: TopicTable
+    rest: Iterator[str]
+
+    def concerns(self, topic: str) -> bool:
+        return topic in self.after or topic in self.before
+
+    def changes(self, topic: str) -> bool:
+        """Whether the index will take the change for the topic's version: what it will not, no reader is to see."""
+        return self.after.get(topic) != self.before.get(topic)
+
+
+@dataclass(slots=True)
+class Touched:
+    """What may have another route since the last look, of the topics in which there is interest.
+
+    Never larger than those topics and the groups there are: a look need not walk over all of them.
+    """
+
+    interest: Collection[str] = ()
+    """Topics; the owner keeps it current."""
+    topics: dict[str, None] = field(default_factory=dict)
+    groups: dict[GroupKey, None] = field(default_factory=dict)
+    """Groups of which every topic is to be looked at."""
+
+    def __bool__(self) -> bool:
+        return bool(self.topics or self.groups)
+
+    def note(self, topic: str) -> None:
+        """Another route for this topic."""
+        if topic in self.interest:
+            self.topics[topic] = None
+
+    def note_all_of(self, key: GroupKey) -> None:
+        """Another route for each topic of a group."""
+        if self.interest:
+            self.groups[key] = None
+
+    def take(self) -> tuple[list[str], list[GroupKey]]:
+        """Return what was noted, and begin again."""
+        topics, groups = list(self.topics), list(self.groups)
+        self.topics.clear()
+        self.groups.clear()
+        return topics, groups
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The answer to a route query, sorted by group key. The groups are live: read them before the next call."""
+
+    topic: str
+    counter: int
+    queues: tuple[tuple[GroupKey, QueueConfig], ...]
+    groups: tuple[Group, ...]
+    order_topic_conf: str = ""
+    absent: tuple[AbsentBroker, ...] = ()
+    """Where no broker is up: those that had the topic, sorted; else none."""
+
+
+class RouteTable:
+    """``topic_queue_table`` and ``broker_addr_table`` of RocketMQ's RouteInfoManager, keyed with the cluster."""
+
+    def __init__(self, overrides: Overrides, departed: DepartedBrokers | None = None) -> None:
+        self.groups: dict[GroupKey, Group] = {}
+        self.change = 0
+        """Number of the last change that clients can see."""
+        self.touched = Touched()
+        self._overrides = overrides
+        self._departed = DepartedBrokers() if departed is None else departed
+        self._absent: dict[GroupKey, int] = {}
+        """Groups whose topics are known and in no route, with the number of the change that made that so."""
+        self._contributions: dict[GroupKey, Contribution] = {}
+        self._index: dict[str, TopicEntry] = {}
+        self._lags: deque[_Lag] = deque()
+        self._hiding: set[GroupKey] = set()
+        """Groups with hidden topics: while there are none, the settled index is the truth."""
+        self._order_topics: dict[str, str] = {}
+        self._floor = 0
+        """Number of the last change of what operators set for one topic: rare, so it moves the revisions of all topics,
+        and the digest of one."""
+        self._sorted: list[str] | None = None
+        """The names in the index."""
+        self._names: list[str] = []
+        self._names_of: tuple[str, int] | None = None
+        """Cluster and change that the last list of names was made for: one is asked for page by page."""
+
+    # --- changes ----------------------------------------------------------------------------------------------
+
+    def refresh(self, group: Group, *, visibly: bool = True, staged: StagedTopics | None = None) -> None:
+        """Bring the table in line with a group that changed; ``visibly``: in more than its topics.
+
+        ``staged``: how the topics of one of its replicas differ from others; where that is no help, all are compared. A
+        change of few topics moves the revisions of those topics alone, one of many those of all topics of the group.
+        """
+        self.change += 1
+        if visibly:
+            group.version = self.change
+        key = group.key
+        if group.replicas:
+            self.groups[key] = group
+        else:
+            self.groups.pop(key, None)
+        before, after = self._contributions.get(key, NOTHING), self._contribution_of(group)
+        self._note_absence(group, after)
+        if visibly or (after.read_only, after.absent) != (before.read_only, before.absent):
+            self.touched.note_all_of(key)
+        if not after.differs_from(before):
+            return
+        if after is NOTHING:
+            self._contributions.pop(key, None)
+        else:
+            self._contributions[key] = after
+        if after.absent != before.absent or after.read_only != before.read_only:
+            group.version = self.change
+        self._hide(key, before.hidden, after.hidden)
+        if after.topics is not before.topics:
+            self._follow(group, before.topics, after.topics, staged)
+
+    def _hide(self, key: GroupKey, before: frozenset[str], after: frozenset[str]) -> None:
+        if after != before:
+            self._floor = self.change
+            for topic in after ^ before:
+                self.touched.note(topic)
+        if after:
+            self._hiding.add(key)
+        else:
+            self._hiding.discard(key)
+
+    def _note_absence(self, group: Group, after: Contribution) -> None:
+        """Keep the version of a group without a broker that is up: it outlives the group itself."""
+        if after.absent:
+            version = max(group.version, self._absent.get(group.key, self.change))
+            self._absent[group.key] = group.version = version
+        else:
+            self._absent.pop(group.key, None)
+
+    def _contribution_of(self, group: Group) -> Contribution:
+        contributor = group.contributor()
+        registration = self._departed.registration_of(group) if contributor is None else contributor.registration
+        if registration is None:
+            return NOTHING
+        read_only = registration.identity.broker_id != MASTER_ID or group.key in self._overrides.wipes
+        hidden = self._overrides.hidden(registration)
+        return Contribution(registration.topics, read_only, hidden, absent=contributor is None)
+
+    def registration_behind(self, key: GroupKey) -> Registration | None:
+        """The registration that gives a group its topics, whether a broker is up or not."""
+        group = self.groups.get(key) or Group(key)
+        contributor = group.contributor()
+        return self._departed.registration_of(group) if contributor is None else contributor.registration
+
+    def _follow(self, group: Group, before: TopicTable, after: TopicTable, staged: StagedTopics | None) -> None:
+        if staged is not None and staged.compared_with is before and staged.topics is after:
+            count, rest = len(staged.changed) + len(staged.removed), chain(staged.changed, staged.removed)
+        else:
+            count, rest = len(before) + len(after), chain(before, (topic for topic in after if topic not in before))
+        lag = _Lag(group.key, self.change, before, after, rest)
+        if count > AT_ONCE:
+            group.version = self.change
+            self._lags.append(lag)
+        elif self._lags:
+            self._lags.append(lag)
+            group.version = self.change
+        else:
+            self._work_off(lag, AT_ONCE + 1)
+
+    def settle(self, at_most: int = AT_ONCE) -> bool:
+        """Let the index follow by some topics; return whether it still lags."""
+        if self._lags and self._work_off(self._lags[0], at_most):
+            self._lags.popleft()
+        return bool(self._lags)
+
+    def lags(self, key: GroupKey) -> bool:
+        """Whether the index has still to follow a swap of this group."""
+        return any(lag.key == key for lag in self._lags)
+
+    def _work_off(self, lag: _Lag, at_most: int) -> bool:
+        """Index up to so many topics of a swap; return whether it is done."""
+        for _ in range(at_most):
+            topic = next(lag.rest, None)
+            if topic is None:
+                return True
+            queues = lag.after.get(topic)
+            if queues == lag.before.get(topic):
+                continue
+            entry = self._index.get(topic)
+            if entry is None:
+                if queues is None:
+                    continue
+                entry = self._index[topic] = TopicEntry()
+                self._sorted = None
+            self.touched.note(topic)
+            entry.version = max(entry.version, lag.change)
+            if queues is not None:
+                entry.keys.add(lag.key)
+            else:
+                entry.keys.discard(lag.key)
+                if not entry.keys:
+                    del self._index[topic]
+                    self._sorted = None
+        return False
+
+    def set_order_topic(self, topic: str, conf: str) -> None:
+        """Configure an order topic (RocketMQ's ``ORDER_TOPIC_CONFIG``); an empty text ends it."""
+        if self._order_topics.get(topic, "") == conf:
+            return
+        self.change += 1
+        self._floor = self.change
+        self.touched.note(topic)
+        if conf:
+            self._order_topics[topic] = conf
+        else:
+            del self._order_topics[topic]
+
+    # --- queries ----------------------------------------------------------------------------------------------
+
+    def holders(self, topic: str, cluster: str = "") -> list[GroupKey]:
+        """The groups that have a topic in the routes, in no order."""
+        known = self.known(topic, cluster)
+        return [key for key in known if key not in self._absent] if self._absent else known
+
+    def known(self, topic: str, cluster: str = "") -> list[GroupKey]:
+        """The groups that have a topic, those without a broker that is up included, in no order."""
+        entry = self._index.get(topic)
+        keys: Iterable[GroupKey] = entry.keys if entry is not None else ()
+        if self._lags:
+            keys = {*keys, *(lag.key for lag in self._lags if lag.concerns(topic))}
+        if self._lags or self._hiding:
+            keys = [key for key in keys if self._has(key, topic)]
+        return [key for key in keys if not cluster or key.cluster == cluster]
+
+    def _has(self, key: GroupKey, topic: str) -> bool:
+        return self._contributions.get(key, NOTHING).queues(topic) is not None
+
+    def counter(self, topic: str) -> int | None:
+        """Revision counter of a topic's route; None when the topic is not known."""
+        keys = self.known(topic)
+        return self._counter(topic, keys) if keys else None
+
+    def _counter(self, topic: str, keys: list[GroupKey]) -> int:
+        entry = self._index.get(topic)
+        version = self._floor if entry is None else max(self._floor, entry.version)
+        for lag in self._lags:
+            if lag.changes(topic):
+                version = max(version, lag.change)
+        groups = self.groups
+        # A group that left may have been replaced by one that came back: its own version is the later one.
+        return max(version, *(groups[key].version if key in groups else self._absent[key] for key in keys))
+
+    def route(self, topic: str, *, cluster: str = "", zone: str = "") -> Route:
+        """Answer a route query. Raises TopicNotFound.
+
+        With a zone, groups of other zones are left out, but not those without a master ("master down: break the
+        nearby rule", RocketMQ ``ZoneRouteRPCHook``); the route may then be empty.
+        """
+        everywhere = self.known(topic)
+        keys = sorted(key for key in everywhere if key not in self._absent and (not cluster or key.cluster == cluster))
+        if not keys:
+            raise TopicNotFound(topic, cluster)
+        if zone:
+            keys = [key for key in keys if self._is_near(self.groups[key], zone)]
+        queues = ((key, self._contributions[key].queues(topic)) for key in keys)
+        return Route(
+            topic,
+            self._counter(topic, everywhere),
+            tuple((key, of_group) for key, of_group in queues if of_group is not None),
+            tuple(self.groups[key] for key in keys),
+            self._order_topics.get(topic, ""),
+        )
+
+    def current(self, topic: str, *, cluster: str = "", zone: str = "") -> Route:
+        """Return the route, else that no broker is up. Raises TopicNotFound for a topic that is not known."""
+        try:
+            return self.route(topic, cluster=cluster, zone=zone)
+        except TopicNotFound:
+            return self.absent_route(topic, cluster=cluster)
+
+    def absent_route(self, topic: str, *, cluster: str = "") -> Route:
+        """The empty route of a topic that is known and has no broker that is up, in any zone. Raises TopicNotFound."""
+        everywhere = self.known(topic)
+        keys = sorted(key for key in everywhere if not cluster or key.cluster == cluster)
+        if not keys:
+            raise TopicNotFound(topic, cluster)
+        absent = [broker for key in keys for broker in self._departed.absent(key, self.groups.get(key))]
+        conf = self._order_topics.get(topic, "")
+        return Route(topic, self._counter(topic, everywhere), (), (), conf, tuple(absent))
+
+    @staticmethod
+    def _is_near(group: Group, zone: str) -> bool:
+        lowest = group.lowest()
+        return (
+            lowest is None or lowest.identity.broker_id != MASTER_ID or lowest.registration.zone.lower() == zone.lower()
+        )
+
+    def topics_of(self, key: GroupKey) -> TopicTable:
+        """The topics of a group, hidden ones included. Not to be altered."""
+        return self._contributions.get(key, NOTHING).topics
+
+    def topic_names(self, cluster: str = "") -> list[str]:
+        """Names of topics, sorted; with a cluster, those with queues there. Not to be altered."""
+        if self._names_of != (cluster, self.change):
+            self._names = self._name_topics(cluster)
+            self._names_of = (cluster, self.change)
+        return self._names
+
+    def _name_topics(self, cluster: str) -> list[str]:
+        if self._lags or cluster:
+            names = chain(self._index, *(lag.after for lag in self._lags))
+            return sorted({topic for topic in names if self.holders(topic, cluster)})
+        doubtful = self._hidden().union(*(self._contributions[key].topics for key in self._absent))
+        return self._those(doubtful, self.holders)
+
+    def known_names(self) -> list[str]:
+        """Names of topics, sorted, those without a broker that is up included. Not to be altered."""
+        if self._lags:
+            names = chain(self._index, *(lag.after for lag in self._lags))
+            return sorted({topic for topic in names if self.known(topic)})
+        return self._those(self._hidden(), self.known)
+
+    def _hidden(self) -> frozenset[str]:
+        return frozenset[str]().union(*(self._contributions[key].hidden for key in self._hiding))
+
+    def _those(self, doubtful: frozenset[str], having: Callable[[str], list[GroupKey]]) -> list[str]:
+        if self._sorted is None:
+            self._sorted = sorted(self._index)
+        if not doubtful:
+            return self._sorted
+        return [topic for topic in self._sorted if topic not in doubtful or having(topic)]
+
+    def topic_count(self) -> int:
+        """About how many topics there are: the index's, which may lag."""
+        return len(self._index)
+
+    def iter_clusters(self) -> Iterator[tuple[str, list[Group]]]:
+        """Clusters in order of name, each with its groups in order of name."""
+        clusters: dict[str, list[Group]] = {}
+        for key in sorted(self.groups):
+            clusters.setdefault(key.cluster, []).append(self.groups[key])
+        yield from clusters.items()
+
+    def check_invariants(self) -> None:
+        """Hold what readers see against what the groups say, and the settled index against both; for tests."""
+        expected: dict[str, dict[GroupKey, QueueConfig]] = {}
+        indexed: dict[str, set[GroupKey]] = {}
+        for key, group in self.groups.items():
+            assert key == group.key
+            assert group.replicas, f"{key} stands empty"
+            assert group.version <= self.change
+            addrs = [replica.identity.addr for replica in group.replicas.values()]
+            assert len(addrs) == len(set(addrs)), f"{key} has an address twice: {addrs}"
+            for broker_id, replica in group.replicas.items():
+                assert replica.identity.group_key == key
+                assert replica.identity.broker_id == broker_id
+            contributor = group.contributor()
+            assert (key in self._absent) == (contributor is None and self._contribution_of(group) is not NOTHING)
+            if contributor is not None:
+                writable = contributor.identity.broker_id == MASTER_ID and key not in self._overrides.wipes
+                hidden = self._overrides.hidden(contributor.registration)
+                for topic, queues in contributor.registration.topics.items():
+                    indexed.setdefault(topic, set()).add(key)
+                    if topic not in hidden:
+                        expected.setdefault(topic, {})[key] = queues if writable else queues.read_only()
+        seen = {topic: dict(self.route(topic).queues) for topic in self.topic_names()}
+        assert seen == expected
+        while self.settle():
+            pass
+        for key in self._absent:
+            for topic in self._contribution_of(self.groups.get(key) or Group(key)).topics:
+                indexed.setdefault(topic, set()).add(key)
+        assert {topic: entry.keys for topic, entry in self._index.items()} == indexed
+        assert set(self.known_names()) == {topic for topic in self._index if self.known(topic)}
+        assert {topic: dict(self.route(topic).queues) for topic in self.topic_names()} == expected
+        assert all(entry.version <= self.change for entry in self._index.values())
+        assert self._contributions.keys() <= self.groups.keys() | self._absent.keys()

@@ -1,0 +1,159 @@
+"""The file of the history that is being written: one JSON object a line, by UTC day, gzipped when it closes.
+
+Runs in the recorder's thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import BinaryIO
+
+from pointsman.service.folder_lock import FolderLock, InUse
+from pointsman_namesrv.history.folder import day_folder, file_node, history_files, pack
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+MAX_FILE_AGE = timedelta(hours=1)
+
+
+log = logging.getLogger(__name__)
+
+
+class HistoryInUse(OSError):
+    """Another process of the same node's name writes there."""
+
+    def __init__(self, directory: Path, node: str) -> None:
+        super().__init__(
+            f"another process writes the history of node {node} in {directory}; "
+            "set server.node or history.directory (pointsman-observe: --history)"
+        )
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    path: Path
+    stream: BinaryIO
+    opened_at: datetime
+    size: int = 0
+    synced: int = 0
+
+
+class HistoryFiles:
+    """Appends lines; a file closes each hour, at 64 MiB and at UTC midnight, and is then gzipped by rename."""
+
+    def __init__(self, directory: Path, *, node: str, boot_id: str) -> None:
+        self.directory = directory
+        self.raw = directory / "raw"
+        self.node = file_node(node)
+        """As it stands in names of files."""
+        self.closed = 0
+        """Files closed so far."""
+        self._stem = f"{self.node}-{boot_id}"
+        self._number = 0
+        self._lock = FolderLock(directory / f".{self.node}.lock")
+        self._open: _OpenFile | None = None
+
+    @property
+    def open_path(self) -> Path | None:
+        """The file that is being written."""
+        return self._open.path if self._open is not None else None
+
+    def prepare(self) -> None:
+        """Make the folder and own this node's part of it.
+
+        Raises HistoryInUse: this process would pack the other's open file. Raises another OSError without a folder.
+        """
+        self.raw.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.hold()
+        except InUse:
+            raise HistoryInUse(self.directory, self.node) from None
+        except OSError as error:
+            # A folder that can only be read is one that may be writable later.
+            log.warning("the history folder is not locked", extra={"facts": {"error": str(error)}})
+
+    def release(self) -> None:
+        """Let another process write this node's history."""
+        self._lock.release()
+
+    def append(self, line: bytes, *, event_at: datetime) -> None:
+        """Write one line to the file of its day. Raises OSError."""
+        current = self._open
+        if current is not None and self._is_over(current, event_at):
+            self.close()
+            current = None
+        if current is None:
+            current = self._open = self._create(event_at)
+        current.stream.write(line)
+        current.size += len(line)
+
+    def _is_over(self, current: _OpenFile, event_at: datetime) -> bool:
+        return (
+            current.opened_at.date() != event_at.date()
+            or current.size >= MAX_FILE_BYTES
+            or event_at - current.opened_at >= MAX_FILE_AGE
+        )
+
+    def _create(self, event_at: datetime) -> _OpenFile:
+        folder = day_folder(self.raw, event_at.date())
+        folder.mkdir(parents=True, exist_ok=True)
+        self._number += 1
+        path = folder / f"{self._stem}-{self._number}.jsonl"
+        return _OpenFile(path, path.open("xb"), event_at)
+
+    def sync(self) -> None:
+        """Bring what was appended to the disk. Raises OSError, also when somebody removed the file meanwhile."""
+        if self._open is not None:
+            self._open.stream.flush()
+            os.fsync(self._open.stream.fileno())
+            if os.fstat(self._open.stream.fileno()).st_nlink == 0:
+                raise FileNotFoundError(f"{self._open.path} was removed")
+            self._open.synced = self._open.size
+
+    def abandon(self) -> None:
+        """Give up a file that the disk refuses, cut to what was synced; the next line begins another."""
+        current, self._open = self._open, None
+        if current is None:
+            return
+        with contextlib.suppress(OSError):
+            current.stream.close()
+        # What came after the last sync is written again. A disk that stays full is not to be filled with empty files.
+        with contextlib.suppress(OSError):
+            if current.synced:
+                os.truncate(current.path, current.synced)
+            else:
+                current.path.unlink()
+
+    def close(self) -> None:
+        """Close the current file and gzip it. Raises OSError when its last lines do not reach the disk."""
+        current = self._open
+        if current is None:
+            return
+        self.sync()
+        self._open = None
+        current.stream.close()
+        self.closed += 1
+        self._pack(current.path)
+
+    def adopt(self) -> int:
+        """Gzip what this node left open, and return how much: killed boots' files, given-up ones. Raises OSError.
+
+        Whose file it is, is told by the node's name: two nodes of one name must not share a folder.
+        """
+        mine = [file.path for file in history_files(self.raw) if file.node == self.node and not file.packed]
+        left = [path for path in mine if path.suffix == ".jsonl" and path != self.open_path]
+        return sum(self._pack(path) for path in left)
+
+    @staticmethod
+    def _pack(path: Path) -> bool:
+        try:
+            pack(path)
+        except OSError as error:
+            # The plain file stays, and is as good.
+            log.warning("a history file stays as it is", extra={"facts": {"file": path, "error": str(error)}})
+            return False
+        return True

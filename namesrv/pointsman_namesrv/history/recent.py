@@ -1,0 +1,59 @@
+"""The last events of each broker name, in memory, for the person who asks why."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+from pointsman_namesrv.core.events import EventKind, Reason
+from pointsman_namesrv.core.model import GroupKey
+from pointsman_namesrv.history.row import Record
+
+ROUTINE = frozenset(
+    {EventKind.HEARTBEAT, EventKind.HEARTBEATS, EventKind.TOPICS, EventKind.CHECKPOINT, EventKind.QUEUE_STATS}
+)
+"""What comes whether or not something happened, or is large. Kept here, it would push out the rows that explain."""
+
+
+class RecentEvents:
+    """At most ``per_broker`` events of a name and ``in_all`` of all; the name longest without an event goes first.
+
+    An event with what it refers to takes about 600 bytes.
+    """
+
+    def __init__(self, *, per_broker: int = 50, in_all: int = 100_000) -> None:
+        self._per_broker = per_broker
+        self._in_all = in_all
+        self._count = 0
+        self._events: OrderedDict[GroupKey, deque[Record]] = OrderedDict()
+
+    def add(self, record: Record) -> None:
+        """Keep a record that is about a broker, a broker name or a cluster and no routine.
+
+        What a restarted server found in its snapshot is none: it is all that it can say of a broker that stays away.
+        """
+        event = record.event
+        key = event.broker.identity.group_key if event.broker is not None else event.group
+        was_found = event.kind is EventKind.CHECKPOINT and event.reason is Reason.START
+        if key is None or (event.kind in ROUTINE and not was_found):
+            return
+        kept = self._events.setdefault(key, deque(maxlen=self._per_broker))
+        self._count += len(kept) < self._per_broker
+        kept.append(record)
+        self._events.move_to_end(key)
+        while self._count > self._in_all:
+            _, oldest = self._events.popitem(last=False)
+            self._count -= len(oldest)
+
+    def of(self, broker_name: str, *, cluster: str = "") -> list[Record]:
+        """Records of a broker name, oldest first; without a cluster, those of every cluster that has the name.
+
+        What happened to the whole cluster stands among them; of a name that had no event itself there is nothing.
+        """
+        if cluster:
+            keys = [GroupKey(cluster, broker_name)]
+        else:
+            keys = [key for key in self._events if key.broker_name == broker_name]
+        known = [key for key in keys if key in self._events]
+        wanted = {*known, *(GroupKey(key.cluster, "") for key in known)}
+        found = [record for key in wanted for record in self._events.get(key, ())]
+        return sorted(found, key=lambda record: record.seq)

@@ -1,0 +1,217 @@
+"""Record events without ever holding up serving: number them, queue them, and let a thread write them.
+
+Rows wait in memory until they are on the disk: a disk that refuses for a while costs nothing. What waits is bounded in
+rows and bytes; what does not fit is counted as dropped, and its sequence numbers are gone, so that a reader of the
+history sees the gap.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from pointsman.service.clock import Clock
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.history import topics
+from pointsman_namesrv.history.files import HistoryFiles
+from pointsman_namesrv.history.recent import ROUTINE, RecentEvents
+from pointsman_namesrv.history.row import Record, row_count, to_lines
+from pointsman_namesrv.history.upkeep import Upkeep
+from pointsman_namesrv.history.waiting import Waiting, WaitingRecords
+from pointsman_namesrv.metrics import Metrics
+
+SYNC_SECONDS = 1.0
+QUEUE_BYTES = 64 * 1024 * 1024
+
+log = logging.getLogger(__name__)
+
+
+class Recorder:
+    """The history of one boot. Without ``files`` it keeps only the recent events, in memory."""
+
+    def __init__(
+        self,
+        files: HistoryFiles | None,
+        *,
+        node: str,
+        boot_id: str,
+        clock: Clock,
+        metrics: Metrics,
+        queue_rows: int,
+        queue_bytes: int = QUEUE_BYTES,
+        upkeep: Upkeep | None = None,
+    ) -> None:
+        self.recent = RecentEvents()
+        self._files = files
+        self._upkeep = upkeep
+        self._node = node
+        self._boot_id = boot_id
+        self._clock = clock
+        self._metrics = metrics
+        self._waiting = WaitingRecords(max_rows=queue_rows, max_bytes=queue_bytes)
+        self._started_at = clock.monotonic()
+        self._seq = 0
+        # Each is written by one thread alone.
+        self._overflowed = 0
+        self._lost = 0
+        self._refusal = ""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._write, args=(files,), name="history", daemon=True)
+
+    @property
+    def dropped(self) -> int:
+        """Rows lost so far: the queue was full, or the disk refused for too long."""
+        return self._overflowed + self._lost
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether more waits than half of what may: who has much to tell and can wait, should."""
+        return self._waiting.is_half_full
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the disk refused the last rows that were to be written."""
+        return bool(self._refusal)
+
+    def complaints(self) -> list[str]:
+        """What is wrong with the history, for people; empty when nothing is."""
+        found = [f"the history cannot be written: {self._refusal}"] if self._refusal else []
+        if self.dropped:
+            found.append(f"{self.dropped} rows of the history were dropped since the start")
+        return found + (self._upkeep.complaints() if self._upkeep is not None else [])
+
+    def start(self) -> None:
+        """Make the folder and begin to write. Raises OSError when there can be no history."""
+        if self._files is not None:
+            self._files.prepare()
+            if self._upkeep is not None:
+                self._upkeep.start()
+            self._thread.start()
+
+    def record(self, events: Iterable[Event]) -> None:
+        """Take events in the order in which they happened. Called on the loop; never blocks, walks over no topics."""
+        for event in events:
+            rows = row_count(event)
+            uptime = self._clock.monotonic() - self._started_at
+            record = Record(event, self._clock.utc_now(), round(uptime * 1000), self._seq + 1, rows)
+            self._seq += rows
+            self.recent.add(record)
+            level = _level(event)
+            if log.isEnabledFor(level):
+                log.log(level, "%s", event.kind, extra={"facts": _facts(record)})
+            self._metrics.count_events((event,))
+            # Rows that are about no broker are few and say what the others are worth.
+            if self._files is not None and not self._waiting.put(record, reserved=event.broker is None):
+                self._overflowed += rows
+                self._metrics.history_dropped.labels("disk" if self._refusal else "queue_full").inc(rows)
+        self._show_queue()
+
+    def stop(self, *, timeout: float) -> bool:
+        """Write what is queued, close the file; return whether that was done within ``timeout`` seconds."""
+        if not self._thread.is_alive():
+            return True
+        began = self._clock.monotonic()
+        self._stopping.set()
+        self._thread.join(timeout)
+        if self._upkeep is not None:
+            self._upkeep.stop(timeout=max(0.0, timeout - (self._clock.monotonic() - began)))
+        return not self._thread.is_alive()
+
+    # --- the writer's thread ----------------------------------------------------------------------------------
+
+    def _write(self, files: HistoryFiles) -> None:
+        stopping = False
+        while not stopping:
+            self._tend()
+            stopping = self._stopping.wait(SYNC_SECONDS)
+            while batch := self._waiting.take():
+                if not self._write_batch(files, batch):
+                    break
+            self._show_queue()
+        if self._waiting.rows:
+            self._lose(self._waiting.rows, "disk")
+            facts = {"rows_waiting": self._waiting.rows, "rows_dropped": self.dropped, "problem": self._refusal}
+            log.error("stopped with rows that the history does not hold", extra={"facts": facts})
+        try:
+            files.close()
+        except OSError:
+            log.exception("the last history file stays as it is")
+        self._tend()
+        files.release()
+
+    def _tend(self) -> None:
+        try:
+            if self._upkeep is not None:
+                self._upkeep.tend()
+        except Exception:  # closed files are worth less than the rows to come
+            log.exception("the closed files of the history were not looked after")
+
+    def _write_batch(self, files: HistoryFiles, batch: list[Waiting]) -> bool:
+        """Bring a batch to the disk; return False, and keep all of it, when the disk refuses."""
+        rows = size = 0
+        try:
+            for entry in batch:
+                for line in self._lines(entry.record):
+                    files.append(line, event_at=entry.record.event_at)
+                    rows += 1
+                    size += len(line)
+            began = self._clock.monotonic()
+            files.sync()
+            self._metrics.history_fsync.observe(self._clock.monotonic() - began)
+        except Exception as error:  # the disk may refuse in any way; serving and the next try go on
+            # Some may have been written: a row that comes twice has the same number, and readers keep one.
+            files.abandon()
+            self._waiting.give_back(batch)
+            if not self._refusal:
+                log.exception("the history cannot be written; rows wait until it can be")
+            self._refusal = str(error) or type(error).__name__
+            self._metrics.history_failing.set(1)
+            return False
+        self._waiting.done(batch)
+        self._metrics.history_rows.inc(rows)
+        self._metrics.history_bytes.inc(size)
+        if self._refusal:
+            log.info("the history can be written again", extra={"facts": {"rows_dropped": self.dropped}})
+        self._refusal = ""
+        self._metrics.history_failing.set(0)
+        return True
+
+    def _lines(self, record: Record) -> Iterator[bytes]:
+        written = 0
+        try:
+            for line in to_lines(record, node=self._node, boot_id=self._boot_id):
+                yield line
+                written += 1
+        except Exception:  # a row that is no JSON is a bug of ours; it must not hold up those behind it
+            log.exception("a row of the history cannot be written", extra={"facts": {"event": record.event.kind}})
+            self._lose(record.rows - written, "fault")
+
+    def _lose(self, rows: int, cause: Literal["disk", "fault"]) -> None:
+        self._lost += rows
+        self._metrics.history_dropped.labels(cause).inc(rows)
+
+    def _show_queue(self) -> None:
+        self._metrics.history_queue.set(self._waiting.rows)
+        self._metrics.history_queue_bytes.set(self._waiting.bytes)
+
+
+def _level(event: Event) -> int:
+    if event.kind is EventKind.GUARD_ON:
+        return logging.ERROR if event.reason is Reason.LIMIT else logging.WARNING
+    return logging.DEBUG if event.kind in ROUTINE else logging.INFO
+
+
+def _facts(record: Record) -> dict[str, object]:
+    event, broker = record.event, record.event.broker
+    facts: dict[str, object] = {"seq": record.seq, "reason": event.reason}
+    if broker is not None:
+        facts |= {"broker": str(broker.identity), "generation": broker.generation}
+    elif event.group is not None:
+        facts |= {"cluster": event.group.cluster, "broker_name": event.group.broker_name}
+    if event.interval is not None:
+        facts["interval_seconds"] = round(event.interval, 3)
+    if event.topics is not None:
+        facts |= {"rows": record.rows, "topics": topics.entry_count(event.topics)}
+    return facts | dict(event.detail)

@@ -1,0 +1,85 @@
+"""How much history stays on the disk: by age and by size, closed files only, the oldest first.
+
+The whole folder counts, whichever node wrote it: several may share one, and of one that is gone nobody else cleans up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+from pointsman_namesrv.history.files import MAX_FILE_AGE
+from pointsman_namesrv.history.folder import HistoryFile, day_folders, history_files
+from pointsman_namesrv.metrics import Metrics
+
+SURELY_CLOSED = 2 * MAX_FILE_AGE
+"""A living node closes a file within an hour, and until then writes a row a minute."""
+
+log = logging.getLogger(__name__)
+
+
+class Retention:
+    """Removes what is older than ``days``, then the oldest of what is more than ``max_bytes``; 0 is no bound.
+
+    ``waits`` says of a file whether it is still to be shipped: such a one goes only when it is too much.
+    """
+
+    def __init__(
+        self, raw: Path, *, days: int, max_bytes: int, metrics: Metrics, waits: Callable[[Path], bool] = lambda _: False
+    ) -> None:
+        self._raw = raw
+        self._days = days
+        self._max_bytes = max_bytes
+        self._metrics = metrics
+        self._waits = waits
+
+    def enforce(self, *, today: date, utc_now: datetime, open_path: Path | None = None) -> int:
+        """Remove what may go and must; return how many files went. Raises OSError when the folder cannot be read."""
+        files = history_files(self._raw)
+        closed = [file for file in files if file.path != open_path and _is_closed(file, utc_now)]
+        waiting = {file.path for file in closed if self._waits(file.path)}
+        free = [file for file in closed if file.path not in waiting]
+        removed: Counter[str] = Counter()
+        gone: set[Path] = set()
+        if self._days:
+            earliest = today - timedelta(days=self._days)
+            gone |= self._remove((file for file in free if file.day < earliest), "days", removed)
+        if self._max_bytes:
+            excess = sum(file.size for file in files if file.path not in gone) - self._max_bytes
+            for choice, cause in ((free, "bytes"), ([file for file in closed if file.path in waiting], "unshipped")):
+                for file in choice:
+                    if excess > 0 and file.path not in gone and self._remove([file], cause, removed):
+                        excess -= file.size
+        self._remove_empty_folders(today)
+        if removed:
+            level = logging.WARNING if removed["unshipped"] else logging.INFO
+            log.log(level, "history files removed", extra={"facts": dict(removed)})
+        return removed.total()
+
+    def _remove(self, files: Iterable[HistoryFile], cause: str, removed: Counter[str]) -> set[Path]:
+        gone = set()
+        for file in files:
+            try:
+                file.path.unlink(missing_ok=True)
+            except OSError as error:
+                facts = {"file": file.path, "error": str(error)}
+                log.warning("a history file cannot be removed", extra={"facts": facts})
+                continue
+            gone.add(file.path)
+            removed[cause] += 1
+            self._metrics.history_removed.labels(cause).inc()
+        return gone
+
+    def _remove_empty_folders(self, today: date) -> None:
+        for day, folder in day_folders(self._raw):
+            if day < today:
+                with contextlib.suppress(OSError):  # it is not empty
+                    folder.rmdir()
+
+
+def _is_closed(file: HistoryFile, utc_now: datetime) -> bool:
+    return file.packed or utc_now - file.modified_at > SURELY_CLOSED

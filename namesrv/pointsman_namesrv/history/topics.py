@@ -1,0 +1,35 @@
+"""How a topic set stands in the history: spread over rows, so that no row is long whatever a broker holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, islice
+
+from pointsman_namesrv.core.events import TopicsPayload
+
+ROW_ENTRIES = 500
+"""Most topics, changed and removed together, of one row."""
+
+
+def row_count(topics: TopicsPayload) -> int:
+    """Rows of a set, counted without looking at any topic; an empty set is one row that says so."""
+    return max(1, -(-entry_count(topics) // ROW_ENTRIES))
+
+
+def entry_count(topics: TopicsPayload) -> int:
+    """Topics of a set, changed and removed."""
+    return len(topics.changed) + len(topics.removed)
+
+
+def spread(topics: TopicsPayload) -> Iterator[dict[str, object]]:
+    """The detail of each row. Walks over every topic: for the history's thread, never for the loop."""
+    parts = row_count(topics)
+    entries = chain(topics.changed.items(), ((name, None) for name in topics.removed))
+    for part in range(1, parts + 1):
+        chunk = list(islice(entries, ROW_ENTRIES))
+        detail: dict[str, object] = {"part": part, "parts": parts, "full": topics.base is None}
+        if topics.base is not None:
+            detail["base"] = str(topics.base)
+        detail["topics"] = {name: list(queues) for name, queues in chunk if queues is not None}
+        detail["removed"] = [name for name, queues in chunk if queues is None]
+        yield detail

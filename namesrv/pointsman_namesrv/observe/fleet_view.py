@@ -1,0 +1,133 @@
+"""What a RocketMQ name server lists of its fleet at one moment, read from its answers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pointsman.remoting.bodies import read_json
+from pointsman.wire.names import (
+    MAX_BROKER_ID,
+    MAX_QUEUES,
+    MAX_TOPIC_SYS_FLAG,
+    PERM_MASK,
+    addr_problem,
+    registered_name_problem,
+    text_problem,
+)
+from pointsman_namesrv.core.model import Position, QueueConfig
+
+MAX_BROKERS = 20_000
+"""Brokers (replicas) of one answer that are read; the frame's own bound allows some ten times as many."""
+MAX_SKIPPED = 20
+"""Entries of one answer that are named as skipped."""
+
+
+class BadAnswer(Exception):
+    """An answer that cannot be read; the text says why."""
+
+
+class Listed(NamedTuple):
+    """A broker (replica) as a name server lists it."""
+
+    addr: str
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class FleetView:
+    """One answer to GET_BROKER_CLUSTER_INFO (106)."""
+
+    brokers: Mapping[Position, Listed]
+    skipped: tuple[str, ...] = ()
+    """Entries that no history row can hold, with the reason: a broker id of -1 (DLedger before its election)."""
+
+
+def read_cluster_info(body: bytes) -> FleetView:
+    """Read the body of an answer to 106 (RocketMQ ``ClusterInfo``). Raises BadAnswer."""
+    table = _mapping(_json_object(body, "106").get("brokerAddrTable"), "brokerAddrTable")
+    brokers: dict[Position, Listed] = {}
+    skipped: list[str] = []
+    for name, data in table.items():
+        entry = _mapping(data, f"brokerAddrTable.{name}")
+        cluster, zone = _text(entry.get("cluster")), _text(entry.get("zoneName"))
+        for number, addr in _mapping(entry.get("brokerAddrs"), f"brokerAddrs of {name}").items():
+            problem = next(_problems(cluster, name, number, addr, zone), None)
+            if problem is not None:
+                if len(skipped) < MAX_SKIPPED:
+                    skipped.append(f"broker {name!r} id {number} of cluster {cluster!r}: {problem}"[:300])
+                continue
+            if len(brokers) >= MAX_BROKERS:
+                raise BadAnswer(f"the name server lists more than {MAX_BROKERS} brokers, the bound of the observer")
+            brokers[Position(cluster, name, int(number))] = Listed(str(addr), zone)
+    return FleetView(brokers, tuple(skipped))
+
+
+def read_topic_list(body: bytes) -> list[str]:
+    """Read the body of an answer to 206 (RocketMQ ``TopicList``). Raises BadAnswer."""
+    topics = _json_object(body, "206").get("topicList")
+    if not isinstance(topics, list):
+        raise BadAnswer("topicList of the answer to 206 is not a list")
+    return [topic for topic in topics if isinstance(topic, str) and registered_name_problem(topic) is None]
+
+
+def read_route(body: bytes) -> Iterator[tuple[str, str, QueueConfig]]:
+    """Give cluster, broker name and queues of each broker name of a route (105, RocketMQ ``TopicRouteData``).
+
+    What cannot be read is left out. Raises BadAnswer.
+    """
+    route = _json_object(body, "105")
+    brokers, queues = route.get("brokerDatas"), route.get("queueDatas")
+    if not (isinstance(brokers, list) and isinstance(queues, list)):
+        raise BadAnswer("an answer to 105 has no brokerDatas or no queueDatas")
+    clusters = {_text(data.get("brokerName")): _text(data.get("cluster")) for data in brokers if isinstance(data, dict)}
+    for data in queues:
+        if not isinstance(data, dict):
+            continue
+        name = _text(data.get("brokerName"))
+        config = QueueConfig(
+            _number(data.get("readQueueNums"), MAX_QUEUES),
+            _number(data.get("writeQueueNums"), MAX_QUEUES),
+            _number(data.get("perm"), PERM_MASK),
+            _number(data.get("topicSysFlag"), MAX_TOPIC_SYS_FLAG),
+        )
+        if name in clusters and min(config) >= 0:
+            yield clusters[name], name, config
+
+
+def _problems(cluster: str, name: str, number: str, addr: object, zone: str) -> Iterator[str]:
+    for field, text in (("cluster", cluster), ("name", name)):
+        if problem := registered_name_problem(text):
+            yield f"{field} {problem}"
+    if not (number.isascii() and number.isdigit() and len(number) <= 10 and int(number) <= MAX_BROKER_ID):
+        yield f"id must be a number from 0 to {MAX_BROKER_ID}"
+    if problem := addr_problem(addr) if isinstance(addr, str) else "is not a string":
+        yield f"address {addr!r} {problem}"
+    if problem := text_problem(zone):
+        yield f"zone {problem}"
+
+
+def _json_object(body: bytes, code: str) -> Mapping[str, object]:
+    try:
+        found = read_json(body)
+    except ValueError as error:
+        raise BadAnswer(f"the body of an answer to {code} is not JSON: {error}") from error
+    return _mapping(found, f"the body of an answer to {code}")
+
+
+def _mapping(value: object, what: str) -> Mapping[str, object]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadAnswer(f"{what} is not a JSON object")
+    return value
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: object, highest: int) -> int:
+    """A number from 0 to ``highest``; -1 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= highest else -1

@@ -1,0 +1,256 @@
+"""The observer of one name server: polls it, and writes each watch as a run with its own boot id."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+
+from pointsman.remoting.codes import RequestCode
+from pointsman.service.clock import Clock
+from pointsman.wire.backoff import FullJitterBackoff
+from pointsman_namesrv.config import HistoryConfig
+from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.model import Position
+from pointsman_namesrv.history import assembly
+from pointsman_namesrv.history.recorder import Recorder
+from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.observe.connection import NameServerConnection, NoAnswer, Refused, body_of, connected
+from pointsman_namesrv.observe.fleet_view import (
+    BadAnswer,
+    FleetView,
+    Listed,
+    read_cluster_info,
+    read_route,
+    read_topic_list,
+)
+from pointsman_namesrv.observe.topic_round import RecordedTopics, TooManyTopics, TopicRound
+from pointsman_namesrv.observe.watch import SOURCE, Watch
+
+ALIVE_SECONDS = 60.0
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 15.0
+"""Between two tries to connect, with jitter."""
+ROUTES_A_POLL = 20
+"""Topics that are asked for after a poll: a walk over 10,000 takes eight minutes and holds nothing up."""
+STOP_SECONDS = 10.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ObserverSettings:
+    """How a name server is polled."""
+
+    poll_seconds: float = 1.0
+    topics_seconds: float = 600.0
+    """Between the end of one walk over the topics and the next; 0: topics are not collected."""
+
+
+class _Run:
+    """One watch's part of the history, from NAMESRV_STARTED to NAMESRV_STOPPED."""
+
+    def __init__(self, recorder: Recorder, clock: Clock) -> None:
+        self.recorder = recorder
+        self.day = clock.utc_now().date()
+        self.alive_at = clock.monotonic()
+        self.dropped = 0
+        self.topics = RecordedTopics()
+        self.round: TopicRound | None = None
+        self.round_due_at = clock.monotonic()
+
+
+class Observer:
+    """Polls one name server until it is cancelled; :meth:`close` writes the end."""
+
+    def __init__(
+        self,
+        addr: str,
+        *,
+        history: HistoryConfig,
+        settings: ObserverSettings,
+        version: str,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self.addr = addr
+        self._history = history
+        self._settings = settings
+        self._version = version
+        self._clock = clock
+        self._metrics = metrics
+        self._known: Mapping[Position, Listed] = {}
+        self._watch: Watch | None = None
+        self._running: _Run | None = None
+        self._last_body = b""
+        self._last_view = FleetView({})
+        self._skipped: tuple[str, ...] = ()
+        self._is_reported_away = False
+
+    def check_folder(self) -> None:
+        """Fail at the start, not at the first answer. Raises OSError: HistoryInUse, or no folder."""
+        assembly.check_folder(self._history, node=self.addr)
+
+    async def run(self) -> None:
+        """Poll until cancelled. Raises OSError when the folder of the history is lost to another process."""
+        backoff = FullJitterBackoff(random.uniform, first=FIRST_WAIT_SECONDS, cap=LONGEST_WAIT_SECONDS)
+        while True:
+            try:
+                async with connected(self.addr) as connection:
+                    await self._poll(connection, backoff)
+            except (NoAnswer, Refused, BadAnswer) as error:
+                await self._end(str(error))
+            await self._clock.sleep(backoff.next_wait())
+
+    async def close(self) -> None:
+        """Write the end of the run, if there is one."""
+        await self._end("")
+
+    async def _poll(self, connection: NameServerConnection, backoff: FullJitterBackoff) -> None:
+        watch = self._watch = Watch(self._known, poll_seconds=self._settings.poll_seconds)
+        while True:
+            began = self._clock.monotonic()
+            view = self._read(body_of(await connection.ask(RequestCode.GET_BROKER_CLUSTER_INFO)))
+            backoff.reset()
+            now = self._clock.monotonic()
+            had_begun = watch.is_ready
+            events = watch.answered(view, now=now)
+            if watch.is_ready and not had_begun:
+                self._begin()
+            elif not watch.is_ready and not self._is_reported_away:
+                self._report_away(f"{watch.expected} brokers known before are not listed again yet")
+            if self._running is not None:
+                self._record(self._running, watch, events)
+                self._upkeep(self._running, watch)
+                await self._collect_topics(self._running, watch, connection)
+            await self._clock.sleep(began + self._settings.poll_seconds - self._clock.monotonic())
+
+    def _read(self, body: bytes) -> FleetView:
+        # Equal bytes are the same view: an answer of 1,000 brokers has 150 kB, and nearly always repeats the last one.
+        if body != self._last_body:
+            self._last_view, self._last_body = read_cluster_info(body), body
+            if self._last_view.skipped not in {(), self._skipped}:
+                facts = {"name_server": self.addr, "entries": self._last_view.skipped}
+                log.warning("brokers that the history cannot hold are left out", extra={"facts": facts})
+            self._skipped = self._last_view.skipped
+        return self._last_view
+
+    # --- the run ----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        recorder = assembly.recorder(
+            self._history,
+            node=self.addr,
+            boot_id=f"{secrets.randbits(64):016x}",
+            clock=self._clock,
+            metrics=self._metrics,
+        )
+        recorder.start()
+        self._running = _Run(recorder, self._clock)
+        recorder.record([Event(kind=EventKind.NAMESRV_STARTED, detail={"source": SOURCE, "version": self._version})])
+        self._is_reported_away = False
+        log.info("watching a name server", extra={"facts": {"name_server": self.addr}})
+
+    def _record(self, running: _Run, watch: Watch, events: list[Event]) -> None:
+        for event in events:
+            running.recorder.record([event])
+            if event.kind is EventKind.REGISTERED and event.broker is not None:
+                topics = running.topics.returned(event.broker.identity.position, watch, now=self._clock.monotonic())
+                running.recorder.record([topics] if topics is not None else [])
+
+    async def _end(self, problem: str) -> None:
+        running, self._running = self._running, None
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            self._known = watch.known
+        if problem and not self._is_reported_away:
+            self._report_away(problem)
+        if running is None or watch is None:
+            return
+        running.recorder.record(watch.ended(problem))
+        if not await asyncio.to_thread(running.recorder.stop, timeout=STOP_SECONDS):
+            log.error("the history could not be written to its end", extra={"facts": {"name_server": self.addr}})
+
+    def _report_away(self, problem: str) -> None:
+        self._is_reported_away = True
+        log.warning(
+            "a name server cannot be watched; its brokers are unknown until it can be",
+            extra={"facts": {"name_server": self.addr, "problem": problem}},
+        )
+
+    def _upkeep(self, running: _Run, watch: Watch) -> None:
+        """What the clock asks for: a row each minute, checkpoints at midnight and after rows were lost."""
+        now, today, recorder = self._clock.monotonic(), self._clock.utc_now().date(), running.recorder
+        if today > running.day:
+            self._begin_day(running, today)
+            recorder.record(watch.checkpoint(Reason.DAY, now=now))
+        elif recorder.dropped > running.dropped and not recorder.is_pressed and not recorder.is_refused:
+            running.dropped = recorder.dropped
+            recorder.record(watch.checkpoint(Reason.DROPPED, now=now))
+        if now - running.alive_at >= ALIVE_SECONDS:
+            running.alive_at = now
+            detail: dict[str, object] = {
+                "source": SOURCE,
+                "state": "READY",
+                "brokers": {"UP": len(watch.known)},
+                "rows_dropped": recorder.dropped,
+            }
+            recorder.record([Event(kind=EventKind.NAMESRV_ALIVE, detail=detail)])
+
+    @staticmethod
+    def _begin_day(running: _Run, today: date) -> None:
+        running.day, running.dropped = today, running.recorder.dropped
+        running.topics.forget()
+
+    # --- topics -----------------------------------------------------------------------------------------------
+
+    async def _collect_topics(self, running: _Run, watch: Watch, connection: NameServerConnection) -> None:
+        """Ask for the next few topics of the walk, and record what it came to at its end."""
+        began = self._clock.monotonic()
+        if not self._settings.topics_seconds or began < running.round_due_at:
+            return
+        try:
+            if running.round is None:
+                listed = await connection.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+                running.round = TopicRound(read_topic_list(body_of(listed)), began_at=began)
+            for _ in range(ROUTES_A_POLL):
+                topic = running.round.next()
+                if topic is None:
+                    await self._record_topics(running, watch, running.round)
+                    break
+                await self._add_route(running.round, topic, connection)
+                if self._clock.monotonic() - began > self._settings.poll_seconds / 2:
+                    return
+            else:
+                return
+        except (Refused, BadAnswer, TooManyTopics) as error:
+            facts = {"name_server": self.addr, "problem": str(error)}
+            log.warning("the topics of a fleet are not recorded; the next try is a walk later", extra={"facts": facts})
+        running.round = None
+        running.round_due_at = self._clock.monotonic() + self._settings.topics_seconds
+
+    @staticmethod
+    async def _add_route(found: TopicRound, topic: str, connection: NameServerConnection) -> None:
+        """Ask for one topic. One that was removed in the meantime, or cannot be read, is left out."""
+        ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        try:
+            route = await connection.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext)
+            if route is not None:
+                found.add(topic, read_route(route))
+        except (Refused, BadAnswer) as error:
+            log.debug("a topic is left out", extra={"facts": {"topic": topic, "problem": str(error)}})
+
+    async def _record_topics(self, running: _Run, watch: Watch, found: TopicRound) -> None:
+        holders = list(watch.topic_holders())
+        running.topics.bound(holders)
+        for position in holders:
+            # Of a broker that was away for a part of the walk some topics were not seen.
+            if not watch.was_listed(position, since=found.began_at):
+                continue
+            event = running.topics.take(position, found.topics_of(position), watch, now=self._clock.monotonic())
+            if event is not None:
+                running.recorder.record([event])
+                await self._clock.sleep(0)  # a set of 10,000 topics takes some milliseconds

@@ -1,0 +1,47 @@
+"""What SIGHUP does: the configuration is read again, and what may change while the server runs is applied."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from pointsman.service import logs
+from pointsman.service.config import ConfigError, changed_settings
+from pointsman_namesrv.config import NameServerConfig
+
+APPLIED = frozenset({"log.level"})
+"""Settings that apply at a reload; the others belong to what was opened and timed at the start."""
+
+log = logging.getLogger(__name__)
+
+
+class Reloader:
+    """Reads the configuration as the start did: the same file, environment and flags."""
+
+    def __init__(self, config: NameServerConfig, load: Callable[[], NameServerConfig]) -> None:
+        """``config``: what the server runs with. ``load`` raises ConfigError."""
+        self.running = config
+        """What the server runs with, reloads included."""
+        self._load = load
+
+    def reload(self) -> None:
+        """Apply what changed, or log every fault and change nothing. Reads one small file; runs in the event loop."""
+        try:
+            fresh = self._load()
+        except ConfigError as error:
+            facts: dict[str, object] = {"problems": list(error.problems)}
+            log.error("the configuration has errors: nothing is reloaded", extra={"facts": facts})  # noqa: TRY400
+            return
+        changed = {path for path, _ in changed_settings(self.running, fresh)}
+        logs.set_level(fresh.log.level)
+        self.running = replace(self.running, log=fresh.log)
+        later = sorted(changed - APPLIED)
+        facts = {"log_level": fresh.log.level}
+        if later:
+            # Names only, as the agent does: a value may be a secret.
+            log.warning(
+                "configuration reloaded: restart to apply the rest", extra={"facts": facts | {"settings": later}}
+            )
+        else:
+            log.info("configuration reloaded", extra={"facts": facts})

@@ -1,0 +1,273 @@
+"""What RocketMQ's clients and brokers ask of the tables, as ready bytes.
+
+Bodies are strict, compact JSON, sorted: every RocketMQ client reads it (the Go client's takes no blanks), and all name
+servers give the same bytes. An answer is kept while the tables do not change; a broker's part of it while the broker
+does not. What is kept of routes is not that of ``rpc/route_answers.py``: other bytes, under keys without a cluster, and
+no digest to compute; only the bound on both is one (``[routes] cache_bytes``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pointsman.remoting.codes import ResponseCode
+from pointsman.remoting.frames import MAX_FRAME_BYTES, ReadyAnswer, compact
+from pointsman.wire.names import PERM_WRITE
+from pointsman_namesrv.core.group import Group
+from pointsman_namesrv.core.model import MASTER_ID, GroupKey
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.route_table import Route
+
+FAQ = "https://rocketmq.apache.org/docs/bestPractice/06FAQ"
+MEMBER_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Before a broker name: by this topic's route replicas find each other, so it shows their real ids."""
+MAX_SHOWN_NAME = 300
+"""Characters of a name that an answer repeats."""
+ENTRY_BYTES = 500
+"""What a kept answer takes beside its bytes, about."""
+SLICE_TOPICS = 500
+UNIT, UNIT_SUB = 1, 2
+"""Bits of ``topicSysFlag`` (RocketMQ ``TopicSysFlag``)."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRules:
+    """What upstream makes a setting, too."""
+
+    support_acting_master: bool = False
+    order_message_enable: bool = False
+
+
+@dataclass(slots=True)
+class _Kept:
+    answer: ReadyAnswer
+    counter: int
+    good_at_change: int
+
+
+class TableAnswers:
+    """Answers made of the core's tables; ``max_bytes`` bounds those of routes that are kept."""
+
+    def __init__(
+        self, core: NameServer, *, rules: AnswerRules, max_bytes: int, count_built: Callable[[], None]
+    ) -> None:
+        self._core = core
+        self._routes = core.routes
+        self._rules = rules
+        self._max_bytes = max_bytes
+        self._count_built = count_built
+        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+        self._of_change = -1
+        self._lists: dict[str, ReadyAnswer] = {}
+        self._groups: dict[GroupKey, tuple[int, Group, bytes]] = {}
+        self._said: set[str] = set()
+        self.bytes = 0
+        """Of the routes that are kept, about."""
+
+    # --- one topic --------------------------------------------------------------------------------------------
+
+    def route(self, topic: str, zone: str = "") -> ReadyAnswer:
+        """The answer to code 105. Raises TopicNotFound."""
+        key = (topic, zone)
+        kept = self._kept.get(key)
+        if kept is not None:
+            change = self._routes.change
+            if kept.good_at_change == change:
+                return kept.answer
+            if self._routes.counter(topic) == kept.counter:
+                kept.good_at_change = change
+                self._kept.move_to_end(key)
+                return kept.answer
+            self._drop(key)
+        return self._build(key)
+
+    def _build(self, key: tuple[str, str]) -> ReadyAnswer:
+        topic, zone = key
+        route = self._routes.route(topic, zone=zone)
+        self._count_built()
+        answer = ReadyAnswer(body=self._route_body(route))
+        self._kept[key] = _Kept(answer, route.counter, self._routes.change)
+        self.bytes += len(answer) + ENTRY_BYTES
+        while self.bytes > self._max_bytes:
+            self._drop(next(iter(self._kept)))
+        return answer
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        self.bytes -= len(self._kept.pop(key).answer) + ENTRY_BYTES
+
+    def _route_body(self, route: Route) -> bytes:
+        queue_datas, broker_datas, names = [], [], set[str]()
+        groups = {group.key: group for group in route.groups}
+        for key, queues in route.queues:
+            if key.broker_name in names:
+                self._say_doubled(key)
+                continue
+            names.add(key.broker_name)
+            queue_datas.append(
+                compact(
+                    {
+                        "brokerName": key.broker_name,
+                        "perm": queues.perm,
+                        "readQueueNums": queues.read_queue_nums,
+                        "topicSysFlag": queues.topic_sys_flag,
+                        "writeQueueNums": queues.write_queue_nums,
+                    }
+                )
+            )
+            acts = self._has_acting_master(groups[key], route.topic) and not queues.perm & PERM_WRITE
+            broker_datas.append(_broker_data(groups[key], acting=True) if acts else self._broker_data(groups[key]))
+        order = b""
+        if self._rules.order_message_enable and route.order_topic_conf:
+            order = b',"orderTopicConf":' + compact(route.order_topic_conf)
+        # Upstream writes keys in the order of the alphabet; no client relies on it.
+        return b'{"brokerDatas":[%b],"filterServerTable":{}%b,"queueDatas":[%b]}' % (
+            b",".join(broker_datas),
+            order,
+            b",".join(queue_datas),
+        )
+
+    def _has_acting_master(self, group: Group, topic: str) -> bool:
+        """Whether the lowest id is shown as id 0 (RocketMQ ``RouteInfoManager.pickupTopicRouteData``)."""
+        if not self._rules.support_acting_master or topic.startswith(MEMBER_TOPIC):
+            return False
+        lowest = group.lowest()
+        return lowest is not None and lowest.identity.broker_id != MASTER_ID and lowest.registration.shown_acting_master
+
+    # --- all of them ------------------------------------------------------------------------------------------
+
+    def cluster_info(self) -> ReadyAnswer:
+        """The answer to code 106."""
+        return self._listed("106", self._cluster_info)
+
+    def _cluster_info(self) -> ReadyAnswer:
+        clusters: list[bytes] = []
+        brokers: dict[str, bytes] = {}
+        for cluster, groups in self._routes.iter_clusters():
+            names = []
+            for group in groups:
+                if group.lowest() is None:
+                    continue
+                names.append(group.key.broker_name)
+                if group.key.broker_name in brokers:
+                    self._say_doubled(group.key)
+                else:
+                    brokers[group.key.broker_name] = self._broker_data(group)
+            clusters.append(compact(cluster) + b":" + compact(names))
+        table = b",".join(compact(name) + b":" + data for name, data in brokers.items())
+        return ReadyAnswer(body=b'{"brokerAddrTable":{%b},"clusterAddrTable":{%b}}' % (table, b",".join(clusters)))
+
+    def cluster_topics(self, cluster: str) -> ReadyAnswer:
+        """The answer to code 224."""
+        return _within_frame(ReadyAnswer(body=_topic_list(self._routes.topic_names(cluster) if cluster else [])))
+
+    def topic_list(self) -> ReadyAnswer:
+        """The answer to code 206."""
+        return self._listed("206", lambda: ReadyAnswer(body=_topic_list(self._routes.topic_names())))
+
+    def system_topic_list(self) -> ReadyAnswer:
+        """The answer to code 304: the names of all clusters and brokers, and some address."""
+        return self._listed("304", self._system_topic_list)
+
+    def _system_topic_list(self) -> ReadyAnswer:
+        names, addr = list[str](), ""
+        for cluster, groups in self._routes.iter_clusters():
+            names += [cluster, *(group.key.broker_name for group in groups)]
+            lowest = next((lowest for group in groups if (lowest := group.lowest()) is not None), None)
+            addr = addr or ("" if lowest is None else lowest.identity.addr)
+        body: dict[str, object] = {"topicList": list(dict.fromkeys(names))}
+        return ReadyAnswer(body=compact(({"brokerAddr": addr} if addr else {}) | body))
+
+    def unit_topics(self, has: int, without: int = 0) -> Iterator[ReadyAnswer | None]:
+        """The answer to codes 311 to 313, in steps: None until it is there."""
+        found: set[str] = set()
+        for key in sorted(self._routes.groups):
+            group = self._routes.groups.get(key)
+            contributor = None if group is None else group.contributor()
+            if contributor is None:
+                continue
+            for number, (topic, queues) in enumerate(list(contributor.registration.topics.items())):
+                if queues.topic_sys_flag & has and not queues.topic_sys_flag & without:
+                    found.add(topic)
+                if number % SLICE_TOPICS == SLICE_TOPICS - 1:
+                    yield None
+        names = sorted(topic for topic in found if self._routes.holders(topic))
+        yield _within_frame(ReadyAnswer(body=_topic_list(names)))
+
+    def member_group(self, cluster: str, broker_name: str) -> ReadyAnswer:
+        """The answer to code 901."""
+        group = self._routes.groups.get(GroupKey(cluster, broker_name))
+        members = {} if group is None else {str(r.identity.broker_id): r.identity.addr for r in group.routed()}
+        body = {"brokerMemberGroup": {"brokerAddrs": members, "brokerName": broker_name, "cluster": cluster}}
+        return ReadyAnswer(remark="not set any response code", body=compact(body))
+
+    # --- within -----------------------------------------------------------------------------------------------
+
+    def _listed(self, name: str, build: Callable[[], ReadyAnswer]) -> ReadyAnswer:
+        if self._of_change != self._routes.change:
+            self._of_change = self._routes.change
+            self._lists.clear()
+        answer = self._lists.get(name)
+        if answer is None:
+            answer = self._lists[name] = _within_frame(build())
+        return answer
+
+    def _broker_data(self, group: Group) -> bytes:
+        version, of, data = self._groups.get(group.key, (-1, None, b""))
+        if version != group.version or of is not group:
+            data = _broker_data(group)
+            if len(self._groups) > 2 * len(self._routes.groups) + 100:
+                self._groups.clear()
+            self._groups[group.key] = (group.version, group, data)
+        return data
+
+    def _say_doubled(self, key: GroupKey) -> None:
+        """Queues carry no cluster on this wire: clients would mix two groups of one name."""
+        if key.broker_name not in self._said and len(self._said) < 1_000:
+            self._said.add(key.broker_name)
+            facts = {"broker_name": key.broker_name, "left_out": key.cluster}
+            log.warning(
+                "a broker name stands in two clusters; RocketMQ's clients get the first", extra={"facts": facts}
+            )
+
+
+def not_found(topic: str) -> ReadyAnswer:
+    """The answer to code 105 for a topic without a route."""
+    where = f"See {FAQ} for further details."
+    remark = f"No topic route info in name server for the topic: {topic[:MAX_SHOWN_NAME]}\n{where}"
+    return ReadyAnswer(code=ResponseCode.TOPIC_NOT_EXIST, remark=remark)
+
+
+def _within_frame(answer: ReadyAnswer) -> ReadyAnswer:
+    """Refuse an answer that is longer than any RocketMQ process reads."""
+    if len(answer) <= MAX_FRAME_BYTES:
+        return answer
+    remark = f"the answer has {len(answer)} bytes, and a frame of RocketMQ at most {MAX_FRAME_BYTES}"
+    return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=remark)
+
+
+def _topic_list(names: list[str]) -> bytes:
+    return compact({"topicList": names})
+
+
+def _broker_data(group: Group, *, acting: bool = False) -> bytes:
+    """One broker name; ``acting``: its lowest id is shown as the master's."""
+    routed = group.routed()
+    addrs = {str(replica.identity.broker_id): replica.identity.addr for replica in routed}
+    if acting:
+        lowest = routed[0].identity
+        del addrs[str(lowest.broker_id)]
+        addrs = {str(MASTER_ID): lowest.addr, **addrs}
+    data: dict[str, object] = {
+        "brokerAddrs": addrs,
+        "brokerName": group.key.broker_name,
+        "cluster": group.key.cluster,
+        "enableActingMaster": bool(routed) and routed[0].registration.shown_acting_master,
+    }
+    if routed and routed[0].registration.zone:
+        data["zoneName"] = routed[0].registration.zone
+    return compact(data)

@@ -1,0 +1,53 @@
+"""Fields of a request. RocketMQ takes one that is missing for null, with a fault further on; here it is named."""
+
+from __future__ import annotations
+
+import json
+
+from pointsman.remoting.frames import Command
+from pointsman.wire.violation import FieldViolation, shown
+from pointsman_namesrv.core.errors import InvalidRequest
+
+MAX_JSON_BYTES = 64 * 1024
+"""Of a body that is read in one step."""
+
+
+def text(command: Command, field: str) -> str:
+    """A text that must stand in extFields. Raises InvalidRequest."""
+    value = command.ext.get(field)
+    if value is None:
+        raise InvalidRequest([FieldViolation(field, "is missing in extFields")])
+    return value
+
+
+def number(command: Command, field: str) -> int:
+    """A number that must stand in extFields. Raises InvalidRequest."""
+    return _number(field, text(command, field))
+
+
+def optional_number(command: Command, field: str) -> int | None:
+    """A number that may stand in extFields. Raises InvalidRequest."""
+    value = command.ext.get(field)
+    return None if not value else _number(field, value)
+
+
+def flag(command: Command, field: str) -> bool:
+    """A boolean in extFields, as Java reads it: all but "true" is false."""
+    return command.ext.get(field, "").lower() == "true"
+
+
+def read_json(body: bytes, field: str) -> object:
+    """A short body. Raises InvalidRequest."""
+    try:
+        if len(body) <= MAX_JSON_BYTES:
+            return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest([FieldViolation(field, "is not JSON")]) from error
+    raise InvalidRequest([FieldViolation(field, f"has {len(body)} bytes, at most {MAX_JSON_BYTES} are read")])
+
+
+def _number(field: str, value: str) -> int:
+    digits = value.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise InvalidRequest([FieldViolation(field, f"must be a whole number, not {shown(value)}")])
+    return int(value)

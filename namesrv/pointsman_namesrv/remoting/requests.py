@@ -1,0 +1,223 @@
+"""From a request's bytes to its answer's: which code is served by whom, and what a refusal is on this wire."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Protocol
+
+from pointsman.remoting.codes import RequestCode, ResponseCode
+from pointsman.remoting.frames import ONE_WAY_FLAG, Command, Frame, ReadyAnswer, cut_opaque, read_header
+from pointsman_namesrv.core.errors import InvalidRequest, LimitExceeded, NameServerError, TopicNotFound
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.model import NodeState
+from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.remoting import answers
+from pointsman_namesrv.remoting.answers import MEMBER_TOPIC, UNIT, UNIT_SUB, TableAnswers
+from pointsman_namesrv.remoting.brokers import BrokerCodes, BrokerConnection, RecordEvents, Steps
+from pointsman_namesrv.remoting.fields import flag, text
+from pointsman_namesrv.remoting.operators import OperatorCodes
+from pointsman_namesrv.tallies import Tally
+
+KNOWN_REQUESTS = 4_096
+"""Requests that are known by the bytes of their header."""
+KNOWN_HEADER_BYTES = 1_024
+MAX_REMARK = 2_000
+_READY = NodeState.READY
+"""Looked up once: in CPython 3.11 that takes longer than the kept answer."""
+
+log = logging.getLogger(__name__)
+
+
+class Connection(BrokerConnection, Protocol):
+    """What a connection is to a request."""
+
+    peer: str
+    """Who is on the other side, for people."""
+
+
+class GoElsewhere(Exception):
+    """This node does not serve clients now; on this wire a closed connection is what sends them to the next address."""
+
+
+Answer = ReadyAnswer | Iterator[ReadyAnswer | None] | Awaitable[ReadyAnswer]
+Handler = Callable[[Connection, Command, bytes], Answer]
+
+
+class Requests:
+    """The table of codes. The state of the node decides here alone what is served."""
+
+    def __init__(
+        self,
+        tables: TableAnswers,
+        brokers: BrokerCodes,
+        operators: OperatorCodes,
+        *,
+        lifecycle: NodeLifecycle,
+        metrics: Metrics,
+        record: RecordEvents,
+    ) -> None:
+        self._tables = tables
+        self._lifecycle = lifecycle
+        self._metrics = metrics
+        self._record = record
+        self._ok, self._not_found, self._not_ready = (
+            metrics.route_queries.labels(result).inc for result in ("ok", "not_found", "not_ready")
+        )
+        self._known: dict[tuple[bytes, bytes], tuple[Handler, Command]] = {}
+        self._tallies: dict[tuple[int, int], Tally] = {}
+        code = RequestCode
+        self._handlers: dict[int, Handler] = {
+            code.PUT_KV_CONFIG: lambda c, r, _: operators.put_kv(r, _by(c)),
+            code.GET_KV_CONFIG: lambda _, r, __: operators.get_kv(r),
+            code.DELETE_KV_CONFIG: lambda c, r, _: operators.delete_kv(r, _by(c)),
+            code.REGISTER_BROKER: brokers.register,
+            code.UNREGISTER_BROKER: brokers.unregister,
+            code.GET_ROUTEINFO_BY_TOPIC: self._route,
+            code.GET_BROKER_CLUSTER_INFO: lambda *_: tables.cluster_info(),
+            code.WIPE_WRITE_PERM_OF_BROKER: lambda c, r, _: operators.set_write_perm(r, _by(c), writable=False),
+            code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: lambda *_: tables.topic_list(),
+            code.DELETE_TOPIC_IN_NAMESRV: lambda c, r, _: operators.delete_topic(r, _by(c)),
+            code.REGISTER_TOPIC_IN_NAMESRV: brokers.add_topic,
+            code.GET_KVLIST_BY_NAMESPACE: lambda _, r, __: operators.list_kv(r),
+            code.GET_TOPICS_BY_CLUSTER: lambda _, r, __: tables.cluster_topics(text(r, "cluster")),
+            code.GET_SYSTEM_TOPIC_LIST_FROM_NS: lambda *_: tables.system_topic_list(),
+            code.GET_UNIT_TOPIC_LIST: lambda *_: tables.unit_topics(UNIT),
+            code.GET_HAS_UNIT_SUB_TOPIC_LIST: lambda *_: tables.unit_topics(UNIT_SUB),
+            code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: lambda *_: tables.unit_topics(UNIT_SUB, without=UNIT),
+            code.UPDATE_NAMESRV_CONFIG: lambda *_: operators.update_settings(),
+            code.GET_NAMESRV_CONFIG: lambda *_: operators.show_settings(),
+            code.QUERY_DATA_VERSION: brokers.query_data_version,
+            code.ADD_WRITE_PERM_OF_BROKER: lambda c, r, _: operators.set_write_perm(r, _by(c), writable=True),
+            code.GET_BROKER_MEMBER_GROUP: lambda _, r, __: tables.member_group(
+                text(r, "clusterName"), text(r, "brokerName")
+            ),
+            code.BROKER_HEARTBEAT: brokers.heartbeat,
+        }
+
+    def serve(
+        self, connection: Connection, frame: Frame
+    ) -> bytes | tuple[Steps | Awaitable[ReadyAnswer], bytes | None] | None:
+        """Answer one frame: its bytes, None where none is wanted, or what is still to be done or waited for, and the
+        opaque.
+
+        Requests are equal but for the opaque, so what is left of a header shows that it was read before.
+        Raises BadFrame, GoElsewhere.
+        """
+        form, header, body = frame
+        cut = cut_opaque(form, header)
+        known = None if cut is None else self._known.get(cut[0])
+        if known is None or cut is None:
+            command = read_header(form, header)
+            opaque = b"%d" % command.opaque
+            if command.is_answer:
+                self._count(command.code, "unasked")
+                return None
+            handler = self._handlers.get(command.code, _unsupported)
+            # Opaque 0 may be an absent one, and the digits those of an object within the header.
+            if cut is not None and cut[1] == opaque and command.opaque:
+                self._keep(cut[0], handler, command)
+        else:
+            handler, command = known
+            opaque = cut[1]
+        try:
+            answer = handler(connection, command, body)
+        except GoElsewhere:
+            self._count(command.code, "closed")
+            raise
+        except Exception as error:  # noqa: BLE001  # the border: every fault becomes an answer
+            answer = self._refusal(error, command.code)
+        wanted = None if command.flag & ONE_WAY_FLAG else opaque
+        if isinstance(answer, ReadyAnswer):
+            self._note(command.code, answer)
+            return None if wanted is None else answer.to(wanted)
+        # Last, for a look at an abstract class takes as long as half of the rest.
+        if isinstance(answer, Iterator):
+            return self._guarded(answer, command.code), wanted
+        return self._awaited(answer, command.code), wanted
+
+    def _keep(self, key: tuple[bytes, bytes], handler: Handler, command: Command) -> None:
+        # A header of a registration is not met again: it holds the checksum of its body.
+        before, after = key
+        if len(before) + len(after) > KNOWN_HEADER_BYTES or "bodyCrc32" in command.ext:
+            return
+        if "opaque" in command.ext or b'"opaque"' in before or b'"opaque"' in after:
+            return
+        if len(self._known) >= KNOWN_REQUESTS:
+            del self._known[next(iter(self._known))]
+        self._known[key] = handler, command
+
+    def _guarded(self, steps: Steps, code: int) -> Steps:
+        """Work in slices whose faults are answers as well."""
+        try:
+            for answer in steps:
+                if answer is not None:
+                    self._note(code, answer)
+                yield answer
+        except Exception as error:  # noqa: BLE001  # as above
+            answer = self._refusal(error, code)
+            self._note(code, answer)
+            yield answer
+
+    async def _awaited(self, change: Awaitable[ReadyAnswer], code: int) -> ReadyAnswer:
+        """Wait for a change that is saved first; its faults are answers as well."""
+        try:
+            answer = await change
+        except Exception as error:  # noqa: BLE001  # as above
+            answer = self._refusal(error, code)
+        self._note(code, answer)
+        return answer
+
+    def _route(self, connection: Connection, command: Command, _: bytes) -> ReadyAnswer:
+        topic = text(command, "topic")
+        serves_all = self._lifecycle.state is _READY or connection.is_brokers
+        if not serves_all and not topic.startswith(MEMBER_TOPIC):
+            self._not_ready()
+            raise GoElsewhere
+        ext = command.ext
+        zone = ext.get("__ZONE_NAME", "") if "__ZONE_MODE" in ext and flag(command, "__ZONE_MODE") else ""
+        try:
+            answer = self._tables.route(topic, zone)
+        except TopicNotFound:
+            self._not_found()
+            return answers.not_found(topic)
+        self._ok()
+        return answer
+
+    def _refusal(self, error: Exception, code: int) -> ReadyAnswer:
+        if isinstance(error, NameServerError):
+            if error.event is not None:
+                self._record((error.event,))
+            if isinstance(error, LimitExceeded):
+                self._metrics.limits_exceeded.labels(error.limit).inc()
+            remark = str(error)
+            if isinstance(error, InvalidRequest):
+                remark = "; ".join(f"{fault.field} {fault.description}" for fault in error.violations)
+            return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=remark[:MAX_REMARK])
+        error_id = secrets.token_hex(8)
+        log.error("request failed by our own fault", exc_info=error, extra={"facts": {"code": code, "id": error_id}})
+        return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=f"internal error {error_id}")
+
+    def _note(self, code: int, answer: ReadyAnswer) -> None:
+        tally = self._tallies.get((code, answer.code))
+        if tally is None:
+            tally = self._tally(code, str(int(answer.code)))
+            if code in self._handlers:
+                self._tallies[code, answer.code] = tally
+        tally.count += 1
+
+    def _count(self, code: int, result: str) -> None:
+        self._tally(code, result).inc()
+
+    def _tally(self, code: int, result: str) -> Tally:
+        return self._metrics.remoting.requests.labels(str(code) if code in self._handlers else "other", result)
+
+
+def _by(connection: Connection) -> str:
+    return f"remoting {connection.peer}"
+
+
+def _unsupported(_: Connection, command: Command, __: bytes) -> ReadyAnswer:
+    remark = f" request type {command.code} not supported"
+    return ReadyAnswer(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

@@ -1,0 +1,217 @@
+"""AdminService: what operators ask one node, and what they change on it.
+
+What a restart must not lose is on the disk before it is acknowledged: the settings' keeper calls what is given to it
+here, the check first, then the change with its events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, TypedDict, TypeVar
+
+from pointsman.service.clock import Clock
+from pointsman.v1 import admin_service_pb2 as wire
+from pointsman.wire.violation import FieldViolation
+from pointsman_namesrv.core.administration import (
+    Administration,
+    Change,
+    GuardChange,
+    PermChange,
+    TopicDeletion,
+    end_of,
+)
+from pointsman_namesrv.core.kv import entry_violations
+from pointsman_namesrv.core.model import GroupKey
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.validation import name_violations, text_violations
+from pointsman_namesrv.history.recent import RecentEvents
+from pointsman_namesrv.rpc import admin_codec, codec
+from pointsman_namesrv.rpc.calls import RecordEvents
+from pointsman_namesrv.rpc.inspection import Inspection, Node
+from pointsman_namesrv.rpc.watch_hub import WatchHub
+from pointsman_namesrv.settings.keeper import Done, SettingsKeeper
+
+LONGEST_GUARD_SECONDS = 86_400.0
+LONGEST_MAINTENANCE_SECONDS = 7 * 86_400.0
+
+ChangeT = TypeVar("ChangeT", PermChange, TopicDeletion, Change, GuardChange)
+
+
+class AdminServicer(Inspection):
+    """Every call of the service: the changes here, the rest is :class:`Inspection`."""
+
+    def __init__(
+        self,
+        core: NameServer,
+        recent: RecentEvents,
+        hub: WatchHub,
+        *,
+        record: RecordEvents,
+        clock: Clock,
+        node: Node,
+        settings: SettingsKeeper,
+    ) -> None:
+        super().__init__(core, recent, hub, clock=clock, node=node)
+        self._administration = Administration(core)
+        self._record = record
+        self._settings = settings
+
+    async def set_write_perm(self, request: wire.SetWritePermRequest) -> wire.SetWritePermResponse:
+        """Wipe or give back the write permission of a broker name."""
+        codec.refuse_if_any(chain(_group_violations(request), admin_codec.by_violations(request.by)))
+        key, admin = GroupKey(request.cluster, request.broker_name), self._administration
+        done = await self._settings.change(
+            lambda: admin.check_write_perm(key, writable=request.writable),
+            lambda: self._recorded(admin.set_write_perm(key, writable=request.writable, by=request.by)),
+        )
+        topic_count, changed = done.outcome.topic_count, done.outcome.changed
+        return wire.SetWritePermResponse(topic_count=topic_count, changed=changed, **_durability(done))
+
+    async def delete_topic(self, request: wire.DeleteTopicRequest) -> wire.DeleteTopicResponse:
+        """Delete a topic."""
+        codec.refuse_if_any(
+            chain(
+                name_violations("topic", request.topic),
+                admin_codec.optional_names(cluster=request.cluster),
+                admin_codec.by_violations(request.by),
+            )
+        )
+        admin, topic, where, force = self._administration, request.topic, request.cluster, request.force
+        done = await self._settings.change(
+            lambda: admin.check_delete_topic(topic, cluster=where, force=force),
+            lambda: self._recorded(
+                admin.delete_topic(topic, cluster=where, force=force, by=request.by, now=self._clock.monotonic())
+            ),
+        )
+        return wire.DeleteTopicResponse(hidden_on=map(str, done.outcome.hidden_on), **_durability(done))
+
+    async def put_kv(self, request: wire.PutKvRequest) -> wire.PutKvResponse:
+        """Set one key."""
+        codec.refuse_if_any(
+            chain(
+                entry_violations(request.namespace, request.key, request.value), admin_codec.by_violations(request.by)
+            )
+        )
+        admin, entry = self._administration, (request.namespace, request.key, request.value)
+        done = await self._settings.change(
+            lambda: admin.check_put_kv(*entry),
+            lambda: self._recorded(admin.put_kv(*entry, by=request.by)),
+        )
+        return wire.PutKvResponse(changed=done.outcome.changed, **_durability(done))
+
+    async def delete_kv(self, request: wire.DeleteKvRequest) -> wire.DeleteKvResponse:
+        """Remove one key."""
+        codec.refuse_if_any(
+            chain(
+                name_violations("namespace", request.namespace),
+                name_violations("key", request.key),
+                admin_codec.by_violations(request.by),
+            )
+        )
+        admin, name = self._administration, (request.namespace, request.key)
+        done = await self._settings.change(
+            lambda: admin.check_delete_kv(*name),
+            lambda: self._recorded(admin.delete_kv(*name, by=request.by)),
+        )
+        return wire.DeleteKvResponse(**_durability(done))
+
+    async def set_guard(self, request: wire.SetGuardRequest) -> wire.SetGuardResponse:
+        """Set how the guard of a cluster works."""
+        lasts = request.HasField("duration")
+        codec.refuse_if_any(
+            chain(
+                name_violations("cluster", request.cluster),
+                admin_codec.guard_mode_violations(request.mode),
+                admin_codec.duration_violations(request.duration, longest=LONGEST_GUARD_SECONDS) if lasts else (),
+                admin_codec.by_violations(request.by),
+            )
+        )
+        admin, mode, asked_at = self._administration, admin_codec.guard_mode(request.mode), self._clock.monotonic()
+        seconds = admin_codec.seconds(request.duration) if lasts else None
+
+        def apply() -> GuardChange:
+            now = self._clock.monotonic()
+            return self._recorded(
+                admin.set_guard(request.cluster, mode, seconds=seconds, by=request.by, now=now, since=asked_at)
+            )
+
+        done = await self._settings.change(
+            lambda: admin.check_guard(request.cluster, mode, until=end_of(seconds, since=asked_at)),
+            apply,
+            may_be_lost=True,
+        )
+        guard = admin_codec.guard_status(done.outcome.guard, now=self._clock.monotonic())
+        return wire.SetGuardResponse(guard=guard, **_durability(done))
+
+    async def set_maintenance(self, request: wire.SetMaintenanceRequest) -> wire.SetMaintenanceResponse:
+        """Announce an absence, or end it."""
+        lasts = request.HasField("duration")
+        longest = LONGEST_MAINTENANCE_SECONDS
+        codec.refuse_if_any(
+            chain(
+                name_violations("cluster", request.cluster),
+                admin_codec.optional_names(broker_name=request.broker_name),
+                admin_codec.duration_violations(request.duration, longest=longest) if lasts else (),
+                text_violations("note", request.note),
+                admin_codec.by_violations(request.by),
+            )
+        )
+        admin, key, asked_at = (
+            self._administration,
+            GroupKey(request.cluster, request.broker_name),
+            self._clock.monotonic(),
+        )
+        seconds = admin_codec.seconds(request.duration) if lasts else None
+        note, by = request.note, request.by
+        done = await self._settings.change(
+            lambda: admin.check_maintenance(key, until=end_of(seconds, since=asked_at), note=note, by=by),
+            lambda: self._recorded(admin.set_maintenance(key, seconds=seconds, note=note, by=by, now=asked_at)),
+            may_be_lost=True,
+        )
+        return wire.SetMaintenanceResponse(changed=done.outcome.changed, **_durability(done))
+
+    def set_drain(self, request: wire.SetDrainRequest) -> wire.SetDrainResponse:
+        """Send this node's clients elsewhere, or take them again."""
+        codec.refuse_if_any(admin_codec.by_violations(request.by))
+        lifecycle = self._node.lifecycle
+        if request.draining:
+            self._record(lifecycle.drain(by=request.by))
+        else:
+            now, still_provisional = self._clock.monotonic(), self._core.provisional_count()
+            self._record(lifecycle.undrain(by=request.by, now=now, still_provisional=still_provisional))
+        return wire.SetDrainResponse(state=codec.node_state(lifecycle.state))
+
+    def evict_broker(self, request: wire.EvictBrokerRequest) -> wire.EvictBrokerResponse:
+        """Remove one registration."""
+        codec.refuse_if_any(
+            chain(
+                _group_violations(request),
+                admin_codec.broker_id_violations(request.broker_id),
+                admin_codec.by_violations(request.by),
+            )
+        )
+        done = self._administration.evict(
+            request.cluster, request.broker_name, request.broker_id, by=request.by, now=self._clock.monotonic()
+        )
+        self._record(done.events)
+        return wire.EvictBrokerResponse(identity=codec.to_identity(done.identity))
+
+    def _recorded(self, change: ChangeT) -> ChangeT:
+        """Record the events of a change in the step that makes it: its caller may have gone."""
+        self._record(change.events)
+        return change
+
+
+class _Durability(TypedDict):
+    durable: bool
+    warning: str
+
+
+def _durability(done: Done[Any]) -> _Durability:
+    return {"durable": done.is_saved, "warning": done.warning}
+
+
+def _group_violations(request: wire.SetWritePermRequest | wire.EvictBrokerRequest) -> Iterator[FieldViolation]:
+    yield from name_violations("cluster", request.cluster)
+    yield from name_violations("broker_name", request.broker_name)

@@ -1,0 +1,209 @@
+"""Between AdminService's messages and the core's values; checks what only an operator's request can get wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from google.protobuf.duration_pb2 import Duration
+
+from pointsman.service.config import to_toml
+from pointsman.v1 import admin_service_pb2 as wire
+from pointsman.v1 import broker_pb2
+from pointsman.wire.names import MAX_BROKER_ID, text_problem
+from pointsman.wire.violation import FieldViolation, shown
+from pointsman_namesrv.config import NameServerConfig
+from pointsman_namesrv.core.errors import InvalidRequest
+from pointsman_namesrv.core.flapping import FlapScore
+from pointsman_namesrv.core.group import Group, Replica
+from pointsman_namesrv.core.guard import GuardMode, GuardStatus
+from pointsman_namesrv.core.kv import KvEntry
+from pointsman_namesrv.core.maintenance import MaintenanceWindow
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.settings import Setting, SettingKey, SettingKind
+from pointsman_namesrv.core.validation import name_violations
+from pointsman_namesrv.history.row import Record
+from pointsman_namesrv.rpc import codec
+from pointsman_namesrv.rpc.watch_hub import WatcherFacts
+
+MAX_BY_LENGTH = 128
+
+_GUARD_MODES = {
+    wire.GUARD_MODE_AUTO: GuardMode.AUTO,
+    wire.GUARD_MODE_HOLD: GuardMode.HOLD,
+    wire.GUARD_MODE_OFF: GuardMode.OFF,
+}
+_TO_GUARD_MODES = {mode: value for value, mode in _GUARD_MODES.items()}
+
+
+# --- from the wire --------------------------------------------------------------------------------------------
+
+
+def by_violations(by: str) -> Iterator[FieldViolation]:
+    """Check who asks, as they say themselves; it may be empty."""
+    problem = text_problem(by, longest=MAX_BY_LENGTH)
+    if problem is not None:
+        yield FieldViolation("by", f"{problem}: {shown(by)}")
+
+
+def optional_names(**names: str) -> Iterator[FieldViolation]:
+    """Check the names that are not empty."""
+    for field, name in names.items():
+        if name:
+            yield from name_violations(field, name)
+
+
+def broker_id_violations(broker_id: int) -> Iterator[FieldViolation]:
+    """Check a position in a group that stands alone in a request."""
+    if broker_id > MAX_BROKER_ID:
+        yield FieldViolation("broker_id", f"must be from 0 to {MAX_BROKER_ID}, not {broker_id}")
+
+
+def guard_mode_violations(value: int) -> Iterator[FieldViolation]:
+    """Check a guard's mode."""
+    if value not in _GUARD_MODES:
+        yield FieldViolation("mode", f"must be one of {', '.join(_GUARD_MODES.values())}, not {value}")
+
+
+def guard_mode(value: wire.GuardMode.ValueType) -> GuardMode:
+    """Decode a mode that :func:`guard_mode_violations` accepts."""
+    return _GUARD_MODES[value]
+
+
+def to_guard_mode(mode: GuardMode) -> wire.GuardMode.ValueType:
+    """Encode."""
+    return _TO_GUARD_MODES[mode]
+
+
+def duration_violations(value: Duration, *, longest: float) -> Iterator[FieldViolation]:
+    """Check how long something is to last, in seconds."""
+    if not 0 < seconds(value) <= longest:
+        yield FieldViolation("duration", f"must be more than 0s and at most {longest:g}s, not {seconds(value):g}s")
+
+
+def seconds(value: Duration) -> float:
+    """Decode without checking."""
+    return value.seconds + value.nanos / 1e9
+
+
+def size_of_page(field: str, asked: int, *, default: int, most: int) -> int:
+    """How many a page may hold. Raises InvalidRequest."""
+    if asked > most:
+        raise InvalidRequest([FieldViolation(field, f"must be from 0 to {most}, not {asked}")])
+    return asked or default
+
+
+# --- to the wire ----------------------------------------------------------------------------------------------
+
+
+def broker_status(
+    core: NameServer, group: Group, replica: Replica, *, now: float, utc_now: datetime
+) -> broker_pb2.BrokerStatus:
+    """Encode a replica with all that is known of it, and what operators laid over it."""
+    status = codec.broker_status(group, replica, now=now, utc_now=utc_now)
+    score = core.penalties.score(replica.identity.position, now=now)
+    status.write_wiped = group.key in core.overrides.wipes
+    status.in_maintenance = core.maintenance.covers(group.key, now=now)
+    status.penalty = 0.0 if score is None else score.penalty
+    return status
+
+
+def broker_event(record: Record) -> wire.BrokerEvent:
+    """Encode an event as it stands in the history; one that is about a whole broker name or cluster says that."""
+    event = record.event
+    encoded = codec.broker_event(event, event_at=record.event_at, seq=record.seq)
+    if event.broker is None and event.group is not None:
+        encoded.identity.cluster = event.group.cluster
+        encoded.identity.broker_name = event.group.broker_name
+    return encoded
+
+
+def flap_score(score: FlapScore, *, now: float) -> wire.FlapScore:
+    """Encode a penalty."""
+    return wire.FlapScore(
+        cluster=score.position.cluster,
+        broker_name=score.position.broker_name,
+        broker_id=score.position.broker_id,
+        penalty=score.penalty,
+        flapping=score.flapping,
+        outages=score.outages,
+        last_event=score.last_event,
+        last_event_ago=codec.duration(now - score.last_event_at),
+    )
+
+
+def watcher(facts: WatcherFacts, *, now: float) -> wire.Watcher:
+    """Encode an open watch."""
+    encoded = wire.Watcher(
+        peer=facts.peer, age=codec.duration(now - facts.opened_at), topics=facts.topics, pending=facts.pending
+    )
+    if facts.waiting_since is not None:
+        encoded.lag.CopyFrom(codec.duration(now - facts.waiting_since))
+    return encoded
+
+
+def guard_status(status: GuardStatus, *, now: float) -> wire.GuardStatus:
+    """Encode the guard of one cluster."""
+    encoded = wire.GuardStatus(
+        cluster=status.cluster,
+        mode=to_guard_mode(status.mode),
+        active=status.active,
+        lost=status.lost,
+        baseline=status.baseline,
+        up=status.up,
+        reason=status.why,
+    )
+    if status.active_since is not None:
+        encoded.active_for.CopyFrom(codec.duration(now - status.active_since))
+    if status.mode_until is not None:
+        encoded.mode_remaining.CopyFrom(codec.duration(max(0.0, status.mode_until - now)))
+    return encoded
+
+
+def kv_entry(entry: KvEntry) -> wire.KvEntry:
+    """Encode one key."""
+    return wire.KvEntry(namespace=entry.namespace, key=entry.key, value=entry.value)
+
+
+def setting(key: SettingKey, value: Setting, *, now: float) -> wire.OperatorSetting:
+    """Encode what an operator set; of what is wiped or hidden the name alone, for nodes may know it differently."""
+    is_shown = key.kind not in {SettingKind.WIPED_PERMISSION, SettingKind.HIDDEN_TOPIC}
+    encoded = wire.OperatorSetting(kind=key.kind.value, name=key.name, value=value.value[0] if is_shown else "")
+    if value.until is not None:
+        encoded.remaining.CopyFrom(codec.duration(value.until - now))
+    return encoded
+
+
+def to_setting_token(last: wire.OperatorSetting) -> str:
+    """The token of the page after this setting. No name holds a slash."""
+    return "/".join((last.kind, *last.name))
+
+
+def setting_token(token: str) -> SettingKey | None:
+    """Decode a token; None: the first page. Raises InvalidRequest."""
+    if not token:
+        return None
+    kind, *name = token.split("/")
+    if kind not in set(SettingKind):
+        raise InvalidRequest([FieldViolation("page_token", f"is not the token of a page: {shown(token)}")])
+    return SettingKey(SettingKind(kind), tuple(name))
+
+
+def maintenance_window(window: MaintenanceWindow, *, now: float) -> wire.MaintenanceWindow:
+    """Encode an open window."""
+    return wire.MaintenanceWindow(
+        cluster=window.key.cluster,
+        broker_name=window.key.broker_name,
+        remaining=codec.duration(window.until - now),
+        note=window.note,
+        by=window.by,
+    )
+
+
+def configuration(config: NameServerConfig) -> str:
+    """The effective configuration as TOML; of the ``ship`` command its first word, for the others may hold secrets."""
+    ship = config.history.ship
+    if len(ship) > 1:
+        ship = (ship[0], "...")
+    return to_toml(replace(config, history=replace(config.history, ship=ship)))

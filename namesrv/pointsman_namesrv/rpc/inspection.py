@@ -1,0 +1,265 @@
+"""AdminService, the part that looks and changes nothing."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pointsman.service.clock import Clock
+from pointsman.v1 import admin_service_pb2 as wire
+from pointsman.wire.violation import FieldViolation, shown
+from pointsman_namesrv.config import NameServerConfig
+from pointsman_namesrv.core.errors import ClusterNotFound, InvalidRequest
+from pointsman_namesrv.core.guard import GuardMode
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.model import BrokerIdentity
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.settings import settings_of
+from pointsman_namesrv.core.validation import name_violations
+from pointsman_namesrv.history.recent import RecentEvents
+from pointsman_namesrv.rpc import admin_codec, codec
+from pointsman_namesrv.rpc.route_codec import route_answer
+from pointsman_namesrv.rpc.watch_hub import WatchHub
+
+DEFAULT_BROKERS = 500
+MAX_BROKERS = 1_000
+MAX_PAGE_BYTES = 2 * 1024 * 1024
+"""One broker or event more is below gRPC's 4 MiB, whatever stands in it."""
+
+DEFAULT_SETTINGS = 1_000
+MAX_SETTINGS = 5_000
+DEFAULT_SCORES = 100
+MAX_SCORES = 1_000
+DEFAULT_DIGESTS = 5_000
+MAX_DIGESTS = 10_000
+DIGEST_WORK = 1_000
+"""Topics and replica groups of one page of digests: each takes about 13 us of the loop, so that a page takes 13 ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """What is known of this node beside the core."""
+
+    name: str
+    version: str
+    boot: int
+    started_at: float
+    """Monotonic seconds."""
+    config: Callable[[], NameServerConfig]
+    """The configuration that it runs with; a reload changes it."""
+    lifecycle: NodeLifecycle
+    sizes: Callable[[], Mapping[str, int]]
+    """Sizes of what the shells hold; those of the core are added."""
+    complaints: Callable[[], Sequence[str]]
+    """What is wrong with the node itself, for people."""
+
+
+class Inspection:
+    """Answers from the core's tables, the recent events and the watch hub."""
+
+    def __init__(self, core: NameServer, recent: RecentEvents, hub: WatchHub, *, clock: Clock, node: Node) -> None:
+        self._core = core
+        self._recent = recent
+        self._hub = hub
+        self._clock = clock
+        self._node = node
+
+    # --- brokers ----------------------------------------------------------------------------------------------
+
+    def list_brokers(self, request: wire.ListBrokersRequest) -> wire.ListBrokersResponse:
+        """One page of replicas with their liveness. Raises ClusterNotFound."""
+        codec.refuse_if_any(admin_codec.optional_names(cluster=request.cluster, broker_name=request.broker_name))
+        self._refuse_unless_remembered(request.cluster)
+        page_size = admin_codec.size_of_page("page_size", request.page_size, default=DEFAULT_BROKERS, most=MAX_BROKERS)
+        now, utc_now = self._clock.monotonic(), self._clock.utc_now()
+        members = self._core.replicas(cluster=request.cluster, broker_name=request.broker_name)
+        rest = itertools.dropwhile(lambda member: not _comes_after(request.page_token, member[1].identity), members)
+        answer, size = wire.ListBrokersResponse(node=self._node.name), 0
+        for group, replica in rest:
+            if len(answer.brokers) == page_size or size > MAX_PAGE_BYTES:
+                last = answer.brokers[-1].identity
+                answer.next_page_token = f"{last.cluster}/{last.broker_name}/{last.broker_id}"
+                break
+            status = admin_codec.broker_status(self._core, group, replica, now=now, utc_now=utc_now)
+            size += status.ByteSize()
+            answer.brokers.append(status)
+        return answer
+
+    def list_broker_events(self, request: wire.ListBrokerEventsRequest) -> wire.ListBrokerEventsResponse:
+        """The last events of a broker name, as many as fit into one message."""
+        codec.refuse_if_any(
+            itertools.chain(
+                admin_codec.optional_names(cluster=request.cluster),
+                name_violations("broker_name", request.broker_name),
+            )
+        )
+        records = self._recent.of(request.broker_name, cluster=request.cluster)[-request.limit :]
+        events: list[wire.BrokerEvent] = []
+        size = 0
+        for record in reversed(records):
+            if size > MAX_PAGE_BYTES:
+                break
+            events.append(admin_codec.broker_event(record))
+            size += events[-1].ByteSize()
+        return wire.ListBrokerEventsResponse(events=reversed(events), node=self._node.name)
+
+    def list_flapping(self, request: wire.ListFlappingRequest) -> wire.ListFlappingResponse:
+        """Brokers by penalty. Raises ClusterNotFound."""
+        codec.refuse_if_any(admin_codec.optional_names(cluster=request.cluster))
+        self._refuse_unless_remembered(request.cluster)
+        limit = admin_codec.size_of_page("limit", request.limit, default=DEFAULT_SCORES, most=MAX_SCORES)
+        now = self._clock.monotonic()
+        scores = self._core.penalties.top(now=now, cluster=request.cluster, limit=limit)
+        return wire.ListFlappingResponse(
+            scores=[admin_codec.flap_score(score, now=now) for score in scores], node=self._node.name
+        )
+
+    def _refuse_unless_remembered(self, cluster: str) -> None:
+        """A cluster whose brokers are all gone is still no typing error, as long as one of them has a penalty."""
+        if not cluster or cluster in self._clusters():
+            return
+        if not self._core.penalties.top(now=self._clock.monotonic(), cluster=cluster, limit=1):
+            raise ClusterNotFound(cluster)
+
+    def _clusters(self) -> set[str]:
+        return {*self._core.guard.clusters(), *(key.cluster for key in self._core.routes.groups)}
+
+    # --- routes -----------------------------------------------------------------------------------------------
+
+    def list_watchers(self, request: wire.ListWatchersRequest) -> wire.ListWatchersResponse:
+        """Who watches a topic."""
+        codec.refuse_if_any(name_violations("topic", request.topic))
+        now = self._clock.monotonic()
+        watchers, total = self._hub.watchers(request.topic)
+        return wire.ListWatchersResponse(
+            watchers=[admin_codec.watcher(facts, now=now) for facts in watchers], total=total, node=self._node.name
+        )
+
+    def list_route_digests(self, request: wire.ListRouteDigestsRequest) -> wire.ListRouteDigestsResponse:
+        """One page of digests. It ends early rather than hold the loop, and leaves the answers that are kept alone."""
+        page_size = admin_codec.size_of_page("page_size", request.page_size, default=DEFAULT_DIGESTS, most=MAX_DIGESTS)
+        if request.page_token:
+            codec.refuse_if_any(name_violations("page_token", request.page_token))
+        answer = wire.ListRouteDigestsResponse(node=self._node.name, state=codec.node_state(self._node.lifecycle.state))
+        names = self._core.routes.known_names()
+        begin = bisect.bisect_right(names, request.page_token) if request.page_token else 0
+        work = 0
+        for topic in itertools.islice(names, begin, None):
+            if len(answer.digests) == page_size or work >= DIGEST_WORK:
+                answer.next_page_token = answer.digests[-1].topic
+                break
+            route = self._core.routes.current(topic)
+            work += 1 + len(route.groups)
+            digest = route_answer(route, boot=self._node.boot).digest
+            answer.digests.append(wire.RouteDigest(topic=topic, digest=digest))
+        return answer
+
+    # --- the node ---------------------------------------------------------------------------------------------
+
+    def list_settings(self, request: wire.ListSettingsRequest) -> wire.ListSettingsResponse:
+        """One page of what operators set."""
+        page_size = admin_codec.size_of_page(
+            "page_size", request.page_size, default=DEFAULT_SETTINGS, most=MAX_SETTINGS
+        )
+        last, now = admin_codec.setting_token(request.page_token), self._clock.monotonic()
+        answer, size = wire.ListSettingsResponse(node=self._node.name), 0
+        found = settings_of(self._core)
+        for key in sorted(key for key in found if last is None or key > last):
+            setting = found[key]
+            if setting.until is not None and setting.until <= now:
+                continue
+            if len(answer.settings) == page_size or size > MAX_PAGE_BYTES:
+                answer.next_page_token = admin_codec.to_setting_token(answer.settings[-1])
+                break
+            encoded = admin_codec.setting(key, setting, now=now)
+            size += encoded.ByteSize()
+            answer.settings.append(encoded)
+        return answer
+
+    def get_node_info(self, _request: wire.GetNodeInfoRequest) -> wire.GetNodeInfoResponse:
+        """The node itself."""
+        now, node = self._clock.monotonic(), self._node
+        clusters = sorted(self._clusters())
+        guards, guards_left_out = self._guards(now=now)
+        return wire.GetNodeInfoResponse(
+            node=node.name,
+            version=node.version,
+            state=codec.node_state(node.lifecycle.state),
+            boot=node.boot,
+            uptime=codec.duration(now - node.started_at),
+            sizes={**self._core_sizes(clusters), **node.sizes()},
+            provisional_brokers=self._core.provisional_count(),
+            guards=guards,
+            guards_left_out=guards_left_out,
+            configuration=admin_codec.configuration(node.config()),
+            complaints=node.complaints(),
+        )
+
+    def _guards(self, *, now: float) -> tuple[list[wire.GuardStatus], int]:
+        """The guards that mean something, as many as fit into one message, and how many others there are.
+
+        A cluster without brokers counts only while an operator's setting or its own end keeps its guard on.
+        """
+        guard = self._core.guard
+        with_brokers = {key.cluster for key in self._core.routes.groups}
+        found = [guard.status(cluster) for cluster in sorted(self._clusters())]
+        special = [each for each in found if each.active or each.mode is not GuardMode.AUTO]
+        plain = [
+            each for each in found if each.cluster in with_brokers and not each.active and each.mode is GuardMode.AUTO
+        ]
+        guards: list[wire.GuardStatus] = []
+        size = 0
+        for status in (*special, *plain):
+            if size > MAX_PAGE_BYTES:
+                break
+            guards.append(admin_codec.guard_status(status, now=now))
+            size += guards[-1].ByteSize()
+        return sorted(guards, key=lambda each: each.cluster), len(special) + len(plain) - len(guards)
+
+    def _core_sizes(self, clusters: Sequence[str]) -> dict[str, int]:
+        core = self._core
+        return {
+            "clusters": len(clusters),
+            "broker_names": len(core.routes.groups),
+            "brokers": sum(1 for _ in core.members()),
+            "topics": core.routes.topic_count(),
+            "kv_entries": len(core.kv),
+            "maintenance_windows": len(core.maintenance.windows()),
+            "wiped_broker_names": len(core.overrides.wipes),
+            "hidden_topics": sum(len(topics) for topics in core.overrides.tombstones.values()),
+            "remembered_brokers": len(core.departed),
+            "remembered_topics": core.departed.topics,
+            "remembered_brokers_dropped": core.departed.dropped,
+            "flap_penalties": len(core.penalties),
+        }
+
+    def list_kv(self, request: wire.ListKvRequest) -> wire.ListKvResponse:
+        """The KV configuration, which is bounded to fit into one message."""
+        codec.refuse_if_any(admin_codec.optional_names(namespace=request.namespace))
+        entries = self._core.kv.entries(request.namespace)
+        return wire.ListKvResponse(entries=map(admin_codec.kv_entry, entries), node=self._node.name)
+
+    def list_maintenance(self, _request: wire.ListMaintenanceRequest) -> wire.ListMaintenanceResponse:
+        """The open windows, bounded as well."""
+        now = self._clock.monotonic()
+        return wire.ListMaintenanceResponse(
+            windows=[
+                admin_codec.maintenance_window(window, now=now)
+                for window in self._core.maintenance.windows()
+                if window.until > now
+            ],
+            node=self._node.name,
+        )
+
+
+def _comes_after(token: str, identity: BrokerIdentity) -> bool:
+    """Whether a broker stands after the one that ended the last page. Raises InvalidRequest for a token of no page."""
+    if not token:
+        return True
+    cluster, slash, rest = token.partition("/")
+    name, second_slash, broker_id = rest.partition("/")
+    if not (slash and second_slash and broker_id.isascii() and broker_id.isdigit() and len(broker_id) <= 10):
+        raise InvalidRequest([FieldViolation("page_token", f"is no token of a page: {shown(token)}")])
+    return identity[:3] > (cluster, name, int(broker_id))

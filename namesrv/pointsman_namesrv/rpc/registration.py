@@ -1,0 +1,205 @@
+"""RegistrationService: what broker agents tell us."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+
+from pointsman.service.clock import Clock
+from pointsman.service.fair_bound import FairBound
+from pointsman.service.peers import Peer
+from pointsman.v1 import registration_service_pb2 as wire
+from pointsman.wire.names import MAX_CHUNK_TOPICS
+from pointsman.wire.violation import FieldViolation
+from pointsman_namesrv.core.errors import InvalidRequest, LimitExceeded
+from pointsman_namesrv.core.events import EventKind
+from pointsman_namesrv.core.model import BrokerIdentity
+from pointsman_namesrv.core.name_server import BeatAnswer, BeatStatus, NameServer
+from pointsman_namesrv.core.validation import IntervalBounds
+from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.rpc import codec
+from pointsman_namesrv.rpc.calls import Ended, RecordEvents, SlowStream, Write
+from pointsman_namesrv.rpc.register_call import RegisterCalls
+
+HOLDS = frozenset({BeatStatus.OK, BeatStatus.TOPICS_OUT_OF_DATE})
+"""Answers to a beat of who holds the identity; a stream is remembered for nobody else."""
+
+
+FIRST_BEAT_SECONDS = 60.0
+"""How long a stream may be open before it brings the beat of a registered broker."""
+
+
+class RegistrationServicer:
+    """Decodes, calls the core, hands its events on."""
+
+    def __init__(
+        self,
+        core: NameServer,
+        *,
+        clock: Clock,
+        bounds: IntervalBounds,
+        max_topics: int,
+        max_streams: int,
+        record: RecordEvents,
+        catch_up: Callable[[float], None],
+        save_settings: Callable[[], Awaitable[object]],
+        metrics: Metrics,
+        coming_in: FairBound | None = None,
+    ) -> None:
+        self._core = core
+        self._clock = clock
+        self._max_topics = max_topics
+        self._record = record
+        self._catch_up = catch_up
+        self._save_settings = save_settings
+        self._metrics = metrics
+        self._count_beat = {status: metrics.beats.labels(status).inc for status in BeatStatus}
+        self._stream_ids = itertools.count(1)
+        self._streams: set[asyncio.Task[None]] = set()
+        self._stream_bound = FairBound(max_streams)
+        self._draining = False
+        self.calls = RegisterCalls(
+            core, clock=clock, bounds=bounds, max_topics=max_topics, record=record, coming_in=coming_in
+        )
+        self.register_broker = self.calls.register_broker
+
+    def update_topics(self, request: wire.UpdateTopicsRequest) -> wire.UpdateTopicsResponse:
+        """Apply a delta on a known base."""
+        count = len(request.changed) + len(request.removed)
+        if count > MAX_CHUNK_TOPICS:
+            problem = f"and removed may hold at most {MAX_CHUNK_TOPICS} topics together, not {count}"
+            raise InvalidRequest([FieldViolation("changed", problem)])
+        identity = codec.checked_identity(request.identity, path="identity")
+        changed = codec.topics(request.changed, path="changed")
+        removed = codec.removed_topics(request.removed, changed)
+        updated = self._core.update_topics(
+            identity,
+            request.generation,
+            base=codec.data_version(request.base_data_version),
+            data_version=codec.data_version(request.data_version),
+            changed=changed,
+            removed=removed,
+            max_topics=self._max_topics,
+            now=self._clock.monotonic(),
+        )
+        self._record(updated.events)
+        return wire.UpdateTopicsResponse(topic_count=updated.topic_count)
+
+    def heartbeat(self, request: wire.HeartbeatRequest) -> wire.HeartbeatResponse:
+        """Take one beat."""
+        return wire.HeartbeatResponse(answer=codec.beat_answer(self._beat(codec.beat(request.beat))))
+
+    async def keep_alive(self, requests: AsyncIterator[bytes], send: Write, peer: Peer) -> None:
+        """Take beats until the stream ends; its end speaks against each broker whose last beat it brought.
+
+        From one beat to the next hardly anything changes, so what is equal is neither decoded nor encoded again.
+        Raises LimitExceeded, Ended when the room was needed for another peer, SlowStream for a stream without a
+        registered broker's beat, and what is wrong with one.
+        """
+        stream = next(self._stream_ids)
+        held: dict[BrokerIdentity, int] = {}
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
+        bound, share = self._stream_bound, self._stream_bound.take(peer.key, 1, partial(_cancel, task))
+        if share is None:
+            raise LimitExceeded("keep_alive_streams", bound.bound, value=bound.total + 1)
+        # While we work on a beat, whatever ends the stream is our doing; it says nothing of the broker.
+        at_work = False
+        self._streams.add(task)
+        self._metrics.streams.inc()
+        try:
+            last_request, last_answer, response = b"", BeatAnswer(BeatStatus.OK), b""
+            async with asyncio.timeout(FIRST_BEAT_SECONDS) as first_beat:
+                async for request in requests:
+                    at_work = True
+                    if request != last_request or not response:
+                        beat = codec.beat(wire.KeepAliveRequest.FromString(request).beat)
+                        last_request = request
+                    answer = self._beat(beat, stream=stream)
+                    if answer.status in HOLDS:
+                        if not held:
+                            first_beat.reschedule(None)
+                        held[beat.identity] = beat.generation
+                    if answer != last_answer or not response:
+                        response = wire.KeepAliveResponse(answer=codec.beat_answer(answer)).SerializeToString()
+                        last_answer = answer
+                    at_work = False
+                    await send(response)
+        except TimeoutError:
+            raise SlowStream(f"no beat of a registered broker came within {FIRST_BEAT_SECONDS:g} s") from None
+        except asyncio.CancelledError:
+            # Either the agent's side is gone, or we are draining, or there is no longer room for it.
+            if not share.is_held:
+                note = "this stream was ended, because its connection has the most of them and another needs one"
+                raise Ended(LimitExceeded("keep_alive_streams", bound.bound, note=note)) from None
+            if not self._draining:
+                raise
+        finally:
+            self._streams.discard(task)
+            self._metrics.streams.dec()
+            now, by_us = self._now(), at_work or self._draining or not share.is_held
+            bound.give_back(share)
+            for identity, generation in held.items():
+                self._record(self._core.end_stream(identity, generation, stream=stream, now=now, by_us=by_us))
+
+    @property
+    def stream_count(self) -> int:
+        """Open KeepAlive streams."""
+        return len(self._streams)
+
+    def drain(self) -> None:
+        """End every stream ourselves: that says nothing of the brokers behind them."""
+        self._draining = True
+        for task in self._streams:
+            task.cancel()
+
+    async def unregister_broker(self, request: wire.UnregisterBrokerRequest) -> wire.UnregisterBrokerResponse:
+        """Let a broker go; a wipe that ends with it has ended on the disk as well before the answer."""
+        identity = codec.checked_identity(request.identity, path="identity")
+        answer = self._core.unregister(
+            identity, request.generation, reason=codec.leave_reason(request.reason), now=self._clock.monotonic()
+        )
+        self._record(answer.events)
+        if any(event.kind is EventKind.PERM_CHANGED for event in answer.events):
+            await self._save_settings()
+        return codec.leave_answer(answer)
+
+    def report_queue_stats(self, request: wire.ReportQueueStatsRequest) -> wire.ReportQueueStatsResponse:
+        """Hand on what an agent measured."""
+        identity = codec.checked_identity(request.identity, path="identity")
+        stats = codec.queue_stats(request.stats, path="stats")
+        answer = self._core.report_queue_stats(identity, request.generation, stats, now=self._clock.monotonic())
+        self._metrics.queue_stats.labels(answer.status).inc()
+        self._record(answer.events)
+        return codec.stats_answer(answer)
+
+    def _now(self) -> float:
+        """The time, once a pause of our own is credited: what was sent in it is read only now."""
+        now = self._clock.monotonic()
+        self._catch_up(now)
+        return now
+
+    def _ahead_ms(self, sent_at_millis: int) -> int:
+        return sent_at_millis - round(self._clock.utc_now().timestamp() * 1_000)
+
+    def _beat(self, beat: codec.Beat, *, stream: int | None = None) -> BeatAnswer:
+        answer = self._core.beat(
+            beat.identity,
+            beat.generation,
+            data_version=beat.data_version,
+            health=beat.health,
+            now=self._now(),
+            stream=stream,
+            hand_over=beat.hand_over,
+            clock_ahead_ms=self._ahead_ms(beat.sent_at_millis) if beat.sent_at_millis else None,
+        )
+        self._count_beat[answer.status]()
+        if answer.events:
+            self._record(answer.events)
+        return answer
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()

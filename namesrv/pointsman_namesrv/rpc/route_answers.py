@@ -1,0 +1,112 @@
+"""The answers to route queries, built once a change and not once a call.
+
+An answer is good while no change has happened since it was last looked at; after a change it is compared by the
+revision counter of its topic and rebuilt only if that moved.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from pointsman_namesrv.core.errors import TopicNotFound
+from pointsman_namesrv.core.route_table import RouteTable
+from pointsman_namesrv.core.validation import name_violations, text_violations
+from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.rpc.codec import refuse_if_any
+from pointsman_namesrv.rpc.route_codec import Answer, route_answer
+
+ENTRY_OVERHEAD_BYTES = 450
+"""Entry, answer, digest, key tuple and dictionary slot, about (sys.getsizeof)."""
+
+_Key = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class _Entry:
+    answer: Answer
+    counter: int
+    good_at_change: int
+    size: int
+
+
+class RouteAnswers:
+    """Answers by (topic, cluster, zone), the least recently used ones dropped above ``max_bytes``."""
+
+    def __init__(
+        self, routes: RouteTable, *, boot: int, max_bytes: int, metrics: Metrics, unix_offset: float = 0.0
+    ) -> None:
+        """``unix_offset``: from monotonic seconds to Unix time, for what a route says of absent brokers."""
+        self.boot = boot
+        """This process in every revision; random."""
+        self._routes = routes
+        self._unix_offset = unix_offset
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._bytes = 0
+        self._count_built = metrics.route_answers_built.inc
+        self._size = metrics.route_cache_bytes
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the kept answers, about."""
+        return self._bytes
+
+    def current(self, topic: str, cluster: str = "", zone: str = "") -> Answer:
+        """Return the answer as it is now. Raises InvalidRequest for names outside the grammar, TopicNotFound."""
+        key = (topic, cluster, zone)
+        entry = self._entries.get(key)
+        if entry is not None and self._is_good(entry, topic):
+            self._entries.move_to_end(key)
+            return entry.answer
+        return self._build(key)
+
+    def _is_good(self, entry: _Entry, topic: str) -> bool:
+        change = self._routes.change
+        if entry.good_at_change == change:
+            return True
+        if self._routes.counter(topic) != entry.counter:
+            return False
+        entry.good_at_change = change
+        return True
+
+    def _build(self, key: _Key) -> Answer:
+        topic, cluster, zone = key
+        self._drop(key)
+        refuse_if_any(name_violations("topic", topic))
+        if cluster:
+            refuse_if_any(name_violations("cluster", cluster))
+        refuse_if_any(text_violations("zone", zone))
+        route = self._routes.current(topic, cluster=cluster, zone=zone)
+        answer = route_answer(route, boot=self.boot, unix_offset=self._unix_offset)
+        size = len(answer.route) + len(answer.unchanged) + sum(map(sys.getsizeof, key)) + ENTRY_OVERHEAD_BYTES
+        self._count_built()
+        self._keep(key, _Entry(answer, route.counter, self._routes.change, size))
+        return answer
+
+    def _keep(self, key: _Key, entry: _Entry) -> None:
+        self._entries[key] = entry
+        self._bytes += entry.size
+        while self._bytes > self._max_bytes and self._entries:
+            _, dropped = self._entries.popitem(last=False)
+            self._bytes -= dropped.size
+        self._size.set(self._bytes)
+
+    def _drop(self, key: _Key) -> None:
+        stale = self._entries.pop(key, None)
+        if stale is not None:
+            self._bytes -= stale.size
+            self._size.set(self._bytes)
+
+    def check_invariants(self) -> None:
+        """Hold the kept answers against fresh ones; for tests."""
+        assert self._bytes == sum(entry.size for entry in self._entries.values()) <= self._max_bytes  # noqa: S101
+        for key, entry in self._entries.items():
+            if self._is_good(entry, key[0]):
+                try:
+                    fresh = self._routes.current(key[0], cluster=key[1], zone=key[2])
+                except TopicNotFound:
+                    raise AssertionError(f"{key} is kept, but the topic is gone") from None
+                answer = route_answer(fresh, boot=self.boot, unix_offset=self._unix_offset)
+                assert entry.answer == answer  # noqa: S101

@@ -1,0 +1,95 @@
+"""Routes as bytes ready to send: what the cache keeps and the watch hub hands to every watcher alike."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from pointsman.v1 import route_service_pb2 as wire
+from pointsman_namesrv.core.departed import AbsentBroker
+from pointsman_namesrv.core.replica_state import Phase
+from pointsman_namesrv.core.route_table import Route
+from pointsman_namesrv.rpc.codec import broker_data, to_identity
+
+MAX_ABSENT = 1_000
+"""Absent brokers that a route names."""
+GONE_DIGEST = b""
+"""The digest of a topic that has no route."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The state of one route."""
+
+    route: bytes
+    """A GetTopicRouteResponse with the route. GetTopicRoutesResponse and WatchTopicRoutesResponse have it under the
+    same field number, so these bytes are a piece of the one and a message of the other."""
+    unchanged: bytes
+    """The GetTopicRouteResponse for whoever knows the digest."""
+    counter: int
+    digest: bytes
+
+
+def route_answer(route: Route, *, boot: int, unix_offset: float = 0.0) -> Answer:
+    """Encode a route with its revision. Why its brokers are absent is no part of the digest: nodes know it differently.
+
+    ``unix_offset``: from monotonic seconds to Unix time.
+    """
+    encoded = wire.TopicRoute(
+        topic=route.topic,
+        queue_datas=[
+            wire.QueueData(
+                cluster=key.cluster,
+                broker_name=key.broker_name,
+                read_queue_nums=queues.read_queue_nums,
+                write_queue_nums=queues.write_queue_nums,
+                perm=queues.perm,
+                topic_sys_flag=queues.topic_sys_flag,
+            )
+            for key, queues in route.queues
+        ],
+        broker_datas=[broker_data(group) for group in route.groups],
+        order_topic_conf=route.order_topic_conf,
+    )
+    # No map fields, and everything sorted: the same route has the same bytes on every node.
+    digest = hashlib.sha256(encoded.SerializeToString(deterministic=True)).digest()[:8]
+    revision = wire.Revision(boot=boot, counter=route.counter, digest=digest)
+    encoded.revision.CopyFrom(revision)
+    encoded.absent_brokers.extend(
+        absent_broker(broker, unix_offset=unix_offset) for broker in route.absent[:MAX_ABSENT]
+    )
+    return Answer(
+        wire.GetTopicRouteResponse(route=encoded).SerializeToString(),
+        wire.GetTopicRouteResponse(unchanged=revision).SerializeToString(),
+        route.counter,
+        digest,
+    )
+
+
+def absent_broker(broker: AbsentBroker, *, unix_offset: float) -> wire.AbsentBroker:
+    """Encode why a broker is not in the routes."""
+    encoded = wire.AbsentBroker(
+        identity=to_identity(broker.identity),
+        is_registered=broker.phase is not Phase.GONE,
+        reason="" if broker.reason is None else broker.reason.value,
+    )
+    if broker.since is not None:
+        encoded.since.FromMilliseconds(round((broker.since + unix_offset) * 1_000))
+    return encoded
+
+
+def gone(topic: str, *, boot: int, counter: int) -> bytes:
+    """Encode the news that nobody has a topic."""
+    revision = wire.Revision(boot=boot, counter=counter, digest=GONE_DIGEST)
+    return wire.WatchTopicRoutesResponse(gone=wire.TopicGone(topic=topic, revision=revision)).SerializeToString()
+
+
+def absent(topics: list[str], *, boot: int, counter: int) -> bytes:
+    """Encode the news that these topics have no route."""
+    revision = wire.Revision(boot=boot, counter=counter, digest=GONE_DIGEST)
+    return wire.WatchTopicRoutesResponse(absent=wire.TopicsAbsent(topics=topics, revision=revision)).SerializeToString()
+
+
+def synced(*, node: str, unchanged: int) -> bytes:
+    """Encode the end of a watch's first state."""
+    return wire.WatchTopicRoutesResponse(synced=wire.WatchSynced(node=node, unchanged=unchanged)).SerializeToString()

@@ -1,0 +1,167 @@
+"""RouteService: what producers and consumers ask us."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pointsman.service.clock import Clock
+from pointsman.service.peers import Peer
+from pointsman.v1 import route_service_pb2 as wire
+from pointsman.wire.violation import FieldViolation
+from pointsman_namesrv.core.errors import InvalidRequest, TopicNotFound
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.model import NodeState
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.validation import duplicate_topic, name_violations, text_violations
+from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.rpc import codec
+from pointsman_namesrv.rpc.calls import Write
+from pointsman_namesrv.rpc.route_answers import RouteAnswers
+from pointsman_namesrv.rpc.watch_hub import WatchHub
+
+RAW_METHODS = frozenset({"GetTopicRoute", "GetTopicRoutes", "GetClusterInfo", "WatchTopicRoutes"})
+"""Served from bytes to bytes."""
+
+DEFAULT_PAGE_SIZE = 1_000
+MAX_PAGE_SIZE = 10_000
+MAX_TOPICS = 1_000
+"""Topics of one GetTopicRoutes."""
+MAX_ANSWER_BYTES = 2 * 1024 * 1024
+"""Routes of one GetTopicRoutes: with the names beside them it stays below gRPC's 4 MiB. One route always goes in."""
+SLICE_SECONDS = 0.003
+"""How long the loop is held at once."""
+
+
+class RouteServicer:
+    """Answers from the core's tables, as far as the state of the node permits."""
+
+    def __init__(
+        self,
+        core: NameServer,
+        answers: RouteAnswers,
+        hub: WatchHub,
+        *,
+        lifecycle: NodeLifecycle,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self.hub = hub
+        self._core = core
+        self._answers = answers
+        self._lifecycle = lifecycle
+        self._clock = clock
+        self._ok, self._unchanged, self._not_found, self._not_ready = (
+            metrics.route_queries.labels(result).inc for result in ("ok", "unchanged", "not_found", "not_ready")
+        )
+
+    def get_topic_route(self, request: bytes) -> bytes:
+        """One route, or that the known one is still good: the hot path, ready bytes but for the first after a change.
+
+        Raises DecodeError for bytes that are no query, InvalidRequest for names outside the grammar, TopicNotFound.
+        """
+        query = wire.GetTopicRouteRequest.FromString(request)
+        try:
+            answer = self._answers.current(query.topic, query.cluster, query.zone)
+        except TopicNotFound:
+            self._count_unknown()
+            raise
+        if query.known_digest == answer.digest:
+            self._unchanged()
+            return answer.unchanged
+        self._ok()
+        return answer.route
+
+    async def get_topic_routes(self, request: bytes) -> bytes:
+        """Many routes, those that differ from the known ones. Raises DecodeError, InvalidRequest."""
+        query = wire.GetTopicRoutesRequest.FromString(request)
+        if len(query.topics) > MAX_TOPICS:
+            raise InvalidRequest([FieldViolation("topics", f"may hold at most {MAX_TOPICS}, not {len(query.topics)}")])
+        codec.refuse_if_any(_query_violations(query))
+        rest, routes, room = wire.GetTopicRoutesResponse(), list[bytes](), MAX_ANSWER_BYTES
+        rested_at = self._clock.monotonic()
+        for known in query.topics:
+            if room <= 0:
+                rest.left_out.append(known.topic)
+                continue
+            try:
+                answer = self._answers.current(known.topic, query.cluster, query.zone)
+            except TopicNotFound:
+                is_missing = self._count_unknown()
+                (rest.not_found if is_missing else rest.left_out).append(known.topic)
+                continue
+            if known.revision.digest == answer.digest:
+                rest.unchanged.append(known.topic)
+            elif routes and len(answer.route) > room:
+                room = 0
+                rest.left_out.append(known.topic)
+            else:
+                room -= len(answer.route)
+                routes.append(answer.route)
+            if self._clock.monotonic() - rested_at > SLICE_SECONDS:
+                await self._clock.sleep(0)
+                rested_at = self._clock.monotonic()
+        self._ok(len(routes))
+        self._unchanged(len(rest.unchanged))
+        return b"".join([*routes, rest.SerializeToString()])
+
+    async def watch_topic_routes(self, request: bytes, write: Write, peer: Peer) -> None:
+        """First the state, then each change, until the client goes or this node drains.
+
+        Raises DecodeError, InvalidRequest, LimitExceeded, Ended.
+        """
+        query = wire.WatchTopicRoutesRequest.FromString(request)
+        # Before the names are read: a bound is cheap to hold, whatever was sent.
+        self.hub.refuse_beyond_bounds(len(query.topics))
+        if not query.topics:
+            raise InvalidRequest([FieldViolation("topics", "must not be empty")])
+        codec.refuse_if_any(_query_violations(query))
+        await self.hub.watch(query, write, peer=peer)
+
+    def list_topics(self, request: wire.ListTopicsRequest) -> wire.ListTopicsResponse:
+        """One page of topic names."""
+        if request.cluster:
+            codec.refuse_if_any(name_violations("cluster", request.cluster))
+        if request.page_size > MAX_PAGE_SIZE:
+            raise InvalidRequest(
+                [FieldViolation("page_size", f"must be from 0 to {MAX_PAGE_SIZE}, not {request.page_size}")]
+            )
+        names = self._core.topic_names(request.cluster)
+        topics, token = codec.page(names, size=request.page_size or DEFAULT_PAGE_SIZE, token=request.page_token)
+        return wire.ListTopicsResponse(
+            topics=topics, next_page_token=token, node_state=codec.node_state(self._lifecycle.state)
+        )
+
+    async def get_cluster_info(self, request: bytes) -> bytes:
+        """Clusters and their groups. Raises DecodeError, InvalidRequest, ClusterNotFound."""
+        query = wire.GetClusterInfoRequest.FromString(request)
+        if query.cluster:
+            codec.refuse_if_any(name_violations("cluster", query.cluster))
+        response = wire.GetClusterInfoResponse(node_state=codec.node_state(self._lifecycle.state))
+        rested_at = self._clock.monotonic()
+        for cluster, groups in self._core.clusters(query.cluster):
+            data = response.clusters.add(cluster=cluster)
+            for group in groups:
+                data.broker_datas.append(codec.broker_data(group))
+                if self._clock.monotonic() - rested_at > SLICE_SECONDS:
+                    await self._clock.sleep(0)
+                    rested_at = self._clock.monotonic()
+        return response.SerializeToString()
+
+    def _count_unknown(self) -> bool:
+        """Count a topic without a route; return whether this node knows that there is none."""
+        is_missing = self._lifecycle.state is not NodeState.WARMING
+        (self._not_found if is_missing else self._not_ready)()
+        return is_missing
+
+
+def _query_violations(query: wire.GetTopicRoutesRequest | wire.WatchTopicRoutesRequest) -> Iterator[FieldViolation]:
+    """Check the names of a query for many topics, each of which may stand once."""
+    if query.cluster:
+        yield from name_violations("cluster", query.cluster)
+    yield from text_violations("zone", query.zone)
+    seen: set[str] = set()
+    for i, known in enumerate(query.topics):
+        yield from name_violations(f"topics[{i}].topic", known.topic)
+        if known.topic in seen:
+            yield duplicate_topic(known.topic, path=f"topics[{i}]")
+        seen.add(known.topic)

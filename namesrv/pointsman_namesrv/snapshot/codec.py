@@ -1,0 +1,120 @@
+"""Between a broker as the server holds it and the content of its segment.
+
+What is read is checked as if it came from the wire.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import NamedTuple
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError
+
+from pointsman.v1 import broker_pb2, registration_service_pb2, snapshot_pb2
+from pointsman.wire.names import MAX_CHUNK_TOPICS
+from pointsman.wire.violation import shown
+from pointsman_namesrv.core.errors import NameServerError
+from pointsman_namesrv.core.events import Reason
+from pointsman_namesrv.core.model import FromBroker, Health, QueueConfig, Registration
+from pointsman_namesrv.core.validation import IntervalBounds
+from pointsman_namesrv.rpc import codec
+from pointsman_namesrv.snapshot.segment import SegmentRefused
+
+
+class Lost(NamedTuple):
+    """A broker that is no longer registered, and was lost."""
+
+    registration: Registration
+    reason: str
+    at: float
+    """Unix time."""
+
+
+def encode_lost(lost: Lost) -> bytes:
+    """Encode a broker that was lost."""
+    segment = snapshot_pb2.BrokerSegment()
+    segment.lost.reason = lost.reason
+    segment.lost.at.FromNanoseconds(round(lost.at * 1e9))
+    return encode_broker(lost.registration, 0, lost.registration.health) + segment.SerializeToString()
+
+
+def encode_broker(registration: Registration, generation: int, health: Health) -> bytes:
+    """Encode one replica with the health that it has now."""
+    head = snapshot_pb2.BrokerSegment(broker=_broker(registration, health), generation=generation)
+    if registration.from_broker is not None:
+        head.from_broker.acting_master = registration.from_broker.acting_master
+    parts = [head.SerializeToString()]
+    topics = iter(registration.topics.items())
+    # Encoded messages may be joined; one of all topics would hold the interpreter, and so the loop, for too long.
+    while chunk := list(itertools.islice(topics, MAX_CHUNK_TOPICS)):
+        parts.append(snapshot_pb2.BrokerSegment(topics=itertools.starmap(_topic, chunk)).SerializeToString())
+    return b"".join(parts)
+
+
+def _broker(registration: Registration, health: Health) -> registration_service_pb2.BrokerRegistration:
+    return registration_service_pb2.BrokerRegistration(
+        identity=codec.to_identity(registration.identity),
+        ha_addr=registration.ha_addr,
+        agent_addr=registration.agent_addr,
+        zone=registration.zone,
+        host=registration.host,
+        labels=registration.labels,
+        broker_version=registration.broker_version,
+        agent_version=registration.agent_version,
+        incarnation=registration.incarnation,
+        heartbeat_interval=_exactly(registration.heartbeat_interval),
+        expiry=_exactly(registration.expiry),
+        acting_master=registration.acting_master,
+        filter_servers=registration.filter_servers,
+        data_version=codec.to_data_version(registration.data_version),
+        health=codec.to_health(health),
+    )
+
+
+def _topic(topic: str, queues: QueueConfig) -> broker_pb2.TopicConfig:
+    return broker_pb2.TopicConfig(
+        topic=topic,
+        read_queue_nums=queues.read_queue_nums,
+        write_queue_nums=queues.write_queue_nums,
+        perm=queues.perm,
+        topic_sys_flag=queues.topic_sys_flag,
+    )
+
+
+def decode_lost(content: bytes, *, bounds: IntervalBounds, max_topics: int) -> Lost | None:
+    """Decode a broker that was lost; None: it is registered. Raises SegmentRefused."""
+    try:
+        message = snapshot_pb2.BrokerSegment.FromString(content)
+    except DecodeError as error:
+        raise SegmentRefused(f"breaks a rule: {error}") from error
+    if not message.HasField("lost"):
+        return None
+    if message.lost.reason not in set(Reason):
+        raise SegmentRefused(f"holds no reason that is known: {shown(message.lost.reason)}")
+    message.generation = 1
+    registration, _ = decode_broker(message.SerializeToString(), bounds=bounds, max_topics=max_topics)
+    return Lost(registration, message.lost.reason, message.lost.at.seconds + message.lost.at.nanos / 1e9)
+
+
+def decode_broker(content: bytes, *, bounds: IntervalBounds, max_topics: int) -> tuple[Registration, int]:
+    """Decode one replica: its registration and generation. Raises SegmentRefused."""
+    try:
+        message = snapshot_pb2.BrokerSegment.FromString(content)
+        if not message.generation:
+            raise SegmentRefused("holds no generation")
+        if len(message.topics) > max_topics:
+            raise SegmentRefused(f"holds {len(message.topics)} topics of {max_topics} allowed")
+        registration = codec.registration(message.broker, bounds=bounds)
+        topics = codec.topics(message.topics, path="topics")
+    except (DecodeError, NameServerError) as error:
+        raise SegmentRefused(f"breaks a rule: {error}") from error
+    from_broker = FromBroker(message.from_broker.acting_master) if message.HasField("from_broker") else None
+    return replace(registration, topics=topics, from_broker=from_broker), message.generation
+
+
+def _exactly(seconds: float) -> Duration:
+    """Encode to the nanosecond: rounded to microseconds, an expiry of three intervals may be less than three."""
+    nanos = round(seconds * 1e9)
+    return Duration(seconds=nanos // 10**9, nanos=nanos % 10**9)

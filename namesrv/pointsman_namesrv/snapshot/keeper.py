@@ -1,0 +1,180 @@
+"""Keep the snapshot on disk in step with the server, without ever holding up serving.
+
+The loop takes a list of what there is; a thread of its own compares, encodes and writes, so that a disk that hangs
+holds up neither serving nor the end of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+
+from pointsman.service.clock import Clock
+from pointsman.service.worker_thread import WorkerThread
+from pointsman_namesrv.core.departed import DepartedBroker
+from pointsman_namesrv.core.events import Reason
+from pointsman_namesrv.core.group import Replica
+from pointsman_namesrv.core.model import Health
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.snapshot.codec import Lost
+from pointsman_namesrv.snapshot.store import Loaded, Round, Snapshot, SnapshotStore
+
+LATE_AFTER_SECONDS = 60.0
+"""A round that takes longer is said to people: the disk hardly answers."""
+
+log = logging.getLogger(__name__)
+
+
+class SnapshotKeeper:
+    """The snapshot of one boot: :meth:`warm_start`, then :meth:`run` while it serves, then :meth:`stop`."""
+
+    def __init__(
+        self, core: NameServer, store: SnapshotStore, *, interval: float, clock: Clock, metrics: Metrics
+    ) -> None:
+        self._core = core
+        self._store = store
+        self._interval = interval
+        self._clock = clock
+        self._metrics = metrics
+        self._whole_at = clock.monotonic()
+        self._refused = 0
+        self._error: str = ""
+        self._hurry = threading.Event()
+        self._thread = WorkerThread("snapshot")
+
+    def warm_start(self, *, before_brokers: Callable[[], None] = lambda: None) -> Loaded:
+        """Own the folder, read it, and give the core what it holds; return that. Blocks; before anything is served.
+
+        ``before_brokers`` is called once the folder is owned, and before the core knows a broker.
+
+        Raises StateDirectoryInUse, and another OSError when there is no such folder and none can be made.
+        """
+        started = self._whole_at = self._clock.monotonic()
+        loaded = self._store.load()
+        try:
+            before_brokers()
+        except BaseException:  # it is raised again
+            self._store.close()
+            raise
+        now = self._clock.monotonic()
+        for registration, generation in loaded.brokers:
+            self._core.restore(registration, generation, now=now)
+        ahead = self._unix_offset()
+        for lost in sorted(loaded.lost, key=lambda each: each.at):
+            # A wall clock that was set back must not have it leave in the future.
+            at = min(now, lost.at - ahead)
+            self._core.restore_departed(DepartedBroker(lost.registration, Reason(lost.reason), at), now=now)
+        self._refused = loaded.refused
+        self._metrics.snapshot_refused.inc(loaded.refused)
+        self._metrics.snapshot_age.set_function(self._age)
+        seconds = round(self._clock.monotonic() - started, 3)
+        facts = {"brokers": len(loaded.brokers), "refused": loaded.refused, "seconds": seconds}
+        log.info("the snapshot is read", extra={"facts": facts})
+        self._thread.start()
+        return loaded
+
+    async def run(self) -> None:
+        """Bring the folder up to date each interval, until cancelled."""
+        while True:
+            await self._clock.sleep(self._interval)
+            await self._write()
+
+    async def stop(self, *, within: float) -> bool:
+        """Write a last time and let the folder go; return whether that was done within so many seconds.
+
+        After a start that failed, and at a second call, it does nothing.
+        """
+        if not self._thread.is_alive():
+            return True
+        try:
+            async with asyncio.timeout(within):
+                await self._write()
+                await self._thread.run(self._store.close)
+        except TimeoutError:
+            self._hurry.set()
+            return False
+        finally:
+            self._thread.stop()
+        self._thread.join(within)
+        return not self._error
+
+    def _unix_offset(self) -> float:
+        return self._clock.utc_now().timestamp() - self._clock.monotonic()
+
+    def complaints(self) -> list[str]:
+        """What is wrong with the snapshot, for people."""
+        found, age = [], self._age()
+        if self._refused:
+            found.append(f"{self._refused} files of the snapshot were refused at the start; the log names them")
+        if self._error:
+            found.append(f"the snapshot on disk is {age:.0f} s old, for it cannot be written: {self._error}")
+        elif age > self._interval + LATE_AFTER_SECONDS:
+            found.append(f"the snapshot on disk is {age:.0f} s old: the disk hardly answers")
+        return found
+
+    def _age(self) -> float:
+        return self._clock.monotonic() - self._whole_at
+
+    # --- on the loop ------------------------------------------------------------------------------------------
+
+    def _taking(self) -> Callable[[], Round]:
+        """List what there is now; return the rest of the work, which is the thread's.
+
+        What the list is made of is frozen, and replaced when it changes. 10,000 brokers take 2 to 4 ms, for no object
+        is made for each of them.
+        """
+        replicas = [replica for _, replica in self._core.members()]
+        registrations = [replica.registration for replica in replicas]
+        generations = [replica.generation for replica in replicas]
+        healths = [health_to_keep(replica) for replica in replicas]
+        departed, ahead = self._core.departed.all(), self._unix_offset()
+
+        def write() -> Round:
+            lost = [Lost(each.registration, each.reason.value, each.at + ahead) for each in departed]
+            brokers = list(zip(registrations, generations, healths, strict=True))
+            return self._store.write(Snapshot(brokers, lost), may_go_on=lambda: not self._hurry.is_set())
+
+        return write
+
+    async def _write(self) -> None:
+        taken_at = self._clock.monotonic()
+        try:
+            done = await self._thread.run(self._taking())
+        except Exception as error:  # noqa: BLE001  # the disk may refuse in any way; serving and the next round go on
+            self._note_error(error)
+            return
+        self._show(done)
+        if done.error is not None:
+            self._note_error(done.error)
+        elif done.whole:
+            self._whole_at = taken_at
+            if self._error:
+                log.info("the snapshot is written again")
+            self._error = ""
+
+    def _show(self, done: Round) -> None:
+        self._metrics.snapshot_segments.set(done.segments)
+        self._metrics.snapshot_bytes.set(done.bytes)
+
+    def _note_error(self, error: Exception) -> None:
+        self._metrics.snapshot_errors.inc()
+        if not self._error:
+            # What the disk says is said in a line; anything else is a fault of ours.
+            trace = None if isinstance(error, OSError) else error
+            log.error("the snapshot cannot be written", exc_info=trace, extra={"facts": {"error": str(error)}})
+        self._error = str(error)
+
+
+_ALIVE, _NEVER_ALIVE = Health(ever_passed=True), Health(ever_passed=False)
+
+
+def health_to_keep(replica: Replica) -> Health:
+    """The health for the next start, and whether the broker was ever alive.
+
+    What the guard keeps in the routes is to be there after a restart as well.
+    """
+    health = _NEVER_ALIVE if replica.alive_since is None else _ALIVE
+    return health if replica.is_routed else replica.health._replace(ever_passed=health.ever_passed)

@@ -1,0 +1,34 @@
+"""A name server for users' tests, ``python -m pointsman_namesrv.testing``: real but for its clock, which a test moves.
+
+See :mod:`pointsman.service.steered`. It keeps nothing on the disk, and is warm from the start: nobody registered
+before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pointsman.service import steered
+from pointsman.service.manual_clock import ManualClock
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.config import HistoryConfig, MonitoringConfig, NameServerConfig, ServerConfig, SnapshotConfig
+
+CONFIG = NameServerConfig(
+    server=ServerConfig(listen="127.0.0.1:0", warm_up_seconds=0.0),
+    monitoring=MonitoringConfig(listen="127.0.0.1:0"),
+    history=HistoryConfig(enabled=False),
+    snapshot=SnapshotConfig(enabled=False),
+)
+
+
+async def serve(clock: ManualClock, announce: steered.Announce) -> None:
+    """Serve until the process ends."""
+    app = NameServerApp(CONFIG, version="testing", clock=clock)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(app.run(asyncio.Event()))
+        await app.started.wait()
+        announce({"addr": app.addr})
+
+
+if __name__ == "__main__":
+    steered.run(serve)

@@ -1,0 +1,9 @@
+"""The only place that reads and writes tables and raw history. Paths are anything Hadoop can name."""
+
+from __future__ import annotations
+
+from pointsman_report.io.calendar import days_from
+from pointsman_report.io.raw_history import GZIP_FAULT, History, HistoryNotFoundError, files_that_may_hold
+from pointsman_report.io.warehouse import Warehouse
+
+__all__ = ["GZIP_FAULT", "History", "HistoryNotFoundError", "Warehouse", "days_from", "files_that_may_hold"]

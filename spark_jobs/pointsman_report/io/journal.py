@@ -1,0 +1,86 @@
+"""Moves that must all be made or none, though the process may be killed between any two of them.
+
+The moves are written down before the first is made. A run that fails puts back what it moved and strikes the journal
+out; what a killed one left, the next to hold the warehouse finishes, because everything to be moved was whole before
+the journal was written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pointsman_report.files import Files
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A folder that takes the place of a published one; either may be missing, but not both."""
+
+    published: str
+    staged: str | None
+    old: str | None
+    """Where the published one goes; None: there is none."""
+
+
+class Journal:
+    """The file that says what is being moved."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+
+    def carry_out(self, replacements: list[Replacement]) -> None:
+        """Make all moves, or put back those that were made.
+
+        Raises:
+            OSError: a move failed.
+        """
+        rows = [[each.published, each.staged, each.old] for each in replacements]
+        moves: list[tuple[str, str]] = []
+
+        def move(source: str, target: str) -> None:
+            # Noted first: an interrupt may come between the two.
+            moves.append((source, target))
+            self._files.move(source, target)
+
+        try:
+            self._files.write(self._path, json.dumps(rows))
+            for each in replacements:
+                if each.old is not None:
+                    move(each.published, each.old)
+                if each.staged is not None:
+                    move(each.staged, each.published)
+            self._files.delete(self._path)
+        except BaseException:  # puts back what it moved, and raises again
+            for source, target in reversed(moves):
+                if self._files.exists(target) and not self._files.exists(source):
+                    self._files.move(target, source)
+            self._files.delete(self._path)
+            raise
+
+    def is_open(self) -> bool:
+        """Say whether there are moves that were begun and neither made nor put back."""
+        return self._files.exists(self._path)
+
+    def finish(self) -> int:
+        """Finish what a killed process began; return how many folders it was about."""
+        replacements = self._left()
+        for each in replacements:
+            if each.old is not None and not self._files.exists(each.old) and self._files.exists(each.published):
+                self._files.move(each.published, each.old)
+            if each.staged is not None and self._files.exists(each.staged):
+                self._files.move(each.staged, each.published)
+        self._files.delete(self._path)
+        return len(replacements)
+
+    def _left(self) -> list[Replacement]:
+        text = self._files.text(self._path)
+        return [] if text is None else [Replacement(*row) for row in json.loads(text)]
+
+
+def folders_of(replacements: Iterable[Replacement]) -> set[str]:
+    """Folders that must be there before the first move."""
+    targets = (path for each in replacements for path in (each.published, each.old) if path is not None)
+    return {path.rpartition("/")[0] for path in targets}

@@ -1,0 +1,309 @@
+"""The tables, a folder each with a folder a day, and what one run is about to change in them.
+
+A run writes into a staging folder of its own and moves whole day partitions into place at its end, so a run that fails
+leaves every table as it was, and running a day again replaces exactly that day.
+
+The tables' format is the setting ``spark.pointsman.tableFormat``: any that Spark writes as folders of files (parquet,
+orc). A format with a catalog or a log of its own (Iceberg, Delta) would replace `_load`, `_save` and `publish` here,
+and nothing elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from pointsman_report import lock
+from pointsman_report.errors import ReportError, one_line
+from pointsman_report.files import Files, absolute
+from pointsman_report.io.calendar import days_from, partition, partition_days
+from pointsman_report.io.file_sizes import GROUP_BYTES, GROUP_OPTIONS, divided
+from pointsman_report.io.journal import Journal, Replacement, folders_of
+from pointsman_report.io.local_rows import local_rows, no_rows
+from pointsman_report.schemas import TABLES, WAREHOUSE_VERSION
+
+FORMAT_SETTING = "spark.pointsman.tableFormat"
+MEMORY_SETTING = "spark.pointsman.intermediatesInMemory"
+"""Set where there is little to read."""
+DEFAULT_FORMAT = "parquet"
+NOTE = "_compacted"
+LEVEL_OPTIONS = {"parquet": "parquet.compression.codec.zstd.level", "orc": "orc.compression.zstd.level"}
+UNIONS = ("registration_events", "quarantine", "ingested_files")
+"""Tables that grow by what is read; the others are computed anew for all days of a run."""
+
+
+class Warehouse:
+    """Reads tables, stages new ones, and puts them into place."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._spark = spark
+        self._files = Files(spark)
+        self._path = absolute(path).rstrip("/")
+        self._all_staging = f"{self._path}/_staging"
+        self._staging = f"{self._all_staging}/{uuid.uuid4().hex}"
+        self._label = f"{self._path}/_warehouse.json"
+        self._journal = Journal(self._files, f"{self._all_staging}/journal")
+        self._own_days: dict[str, set[date]] = {}
+        self._span: tuple[date, date] | None = None
+        self._format: str | None = None
+        self._in_memory: dict[str, DataFrame] | None = {} if spark.conf.get(MEMORY_SETTING, "") == "true" else None
+        self.published = False
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other runs out of the warehouse; finish what a killed one was publishing, clear away what it staged.
+
+        Raises:
+            ReportError: the warehouse cannot be written, is of another version, or another run is at work in it.
+        """
+        path = f"{self._all_staging}/lock"
+        with ExitStack() as stack:
+            try:
+                self._files.make(self._all_staging)
+                local = self._files.local(path)
+                stack.enter_context(lock.held(local) if local else lock.held_far_away(self._files, path))
+                self._settle_format()
+                self._journal.finish()
+                for name in self._files.names_in(self._all_staging):
+                    # Another run may just be asking for the lock.
+                    if not name.startswith(("lock", ".lock-")):
+                        self._files.delete(f"{self._all_staging}/{name}")
+            except ReportError:
+                raise
+            except (OSError, Py4JError, PySparkException) as error:
+                raise ReportError(f"cannot write to the warehouse {self._path}: {one_line(error)}") from error
+            yield
+
+    def local_folder(self, name: str) -> Path:
+        """Return a folder of the warehouse as Python opens it.
+
+        Raises:
+            ReportError: the warehouse lies on another file system.
+        """
+        local = self._files.local(f"{self._path}/{name}")
+        if local is None:
+            raise ReportError(f"the warehouse {self._path} is not on this machine")
+        return local
+
+    def read(self, table: str, *, first_day: date, last_day: date) -> DataFrame:
+        """Rows of the days first..last of a published table; none if there is no such table yet."""
+        schema = TABLES[table].schema
+        if not any(first_day <= day <= last_day for day in self.days(table)):
+            return no_rows(self._spark, schema)
+        rows = self._load(f"{self._path}/{table}", schema)
+        return rows.filter(F.col("dt").between(F.lit(first_day), F.lit(last_day))).select(*schema.fieldNames())
+
+    def read_days(self, table: str, days: Collection[date]) -> DataFrame:
+        """Rows of some days of a published table."""
+        found = sorted(set(days) & self.days(table))
+        if not found:
+            return no_rows(self._spark, TABLES[table].schema)
+        return self.read(table, first_day=found[0], last_day=found[-1]).filter(F.col("dt").isin(found))
+
+    def days(self, table: str) -> set[date]:
+        """Days of which a published table has rows."""
+        return partition_days(self._files.names_in(f"{self._path}/{table}"))
+
+    def has(self, table: str, day: date) -> bool:
+        return self._files.exists(f"{self._path}/{table}/{partition(day)}")
+
+    def computed_days(self) -> set[date]:
+        """Days that were ever computed."""
+        return self.days("computed_days")
+
+    def last_day_before(self, day: date) -> date | None:
+        """Return the last day before this one that was ever computed."""
+        return max((other for other in self.computed_days() if other < day), default=None)
+
+    def rows(self, values: list[tuple[Any, ...]], schema: T.StructType) -> DataFrame:
+        """Rows that were made here, not read."""
+        return local_rows(self._spark, values, schema)
+
+    def stage(
+        self,
+        table: str,
+        rows: DataFrame,
+        *,
+        days: Collection[date] | None = None,
+        counts: Mapping[date, int] | None = None,
+        level: int | None = None,
+    ) -> DataFrame:
+        """Write a table of this run aside and return what was written.
+
+        ``days``: the days that the rows are to replace, if they are not those that are published in the end.
+        ``counts``: rows by day, or a little more, where days may be too big for one file.
+        ``level``: how hard zstd packs.
+        """
+        if days is not None:
+            self._own_days[table] = set(days)
+        columns, keys = TABLES[table].schema.fieldNames(), TABLES[table].keys
+        parts = divided(rows.select(*columns), keys, counts or {}, self._spark)
+        writer = self._writer(parts.sortWithinPartitions("dt", *keys))
+        if level is not None:
+            writer = writer.option(LEVEL_OPTIONS.get(self._table_format, "level"), level)
+        writer.partitionBy("dt").save(f"{self._staging}/{table}")
+        return self.staged(table)
+
+    def aside(self, name: str, rows: DataFrame) -> DataFrame:
+        """Compute rows that only this run needs, once, and return them without the plan that made them.
+
+        With `MEMORY_SETTING` they are kept in memory, and on Spark's local disk where that is full; else in files.
+        """
+        if self._in_memory is not None:
+            self._release(name)
+            self._in_memory[name] = rows.localCheckpoint()
+            return self._in_memory[name]
+        path = f"{self._staging}/_{name}"
+        # Soon read and deleted: to pack it hard would take longer than to write what that saves.
+        packing = {"compression": "lz4"} if self._table_format in GROUP_OPTIONS else {}
+        self._writer(rows).options(**packing).save(path)
+        return self._load(path, rows.schema)
+
+    def set_aside(self, name: str) -> DataFrame:
+        """Read again what an earlier stage put aside."""
+        if self._in_memory is not None:
+            return self._in_memory[name]
+        return self._load(f"{self._staging}/_{name}", None)
+
+    def staged(self, table: str) -> DataFrame:
+        """What this run will have made of a table; of one whose days are its own, the days that `show` named."""
+        if self._span is not None and table in self._own_days:
+            first_day, last_day = self._span
+            return self.as_will_be(table, first_day=first_day, last_day=last_day)
+        path, schema = f"{self._staging}/{table}", TABLES[table].schema
+        return self._load(path, schema) if partition_days(self._files.names_in(path)) else no_rows(self._spark, schema)
+
+    def show(self, first_day: date, last_day: date) -> None:
+        """From now on `staged` shows these days of the tables that are not replaced as a whole."""
+        self._span = first_day, last_day
+        for table in UNIONS:
+            self._own_days.setdefault(table, set())
+
+    def as_will_be(self, table: str, *, first_day: date, last_day: date) -> DataFrame:
+        """Rows of a table's days as they will be once this run is published: what was staged, else what stands."""
+        own = self._own_days.get(table, set())
+        within = sorted(day for day in own if first_day <= day <= last_day)
+        published = self.read(table, first_day=first_day, last_day=last_day)
+        if not within:
+            return published
+        fresh = self._load(f"{self._staging}/{table}", TABLES[table].schema).filter(F.col("dt").isin(within))
+        if not {day for day in self.days(table) if first_day <= day <= last_day} - own:
+            return fresh
+        return published.filter(~F.col("dt").isin(within)).unionByName(fresh)
+
+    def sizes(self, table: str, days: Collection[date], *, staged: bool = False) -> list[int]:
+        """Bytes of each file of some days, as published or as this run staged them."""
+        root = f"{self._staging if staged else self._path}/{table}"
+        there = set(days) & partition_days(self._files.names_in(root))
+        files = (file for day in sorted(there) for file in self._files.walk(f"{root}/{partition(day)}"))
+        return [file.size for file in files if not file.path.rpartition("/")[2].startswith(("_", "."))]
+
+    def note(self, table: str, day: date) -> str | None:
+        """What was noted beside a published day's rows, where readers of tables do not look."""
+        return self._files.text(f"{self._path}/{table}/{partition(day)}/{NOTE}")
+
+    def write_note(self, table: str, day: date, text: str) -> None:
+        self._files.write(f"{self._staging}/{table}/{partition(day)}/{NOTE}", text)
+
+    def publish(self, *, first_day: date, last_day: date) -> None:
+        """Put the staged days in the place of the published ones, days without rows included; all of them or none."""
+        of_run = set(days_from(first_day, last_day))
+        replacements = [each for table in TABLES for each in self._replacements(table, of_run)]
+        self.replace(replacements)
+
+    def publish_own(self) -> None:
+        """Put into place only what was staged with days of its own."""
+        self.replace([each for table in self._own_days for each in self._replacements(table, set())])
+
+    def replace(self, replacements: list[Replacement]) -> None:
+        self._write_label()
+        for folder in sorted(folders_of(replacements)):
+            self._files.make(folder)
+        self._journal.carry_out(replacements)
+        self.published = True
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove what this run staged; where moves are left half made it stays, and the next run goes on with them."""
+        for name in list(self._in_memory or ()):
+            self._release(name)
+        if not self._journal.is_open():
+            self._files.delete(self._staging)
+        self._own_days.clear()
+        self._span = None
+
+    def _release(self, name: str) -> None:
+        kept = self._in_memory.pop(name, None) if self._in_memory is not None else None
+        if kept is not None:
+            # PySpark has no public way to release a local checkpoint before Java collects it as garbage.
+            kept._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001
+
+    def _replacements(self, table: str, of_run: set[date]) -> Iterator[Replacement]:
+        published, staged, old = (f"{root}/{table}" for root in (self._path, self._staging, f"{self._staging}/_old"))
+        days = self._own_days.get(table, of_run)
+        if not days:
+            return
+        there, fresh = self.days(table), partition_days(self._files.names_in(staged))
+        for day in sorted(days & (there | fresh)):
+            name = partition(day)
+            yield Replacement(
+                f"{published}/{name}",
+                f"{staged}/{name}" if day in fresh else None,
+                f"{old}/{name}" if day in there else None,
+            )
+
+    def _load(self, path: str, schema: T.StructType | None) -> DataFrame:
+        reader = self._spark.read.format(self._table_format)
+        return (reader if schema is None else reader.schema(schema)).load(path)
+
+    def _writer(self, rows: DataFrame) -> DataFrameWriter:
+        form = self._table_format
+        return rows.write.format(form).mode("overwrite").option(GROUP_OPTIONS.get(form, "group"), GROUP_BYTES)
+
+    @property
+    def _table_format(self) -> str:
+        return self._format or self._settle_format()
+
+    def _settle_format(self) -> str:
+        """Take the format that the warehouse was written in, or the one that was asked for.
+
+        Raises:
+            ReportError: they differ, or this warehouse is of another version.
+        """
+        asked = self._spark.conf.get(FORMAT_SETTING, None)
+        label = self._read_label()
+        version = label.get("warehouse_version")
+        if version != WAREHOUSE_VERSION and (label or self.days("broker_state")):
+            raise ReportError(
+                f"the warehouse {self._path} is of version {version or 1}, this pointsman reads and writes version "
+                f"{WAREHOUSE_VERSION}: give it another folder and backfill that from raw history"
+            )
+        written = label.get("table_format") or (DEFAULT_FORMAT if self.computed_days() else None)
+        if asked and written and asked != written:
+            raise ReportError(f"the tables of {self._path} are {written}, not {asked}: choose another folder")
+        self._format = written or asked or DEFAULT_FORMAT
+        return self._format
+
+    def _read_label(self) -> dict[str, Any]:
+        text = self._files.text(self._label)
+        try:
+            label = json.loads(text) if text else {}
+        except ValueError as error:
+            raise ReportError(f"{self._label} is damaged: {error}") from error
+        return label if isinstance(label, dict) else {}
+
+    def _write_label(self) -> None:
+        label = {"warehouse_version": WAREHOUSE_VERSION, "table_format": self._table_format}
+        if self._read_label() != label:
+            self._files.write(self._label, json.dumps(label) + "\n")

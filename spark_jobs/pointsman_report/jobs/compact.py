@@ -1,0 +1,119 @@
+"""Rewrite the days of past months: one file a table and day, packed harder, if wanted without single heartbeats.
+
+A folder stays a day, so that whoever reads the tables reads them as before. A day that was compacted says so in a file
+beside its rows; computing it anew takes that away, and the next run compacts it again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from datetime import date, timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pointsman_report.errors import ReportError
+from pointsman_report.io import Warehouse
+from pointsman_report.jobs.day_range import LATE_DAYS
+from pointsman_report.jobs.intake import counted
+from pointsman_report.jobs.work import Progress
+from pointsman_report.schemas import TABLES
+
+BEATS = ("HEARTBEAT", "HEARTBEATS", "QUEUE_STATS")
+"""Rows whose numbers the tables of a day hold; most rows of a history are such."""
+LEVEL = 9
+
+
+@dataclass(frozen=True, slots=True)
+class CompactResult:
+    """What was rewritten."""
+
+    days: int
+    """Days of a table, each table for itself."""
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    rows_dropped: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compact(
+    spark: SparkSession, warehouse: str, *, before: date, say: Progress, keep_beats_days: int | None = None
+) -> CompactResult:
+    """Rewrite the months that lie wholly before a day.
+
+    ``keep_beats_days``: drop the rows of single beats and queue measurements that are older than so many days at
+    ``before``; a day without them cannot be computed anew from the warehouse.
+
+    Raises:
+        ReportError: the warehouse cannot be written or is in use, or nights still compute the days.
+    """
+    if keep_beats_days is not None and keep_beats_days <= LATE_DAYS:
+        raise ReportError(f"heartbeats are kept for more than {LATE_DAYS} days: nights look back so far")
+    of = Warehouse(spark, warehouse)
+    beats_before = None if keep_beats_days is None else before - timedelta(days=keep_beats_days)
+    results: list[CompactResult] = []
+    try:
+        with of.held():
+            for table in TABLES:
+                for month, days in _months(of, table, before, beats_before).items():
+                    try:
+                        done = _compact(of, table, days, beats_before)
+                    finally:
+                        of.discard()
+                    say(f"{table} {month}: {done.bytes_before / 1e6:,.1f} MB -> {done.bytes_after / 1e6:,.1f} MB")
+                    results.append(done)
+    except KeyboardInterrupt:
+        if not of.published:
+            raise
+        raise ReportError("interrupted; what was told of is compacted, the rest is as it was: run again") from None
+    return CompactResult(
+        **{part.name: sum(getattr(done, part.name) for done in results) for part in fields(CompactResult)}
+    )
+
+
+def _months(of: Warehouse, table: str, before: date, beats_before: date | None) -> dict[str, list[date]]:
+    """Days to rewrite, by the month that is over."""
+    first_of_month = before.replace(day=1)
+    months: dict[str, list[date]] = defaultdict(list)
+    for day in sorted(of.days(table)):
+        if day < first_of_month and not _is_done(of.note(table, day), loses=_loses_beats(table, day, beats_before)):
+            months[f"{day:%Y-%m}"].append(day)
+    return months
+
+
+def _is_done(note: str | None, *, loses: bool) -> bool:
+    said = json.loads(note) if note else {}
+    return said.get("level") == LEVEL and not (loses and said.get("beats", True))
+
+
+def _loses_beats(table: str, day: date, beats_before: date | None) -> bool:
+    return table == "registration_events" and beats_before is not None and day < beats_before
+
+
+def _compact(of: Warehouse, table: str, days: list[date], beats_before: date | None) -> CompactResult:
+    rows = of.read_days(table, days)
+    counts = counted(rows)
+    losing = [day for day in days if _loses_beats(table, day, beats_before)]
+    of.stage(table, _without_beats(rows, losing), days=days, counts=counts, level=LEVEL)
+    kept = counted(of.as_will_be(table, first_day=days[0], last_day=days[-1]).filter(F.col("dt").isin(days)))
+    dropped = sum(counts.values()) - sum(kept.values())
+    if any(kept.get(day, 0) != count for day, count in counts.items() if day not in losing):
+        raise ReportError(f"{table}: what was written does not hold the rows that were read; nothing was changed")
+    before, after = of.sizes(table, days), of.sizes(table, days, staged=True)
+    for day in kept:
+        of.write_note(table, day, json.dumps({"level": LEVEL, "beats": day not in losing}))
+    of.publish_own()
+    return CompactResult(len(days), len(before), len(after), sum(before), sum(after), dropped)
+
+
+def _without_beats(rows: DataFrame, days: Iterable[date]) -> DataFrame:
+    listed = list(days)
+    return rows.filter(~(F.col("dt").isin(listed) & F.col("event").isin(*BEATS))) if listed else rows

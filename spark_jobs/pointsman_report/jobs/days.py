@@ -1,0 +1,102 @@
+"""Compute a day, or a range of days in one pass, and report on it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pointsman_report import __version__
+from pointsman_report.errors import ReportError, one_line
+from pointsman_report.files import Files, absolute
+from pointsman_report.io import History, Warehouse
+from pointsman_report.jobs.pipeline import compute
+from pointsman_report.jobs.work import Progress, Work
+from pointsman_report.parameters import Parameters
+from pointsman_report.report.numbers import Numbers, Span, drawn, report_numbers
+from pointsman_report.report.textfile import write_textfile
+from pointsman_report.report.wording import report_folder
+from pointsman_report.report.write import report_files, write_report, write_report_far_away
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a person asked for: a night has the same first and last day, and the days are those of the report's zone."""
+
+    histories: list[str]
+    warehouse: str
+    first_day: date
+    last_day: date
+    parameters: Parameters
+    report: Path | None
+    textfile: Path | None = None
+    looks_back: bool = False
+    """Take late rows of the last days too."""
+    reread: bool = False
+    """Read the raw history of these days alone, not what the warehouse holds of it."""
+
+
+def compute_and_report(spark: SparkSession, request: Request, *, say: Progress) -> tuple[Numbers, str]:
+    """Publish the tables, write the report, and return its numbers and where its page is.
+
+    Raises:
+        ReportError: the warehouse cannot be written or is in use, or the report, after the tables were published.
+    """
+    warehouse = Warehouse(spark, request.warehouse)
+    try:
+        with warehouse.held():
+            return _compute_and_report(spark, request, warehouse, say=say)
+    except KeyboardInterrupt:
+        if not warehouse.published:
+            raise
+        raise ReportError("interrupted; the tables are published, the report is not finished: run again") from None
+    except OSError as error:
+        if not warehouse.published:
+            raise
+        raise ReportError(f"the tables are published, the report is not: {one_line(error)}") from error
+
+
+def _compute_and_report(
+    spark: SparkSession, request: Request, warehouse: Warehouse, *, say: Progress
+) -> tuple[Numbers, str]:
+    history = History(spark, request.histories)
+    zone = request.parameters.report.zone
+    span = Span(request.first_day, request.last_day, zone, now_us=time.time_ns() // 1_000)
+    # A local day touches two UTC days; one that still runs is computed as far as it has come, and anew next night.
+    run = compute(
+        Work(
+            history,
+            warehouse,
+            span.first_utc_day,
+            span.last_utc_day,
+            request.parameters,
+            say,
+            looks_back=request.looks_back,
+            reread=request.reread,
+        )
+    )
+    computed_at = time.monotonic()
+    numbers = report_numbers(
+        warehouse,
+        span,
+        parameters=request.parameters,
+        run=run,
+        version=__version__,
+    )
+    page = _write(spark, request, report_files(numbers, drawn(warehouse, span, numbers), request.parameters))
+    if request.textfile is not None:
+        write_textfile(request.textfile, numbers, succeeded_at=time.time())
+    say(f"{time.monotonic() - computed_at:6.1f} s  report written")
+    return numbers, page
+
+
+def _write(spark: SparkSession, request: Request, texts: dict[str, str]) -> str:
+    if request.report is not None:
+        return write_report(request.report, texts)
+    files = Files(spark)
+    folder = f"{absolute(request.warehouse).rstrip('/')}/report/{report_folder(request.first_day, request.last_day)}"
+    local = files.local(folder)
+    return write_report_far_away(files, folder, texts) if local is None else write_report(local, texts)

@@ -1,0 +1,87 @@
+"""Take new files of history into the warehouse and compute nothing: hourly, so that the night has less to read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pointsman_report.io import History, Warehouse
+from pointsman_report.jobs.day_range import LATE_DAYS
+from pointsman_report.jobs.intake import Taken, counted, take
+from pointsman_report.jobs.ledger import Window
+from pointsman_report.jobs.work import Progress
+
+OLDEST_DAYS = 3_700
+"""Rows from longer ago stay in their files: a broken clock must not make a folder for each day since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestResult:
+    """What was taken."""
+
+    files: int
+    """Files read now."""
+    rows: int
+    """Good rows in them."""
+    new_rows: int
+    """Of these the ones that the warehouse did not hold yet."""
+    bad_lines: int
+    days: list[date]
+    """Days that the rows belong to."""
+    late_days: list[date]
+    """Of these the ones that were computed without them, and too long ago for a night to compute them anew."""
+    rows_ahead: int
+    """Rows dated later than they can have been written; they stay in their files."""
+    rows_misdated: int
+    """Rows dated longer ago than any that are taken, and days before the folder they lie in; they stay, too."""
+
+    def as_dict(self) -> dict[str, Any]:
+        days = {name: [day.isoformat() for day in getattr(self, name)] for name in ("days", "late_days")}
+        return asdict(self) | days
+
+
+def ingest(spark: SparkSession, histories: list[str], warehouse: str, *, say: Progress) -> IngestResult:
+    """Publish the events and bad lines of every file that was not read before.
+
+    Raises:
+        ReportError: the warehouse cannot be written or is in use, or a history is not there.
+    """
+    to = Warehouse(spark, warehouse)
+    today = datetime.now(tz=UTC).date()
+    window = Window(today - timedelta(days=OLDEST_DAYS), today + timedelta(days=1))
+    with to.held():
+        try:
+            taken = take(History(spark, histories), to, window, say=say)
+            result = _result(to, taken, today)
+            to.publish_own()
+        finally:
+            to.discard()
+    say(f"{result.new_rows:,} new rows of {len(result.days)} days")
+    return result
+
+
+def _result(warehouse: Warehouse, taken: Taken, today: date) -> IngestResult:
+    before, after = ({}, {}) if not taken.days else _counts(warehouse, taken.days)
+    grown = {day for day in taken.days if after.get(day, 0) > before.get(day, 0)}
+    computed = warehouse.computed_days()
+    too_old = sorted(day for day in grown & computed if day < today - timedelta(days=LATE_DAYS + 1))
+    read = taken.entries_of(taken.read)
+    return IngestResult(
+        files=len(taken.read),
+        rows=taken.rows,
+        new_rows=sum(after.values()) - sum(before.values()),
+        bad_lines=taken.bad_lines,
+        days=sorted(taken.days),
+        late_days=too_old,
+        rows_ahead=sum(entry.ahead_rows for entry in read),
+        rows_misdated=sum(entry.misdated_rows or 0 for entry in read),
+    )
+
+
+def _counts(warehouse: Warehouse, days: frozenset[date]) -> tuple[dict[date, int], dict[date, int]]:
+    before = counted(warehouse.read_days("registration_events", days))
+    staged = counted(warehouse.as_will_be("registration_events", first_day=min(days), last_day=max(days)))
+    return before, {day: rows for day, rows in staged.items() if day in days}

@@ -1,0 +1,107 @@
+"""From raw history to every table of a range of days, in one pass however long the range."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import partial
+
+from pointsman_report.io import days_from
+from pointsman_report.jobs import flapping, health, liveness, reading, topics
+from pointsman_report.jobs.reading import Read, made_by
+from pointsman_report.jobs.work import Work
+from pointsman_report.schemas import WAREHOUSE_VERSION
+from pointsman_report.schemas.history import COMPUTED_DAYS
+from pointsman_report.together import together
+
+STAGES = (
+    ((liveness.run,), "intervals of every broker, merged over the name servers"),
+    ((flapping.run, topics.run, health.run), "flap score and the state for the next day, topics, health"),
+    ((topics.run_blast_radius, health.run_hot_queues), "what incidents did to topics, queues that need something done"),
+)
+"""Those of a line do not need each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run read, computed and continued.
+
+    ``files``, ``rows_ahead``, ``rows_too_late`` and ``rows_misdated`` say the same when the days are computed again;
+    ``files_read``, ``late_days`` and the days computed beyond those asked for are of this run alone.
+    """
+
+    files: int
+    """Files of history that may hold the days."""
+    continues_yesterday: bool
+    ends_before: date | None
+    """Where the days before this one were missing: the last day that the warehouse holds before them."""
+    rows_ahead: int
+    """Rows dated later than they can have been written."""
+    rows_too_late: int = 0
+    """Rows that came after their day was computed, and too late for that day to be computed anew."""
+    rows_misdated: int = 0
+    """Rows left aside that are days older than the folder they lie in."""
+    stale_after: date | None = None
+    """The days after this one continue from a state that has changed since: they should be computed anew."""
+    files_read: int = 0
+    """Of the files those that had not been read before."""
+    late_days: tuple[date, ...] = ()
+    """Days before those asked for that got late rows, and were computed anew."""
+    first_day: date | None = None
+    last_day: date | None = None
+    """What was computed: the days asked for, and what late rows and changes made of them."""
+
+
+def compute(work: Work) -> Run:
+    """Compute and publish every table of the days, continuing from the day before if it is there."""
+    warehouse, since = work.warehouse, time.monotonic()
+
+    def done(what: str) -> None:
+        nonlocal since
+        now = time.monotonic()
+        work.say(f"{now - since:6.1f} s  {what}")
+        since = now
+
+    try:
+        read = reading.run(work)
+        done(f"read {read.files_read} files of history, {read.files - read.files_read} were known")
+        for stages, what in STAGES:
+            together(*(partial(stage, read.work) for stage in stages))
+            done(what)
+        _stage_computed_days(read)
+        warehouse.publish(first_day=read.days.first_day, last_day=read.days.last_day)
+        done("tables published")
+    except BaseException:  # clean-up that raises again
+        warehouse.discard()
+        raise
+    continues = work.day_before in warehouse.computed_days()
+    return Run(
+        files=read.files,
+        continues_yesterday=continues,
+        ends_before=None if continues else warehouse.last_day_before(work.first_day),
+        rows_ahead=read.rows_ahead,
+        rows_too_late=read.rows_too_late,
+        rows_misdated=read.rows_misdated,
+        stale_after=read.days.stale_after,
+        files_read=read.files_read,
+        late_days=read.days.late_days,
+        first_day=read.days.first_day,
+        last_day=read.days.last_day,
+    )
+
+
+def _stage_computed_days(read: Read) -> None:
+    warehouse, days = read.work.warehouse, days_from(read.days.first_day, read.days.last_day)
+    before = warehouse.computed_days()
+    rows = [
+        (
+            day,
+            read.rows.get(day, 0),
+            WAREHOUSE_VERSION,
+            *made_by(read.work.parameters),
+            day > days[0] or day - timedelta(days=1) in before,
+        )
+        for day in days
+    ]
+    warehouse.stage("computed_days", warehouse.rows(rows, COMPUTED_DAYS))

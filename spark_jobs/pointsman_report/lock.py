@@ -1,0 +1,93 @@
+"""A lock file that names its process: two runs must not publish into one warehouse at the same time."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from py4j.protocol import Py4JJavaError
+
+from pointsman_report.errors import ReportError
+from pointsman_report.files import Files
+
+
+@contextmanager
+def held(lock: Path) -> Iterator[None]:
+    """Hold the lock while the block runs; a lock whose process is dead is taken over.
+
+    Raises:
+        ReportError: another run holds the lock.
+    """
+    # Linked into place whole: nobody ever reads a lock without its process.
+    mine = lock.with_name(f".lock-{os.getpid()}")
+    mine.write_text(f"{os.getpid()} {socket.gethostname()}\n", encoding="utf-8")
+    try:
+        try:
+            lock.hardlink_to(mine)
+        except FileExistsError:
+            _refuse_if_alive(lock)
+            mine.replace(lock)
+        else:
+            mine.unlink()
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+    finally:
+        mine.unlink(missing_ok=True)
+
+
+@contextmanager
+def held_far_away(files: Files, lock: str) -> Iterator[None]:
+    """Hold a lock on a file system where no process can be asked: one that is left is never taken over.
+
+    Raises:
+        ReportError: another run holds the lock, or held it when it was killed.
+    """
+    try:
+        files.create(lock, f"{os.getpid()} {socket.gethostname()}\n")
+    except Py4JJavaError:
+        text = files.text(lock)
+        if text is None:
+            raise
+        raise _refusal(text, lock, since=files.modified_at(lock)) from None
+    try:
+        yield
+    finally:
+        files.delete(lock)
+
+
+def _refuse_if_alive(lock: Path) -> None:
+    text = lock.read_text(encoding="utf-8", errors="replace")
+    owner = _owner(text)
+    # A process of another machine cannot be asked.
+    if owner and owner[2] == socket.gethostname() and not _alive(int(owner[1])):
+        return
+    raise _refusal(text, str(lock), since=datetime.fromtimestamp(lock.stat().st_mtime, tz=UTC))
+
+
+def _owner(text: str) -> re.Match[str] | None:
+    return re.fullmatch(r"(\d+) (\S+)", text.strip())
+
+
+def _refusal(text: str, lock: str, *, since: datetime) -> ReportError:
+    owner = _owner(text)
+    who = f"process {owner[1]} on {owner[2]}" if owner else "somebody"
+    minutes = max(0, round((datetime.now(tz=UTC) - since).total_seconds() / 60))
+    age = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
+    return ReportError(f"another run is at work in this warehouse ({who}, for {age}); if that is not so, remove {lock}")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,176 @@
+"""How one run of a name server saw the brokers of one topic at a moment: each replica's last row, and its topics.
+
+A replica is what the last row before the moment says (``state``, ``planned``, ``since_ms``). Its topics are those of
+its TOPICS rows. What lies over them follows the server's rules: a group's topics are those of its master, or read-only
+those of its lowest slave if that may act as one; a wiped write permission holds until it is given back; a deleted topic
+stays hidden until its broker brings another version. Whether a slave may act as a master stands in checkpoints alone
+(it may, where none says otherwise). A checkpoint does not name deleted topics, so a deletion from before the rows that
+are read (those of the asked day and the day before) is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pointsman_report.questions.group_view import GroupView, ReplicaView
+from pointsman_report.questions.told import Group, Queues, Told
+
+REGISTRATIONS = frozenset({"REGISTERED", "REREGISTERED", "ROLE_CHANGED", "ADDRESS_CHANGED", "RESTARTED"})
+MASTER_ID = 0
+PERM_WRITE = 2
+
+
+@dataclass(slots=True)
+class Replica:
+    """One replica as the name server held it, or as it left."""
+
+    broker_id: int
+    last: Told
+    """The last row that states what it is."""
+    addr: str | None = None
+    version: str | None = None
+    queues: Queues | None = None
+    may_act: bool = True
+
+
+@dataclass(slots=True)
+class _Group:
+    replicas: dict[int, Replica] = field(default_factory=dict)
+    wiped: bool = False
+    hidden_under: str | None = None
+    is_hidden: bool = False
+
+    def lowest(self) -> Replica | None:
+        routed = [replica for replica in self.replicas.values() if replica.last.is_routed]
+        return min(routed, key=lambda replica: replica.broker_id, default=None)
+
+    def contributor(self) -> Replica | None:
+        lowest = self.lowest()
+        return lowest if lowest is not None and (lowest.broker_id == MASTER_ID or lowest.may_act) else None
+
+    def holder(self) -> Replica | None:
+        """Whose topics the group has, a broker up or not: of those registered, or lost and not unregistered."""
+        held = [each for each in self.replicas.values() if each.last.state != "GONE" or each.last.event == "EXPIRED"]
+        lowest = min(held, key=lambda replica: replica.broker_id, default=None)
+        may_act = lowest is not None and (lowest.broker_id == MASTER_ID or lowest.may_act)
+        return self.contributor() or (lowest if may_act else None)
+
+    def accept_topics_of(self, replica: Replica) -> None:
+        """A deletion is over once the group's topics have another version."""
+        if self.contributor() is replica and self.is_hidden and replica.version != self.hidden_under:
+            self.is_hidden = False
+
+
+class Replay:
+    """Takes one run's rows in their order; of deletions only that of ``topic`` bears on it.
+
+    ``before``: the run whose snapshot it began with. What operators had laid over the brokers' own topics lasts, and
+    rows tell it but once.
+    """
+
+    def __init__(self, topic: str, before: Replay | None = None) -> None:
+        self.topic = topic
+        kept = {} if before is None else before.groups
+        self.groups: dict[Group, _Group] = {
+            key: _Group(wiped=group.wiped, hidden_under=group.hidden_under, is_hidden=group.is_hidden)
+            for key, group in kept.items()
+        }
+
+    def play(self, rows: Iterable[Told]) -> Replay:
+        """Take rows; those of one topic set stand next to each other."""
+        parts: list[Told] = []
+        for row in rows:
+            if parts and (row.set is None or row.set.part == 1 or row.seq - row.set.part != _begin(parts[-1])):
+                self._take_set(parts)
+                parts = []
+            if row.set is not None:
+                parts.append(row)
+            else:
+                self._take(row)
+        if parts:
+            self._take_set(parts)
+        return self
+
+    def _take(self, row: Told) -> None:
+        if not row.broker_name:
+            return
+        group = self.groups.setdefault(row.group, _Group())
+        if row.event == "PERM_CHANGED":
+            group.wiped = row.detail.get("writable") is False
+        elif row.event == "TOPIC_DELETED":
+            holder = group.holder()
+            if row.detail.get("topic") == self.topic and holder is not None:
+                group.is_hidden, group.hidden_under = True, holder.version
+        elif row.broker_id is not None and row.state is not None:
+            self._state(group, row, row.broker_id)
+
+    def _state(self, group: _Group, row: Told, broker_id: int) -> None:
+        known = group.replicas.get(broker_id)
+        was_out = known is not None and known.last.state == "OUT"
+        if row.event == "REGISTERED":
+            # No replica held the place, so all its topics are recorded again.
+            may_act = known is None or known.may_act
+            group.replicas[broker_id] = Replica(broker_id, row, may_act=may_act)
+        replica = self._replica(group, row, broker_id)
+        replica.last = row
+        if row.event == "CHECKPOINT":
+            group.wiped = row.detail.get("writable") is False
+            brings = row.detail.get("brings_topics")
+            if broker_id != MASTER_ID and isinstance(brings, bool) and (brings or group.lowest() is replica):
+                replica.may_act = brings
+        by_itself = row.event in REGISTRATIONS and row.reason != "SNAPSHOT"
+        back = was_out and broker_id == MASTER_ID and row.event in {"REREGISTERED", "RECOVERED"}
+        if by_itself or back:
+            group.accept_topics_of(replica)
+
+    def _replica(self, group: _Group, row: Told, broker_id: int) -> Replica:
+        """The replica of a row; one that was not known is known from here on."""
+        replica = group.replicas.setdefault(broker_id, Replica(broker_id, row))
+        replica.addr, replica.version = row.broker_addr or replica.addr, row.data_version or replica.version
+        return replica
+
+    def _take_set(self, rows: list[Told]) -> None:
+        """A topic set, whole or in parts of which some were lost, or a change of one."""
+        first = rows[0]
+        if first.set is None or not first.broker_name or first.broker_id is None or first.state is None:
+            return
+        group = self.groups.setdefault(first.group, _Group())
+        replica = self._replica(group, first, first.broker_id)
+        if replica.last.state != first.state:
+            replica.last = first
+        named = next((row.set.queues for row in rows if row.set is not None and row.set.queues is not None), None)
+        is_gone = any(row.set.removed for row in rows if row.set is not None)
+        left_out = first.set.full and len(rows) == first.set.parts
+        if named is not None:
+            replica.queues = named
+        elif is_gone or left_out:
+            replica.queues = None
+        # A checkpoint repeats what is known; the broker sent nothing.
+        if first.reason is None:
+            group.accept_topics_of(replica)
+
+    def view(self, key: Group) -> GroupView:
+        """How the server saw a broker name."""
+        group = self.groups.get(key)
+        if group is None:
+            return GroupView(None, ())
+        contributor = group.contributor()
+        hidden = group.is_hidden and contributor is not None and contributor.version == group.hidden_under
+        queues = None if contributor is None or hidden else contributor.queues
+        if queues is not None and contributor is not None and (group.wiped or contributor.broker_id != MASTER_ID):
+            queues = (queues[0], queues[1], queues[2] & ~PERM_WRITE)
+        replicas = tuple(_view(group.replicas[broker_id]) for broker_id in sorted(group.replicas))
+        return GroupView(queues, replicas, wiped=group.wiped, hidden=hidden)
+
+
+def _view(replica: Replica) -> ReplicaView:
+    row = replica.last
+    since, planned = row.state_since, bool(row.planned)
+    return ReplicaView(
+        replica.broker_id, replica.addr, row.state or "", planned, since, row.event, row.reason, row.at, row.node
+    )
+
+
+def _begin(row: Told) -> int:
+    return row.seq - (row.set.part if row.set is not None else 0)

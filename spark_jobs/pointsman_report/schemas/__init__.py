@@ -1,0 +1,19 @@
+"""Every table of the warehouse and every input, as a named ``StructType``.
+
+A table is a folder of the same name, partitioned by ``dt`` (a UTC day). Times are UTC; durations are seconds in
+columns that end in ``_seconds``. A transform begins and ends with a ``select`` of exactly these columns.
+"""
+
+from __future__ import annotations
+
+from pointsman_report.schemas import flapping, health, history, liveness, topics
+from pointsman_report.schemas.base import INSTANCE, OBSERVER, Table
+
+__all__ = ["INSTANCE", "OBSERVER", "TABLES", "WAREHOUSE_VERSION", "Table"]
+
+WAREHOUSE_VERSION = 3
+"""Version of all tables together. A warehouse of another version is refused: compute it again from raw history."""
+
+TABLES = {
+    table.name: table for table in (*history.TABLES, *liveness.TABLES, *flapping.TABLES, *topics.TABLES, *health.TABLES)
+}

@@ -1,0 +1,191 @@
+"""What brokers are charged for, how they rank, and what happened to several at once."""
+
+from __future__ import annotations
+
+from pyspark.sql import types as T
+
+from pointsman_report.schemas.base import (
+    BOOL,
+    DAY,
+    DOUBLE,
+    INSTANCE,
+    INT,
+    LONG,
+    OBSERVER,
+    TEXT,
+    TIME,
+    Table,
+    broker_day,
+    struct,
+)
+
+FLAP_CHARGES = struct(
+    dt=DAY,
+    cluster=TEXT,
+    broker_name=TEXT,
+    broker_id=LONG,
+    charged_at=TIME,
+    cause=TEXT,
+    points=DOUBLE,
+    penalty=DOUBLE,
+)
+"""Each thing a broker was charged for, and its penalty just after. Outages of an incident are not among them."""
+
+FLAPPING = T.StructType(
+    [
+        T.StructField("dt", DAY),
+        T.StructField("cluster", TEXT),
+        T.StructField("broker_name", TEXT),
+        T.StructField("broker_id", LONG),
+        T.StructField("class", TEXT),
+        T.StructField("down_count", LONG),
+        T.StructField("sign_count", LONG),
+        T.StructField("charged_points", DOUBLE),
+        T.StructField("penalty_start", DOUBLE),
+        T.StructField("penalty_max", DOUBLE),
+        T.StructField("penalty_end", DOUBLE),
+        T.StructField("raised", BOOL),
+        T.StructField("flagged", BOOL),
+        T.StructField("flapped_days", INT),
+        T.StructField("incident_downs", LONG),
+        T.StructField("percent_state_change", DOUBLE),
+        T.StructField("longest_stable_seconds", DOUBLE),
+        T.StructField("cause", TEXT),
+        T.StructField("cause_says", TEXT),
+    ]
+)
+"""A broker's day as the score sees it.
+
+``raised``: a charge of the day took the penalty above the threshold. ``flagged``: still above the reuse threshold at
+the day's end. ``flapped_days``: days with ``raised`` among the last seven. ``incident_downs``: outages of the day
+that were charged to an incident and not to the broker. ``percent_state_change``: Nagios' measure on a grid of five
+minutes, the day's highest. ``longest_stable_seconds``: the most that one interval took of the day. ``cause``: the
+likely one (restart_loop, overload, and those of `OUTAGE_CAUSES`), unknown where the evidence shows none, null for a day
+without outages, restarts and planned shutdowns; ``cause_says``: the evidence in a few words.
+"""
+
+FLAP_RANKING = broker_day(
+    days=LONG,
+    watched_days=DOUBLE,
+    outages=LONG,
+    rate_per_day=DOUBLE,
+    cluster_rate_per_day=DOUBLE,
+    ratio=DOUBLE,
+    p_value=DOUBLE,
+    outlier=BOOL,
+    rank=LONG,
+)
+"""The slow track: a broker's outages of the last days (``days``: how many the warehouse holds) against its cluster's.
+
+``outages``: without those of incidents. ``cluster_rate_per_day``: of the cluster's other brokers, had they had one
+outage more. ``p_value``: the chance of so many outages at that rate (Poisson), null for a broker without others.
+``outlier``: kept by a bound on the false discoveries of the cluster's day. ``rank``: 1 is the worst of the cluster:
+outliers first, then by ``p_value``, then by rate.
+"""
+
+INCIDENTS = struct(
+    dt=DAY,
+    incident_id=TEXT,
+    cluster=TEXT,
+    scope=TEXT,
+    scope_name=TEXT,
+    from_at=TIME,
+    to_at=TIME,
+    back_at=TIME,
+    brokers=LONG,
+    known_brokers=LONG,
+    members=T.ArrayType(struct(broker_name=TEXT, broker_id=LONG, start_at=TIME)),
+    down_seconds=DOUBLE,
+    cause=TEXT,
+    evidence=TEXT,
+)
+"""Several brokers of one host, zone or cluster (``scope``) that were down at the same moment: one event, not many.
+
+``from_at``, ``to_at``: the first and the last outage's start; ``back_at``: the end of the last, null while one is open
+at the day's end or its end was not seen. ``known_brokers``: how many of the scope were watched that day. ``members``:
+each broker with its first outage. ``down_seconds``: of all its outages, on that day. ``cause``: that of more than half
+of its outages, else unknown (`OUTAGE_CAUSES`). An incident belongs to one UTC day.
+"""
+
+ROLLING_RESTARTS = struct(
+    dt=DAY,
+    rolling_restart_id=TEXT,
+    cluster=TEXT,
+    from_at=TIME,
+    to_at=TIME,
+    back_at=TIME,
+    brokers=LONG,
+    unplanned=LONG,
+    version_before=TEXT,
+    version_after=TEXT,
+    down_seconds=DOUBLE,
+    members=T.ArrayType(struct(start_at=TIME, end_at=TIME, broker_name=TEXT, broker_id=LONG, planned=BOOL)),
+)
+"""Brokers of a cluster that were restarted one after another, each back before the next went: not an incident.
+
+``from_at``, ``to_at``: the start of the first and the last outage; ``back_at``: the end of the last. ``unplanned``:
+outages of it that count against their brokers. ``version_after``: the new version that most came back with, null where
+none did. ``down_seconds``: of the unplanned ones.
+"""
+
+OUTAGE_CAUSES = broker_day(
+    start_at=TIME,
+    open=BOOL,
+    planned=BOOL,
+    cause=TEXT,
+    evidence=TEXT,
+    signal=TEXT,
+    probe=TEXT,
+    process=TEXT,
+    incarnation_before=TEXT,
+    incarnation_after=TEXT,
+    version_before=TEXT,
+    version_after=TEXT,
+    host=TEXT,
+    incident_id=TEXT,
+    silent_together=LONG,
+    hosts_together=LONG,
+    silent_on_host=LONG,
+    rolling_restart_id=TEXT,
+)
+"""Why a broker was down: a row for each down interval of ``broker_intervals`` and each day on which it began, lasted
+(``open``) or ended, with what was known by the end of that day; the row of the day on which it ended knows most.
+
+``cause``: planned, deploy, rolling_restart, process_died, network, host_lost, agent_lost, unknown; ``evidence``: what
+is known of it in a few words. ``signal``: how it went: LEFT (planned), REFUSED (its own machine refused the probe),
+PROBE (the probe failed otherwise), STREAM_BROKEN, SILENCE; ``probe``: the probe's text. ``process``: NEW or SAME, what
+came back; null where no incarnation shows it. ``silent_together``: brokers of its incident that fell silent, on
+``hosts_together`` host labels; ``silent_on_host``: those of its own host label.
+"""
+
+GUARD_PERIODS = struct(
+    dt=DAY,
+    node=TEXT,
+    boot_id=TEXT,
+    cluster=TEXT,
+    from_at=TIME,
+    to_at=TIME,
+    open=BOOL,
+    mode=TEXT,
+    lost=LONG,
+    baseline=LONG,
+    up=LONG,
+    kept=LONG,
+    over_limit=BOOL,
+)
+"""When a name server's expiry guard was on for a cluster: GUARD_ON to GUARD_OFF, or to the end of that run.
+
+``mode``, ``lost``, ``baseline``, ``up``: as it turned on. ``kept``: brokers that it kept in the
+routes on that day (PROTECTED). ``over_limit``: it was on for longer than its limit. A day's row begins where the period
+began, be it days before, and ends with the day at the latest (``open``).
+"""
+
+TABLES = (
+    Table("flap_charges", FLAP_CHARGES, (*INSTANCE, "charged_at", "cause")),
+    Table("flapping", FLAPPING, INSTANCE),
+    Table("flap_ranking", FLAP_RANKING, INSTANCE),
+    Table("incidents", INCIDENTS, ("incident_id",)),
+    Table("rolling_restarts", ROLLING_RESTARTS, ("rolling_restart_id",)),
+    Table("outage_causes", OUTAGE_CAUSES, (*INSTANCE, "start_at")),
+    Table("guard_periods", GUARD_PERIODS, (*OBSERVER, "cluster", "from_at")),
+)

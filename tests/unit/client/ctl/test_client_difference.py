@@ -1,0 +1,92 @@
+"""A client's own view against what name servers have: reading it back, and what counts as a difference."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pointsman_client import TopicRoute
+from pointsman_client.routes.codec import to_topic_route
+from pointsman_client.routes.description import describe_route
+from pointsman_client.routes.route_table import CachedRoute
+from pointsman_ctl.client_description import ClientDescription, InvalidDescriptionError, read_description
+from pointsman_ctl.client_difference import NodeRoute, differences
+from tests.fakes.scripted_route_server import broker_data, topic_route, with_digest
+
+
+def route(*, write: int = 4, counter: int = 1) -> TopicRoute:
+    return to_topic_route(with_digest(topic_route(groups=[broker_data()], write=write), counter=counter))
+
+
+def client(known: TopicRoute | None) -> ClientDescription:
+    return ClientDescription("orders", known, 1.0, "10.0.0.1:9876")
+
+
+def test_the_same_digest_is_equal_whatever_the_revision() -> None:
+    assert differences(client(route()), NodeRoute(route(counter=9))) == []
+
+
+def test_what_is_other_at_the_node_is_told_line_by_line() -> None:
+    assert differences(client(route()), NodeRoute(route(write=2))) == [
+        "~ queues of DefaultCluster/broker-a: write queues 4 -> 2"
+    ]
+
+
+def test_a_digest_that_differs_alone_is_a_difference() -> None:
+    message = topic_route(groups=[broker_data()])
+    message.revision.digest = b"another"
+    assert differences(client(route()), NodeRoute(to_topic_route(message))) == [
+        "differs in what this pointsmanctl cannot read"
+    ]
+
+
+def test_a_route_that_only_one_side_has_is_a_difference_and_one_that_none_has_is_none() -> None:
+    assert differences(client(None), NodeRoute(route())) == ["+ the client has no route of it"]
+    assert differences(client(route()), NodeRoute(None)) == ["- the node has no route of it"]
+    assert differences(client(None), NodeRoute(None)) == []
+
+
+def described() -> dict[str, Any]:
+    whole: dict[str, Any] = json.loads(json.dumps(describe_route("orders", CachedRoute(route(), 5.0, "a:1"), now=7.0)))
+    return whole
+
+
+def test_a_description_is_read_as_it_was_written() -> None:
+    read = read_description(json.dumps(described()), source="FILE")
+
+    assert read == ClientDescription("orders", route(), 2.0, "a:1")
+
+
+def broken(path: list[str | int], value: object) -> str:
+    whole = described()
+    inner: Any = whole
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return json.dumps(whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "Expecting value"),
+        ("[]", "one object"),
+        ("{}", "route is missing"),
+        (broken(["topic"], None), "topic is missing"),
+        (broken(["route"], "x"), "in an object"),
+        (broken(["route", "revision", "boot"], 7), "boot must not be 7"),
+        (broken(["route", "revision", "digest"], "xyz"), "hex"),
+        (broken(["route", "queueDatas"], [1]), "queueDatas must hold objects"),
+        (broken(["route", "queueDatas", 0, "perm"], True), "perm must not be True"),
+        (broken(["route", "brokerDatas", 0, "replicas", 0, "state"], "GREEN"), "GREEN"),
+        (broken(["ageSeconds"], "old"), "ageSeconds must not be 'old'"),
+    ],
+)
+def test_what_is_no_description_is_refused_with_what_is_wrong(text: str, problem: str) -> None:
+    with pytest.raises(InvalidDescriptionError, match=problem):
+        read_description(text, source="FILE")

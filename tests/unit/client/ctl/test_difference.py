@@ -1,0 +1,63 @@
+"""What differs: routes of a topic over time, and topics between nodes."""
+
+from __future__ import annotations
+
+from pointsman.v1 import broker_pb2
+from pointsman_client.routes.codec import to_topic_route
+from pointsman_ctl.digest_difference import digest_difference
+from pointsman_ctl.question import NodeDigests
+from pointsman_ctl.route_difference import route_difference
+from tests.fakes.scripted_route_server import broker_data, topic_route
+
+A = broker_data("broker-a", {0: "10.0.0.1:1", 1: "10.0.0.2:1"}, cluster="c1")
+B = broker_data("broker-b", {0: "10.0.0.3:1"}, cluster="c1")
+
+
+def digests(**topics: bytes) -> NodeDigests:
+    return NodeDigests("ns", broker_pb2.NODE_STATE_READY, topics)
+
+
+def test_equal_routes_have_no_difference() -> None:
+    route = to_topic_route(topic_route(groups=[A, B]))
+    assert route_difference(route, route) == []
+
+
+def test_brokers_and_queues_that_come_and_go_are_lines() -> None:
+    alone, both = to_topic_route(topic_route(groups=[A])), to_topic_route(topic_route(groups=[A, B]))
+
+    assert route_difference(alone, both) == [
+        "+ queues of c1/broker-b: read queues 4, write queues 4, perm rw",
+        "+ broker c1/broker-b 0: addr 10.0.0.3:1, state UP",
+    ]
+    assert [line[0] for line in route_difference(both, alone)] == ["-", "-"]
+
+
+def test_what_changes_in_place_is_one_line_with_before_and_after() -> None:
+    suspect = broker_data("broker-a", {0: "10.0.0.1:1", 1: "10.0.0.9:1"}, cluster="c1", acting_master=True, zone="z1")
+    suspect.replicas[0].state = broker_pb2.BROKER_STATE_SUSPECT
+    old = to_topic_route(topic_route(groups=[A]))
+    new = to_topic_route(topic_route(groups=[suspect], read=8, perm=4, order_topic_conf="broker-a:4"))
+
+    assert route_difference(old, new) == [
+        "~ queues of c1/broker-a: read queues 4 -> 8, perm rw -> r",
+        "~ broker c1/broker-a 0: state UP -> SUSPECT",
+        "~ broker c1/broker-a 1: addr 10.0.0.2:1 -> 10.0.0.9:1",
+        "~ group c1/broker-a: zone none -> z1, acting master no -> yes",
+        "~ order topic: none -> broker-a:4",
+    ]
+
+
+def test_ten_replicas_stand_in_the_order_of_their_ids() -> None:
+    many = broker_data("broker-a", {number: f"10.0.0.{number}:1" for number in range(12)}, cluster="c1")
+    none = broker_data("broker-a", {}, cluster="c1")
+
+    lines = route_difference(to_topic_route(topic_route(groups=[none])), to_topic_route(topic_route(groups=[many])))
+    assert [int(line.split()[3].rstrip(":")) for line in lines] == list(range(12))
+
+
+def test_topics_differ_or_stand_on_one_side_only() -> None:
+    difference = digest_difference(digests(a=b"1", b=b"1", d=b"1"), digests(a=b"1", b=b"2", c=b"1"))
+
+    assert (difference.differing, difference.only_first, difference.only_second) == (("b",), ("d",), ("c",))
+    assert not difference.is_empty
+    assert digest_difference(digests(a=b"1"), digests(a=b"1")).is_empty

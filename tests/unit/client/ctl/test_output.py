@@ -1,0 +1,288 @@
+"""What the commands print: RocketMQ's keys in JSON, and tables that fit and hide nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from rich.console import RenderableType
+
+from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2
+from pointsman_client import NameServerFailedError
+from pointsman_client.route import TopicRoute
+from pointsman_client.routes.codec import to_cluster_data, to_topic_route
+from pointsman_client.routes.route_document import to_route_document
+from pointsman_ctl import document, layout, node_table, table
+from pointsman_ctl.condition import FLAPPING_ABOVE, is_flapping
+from pointsman_ctl.digest_difference import digest_difference
+from pointsman_ctl.node import NodeAnswer
+from pointsman_ctl.question import NodeBrokers, NodeDigests
+from pointsman_namesrv.core.flapping import FlapRules
+from tests.fakes.scripted_route_server import broker_data, topic_route
+
+W1 = to_topic_route(
+    topic_route(
+        "TopicTest",
+        [
+            broker_data("broker-a", {0: "192.168.1.10:10911", 1: "192.168.1.11:10911"}),
+            broker_data("broker-b", {0: "192.168.1.20:10911", 1: "192.168.1.21:10911"}),
+        ],
+    )
+)
+FAILED = NameServerFailedError("10.0.0.2:9876", grpc.StatusCode.UNAVAILABLE, "Connection refused")
+
+
+def status(
+    broker_id: int = 0, state: broker_pb2.BrokerState.ValueType = broker_pb2.BROKER_STATE_UP, name: str = "broker-a"
+) -> broker_pb2.BrokerStatus:
+    return broker_pb2.BrokerStatus(
+        identity=broker_pb2.BrokerIdentity(
+            cluster="DefaultCluster", broker_name=name, broker_id=broker_id, addr=f"192.168.100.{broker_id}:10911"
+        ),
+        state=state,
+        generation=2**64 - 1,
+        silence=Duration(seconds=31, nanos=200_000_000),
+        topic_count=100_000,
+        health=broker_pb2.BrokerHealth(detail="connect: refused"),
+    )
+
+
+def shown(capsys: pytest.CaptureFixture[str], parts: Iterable[RenderableType]) -> list[str]:
+    layout.show(parts)
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.fixture(params=["80", ""], ids=["80-columns", "piped"])
+def columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    width: str = request.param
+    if width:
+        monkeypatch.setenv("COLUMNS", width)
+    return width
+
+
+def test_w1_the_route_has_rocketmqs_keys_and_text_as_broker_ids() -> None:
+    printed = json.loads(json.dumps(to_route_document(W1)))
+
+    queue = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0, "cluster": "DefaultCluster"}
+    assert printed["queueDatas"] == [{"brokerName": "broker-a", **queue}, {"brokerName": "broker-b", **queue}]
+    assert [(data["cluster"], data["brokerName"], data["brokerAddrs"]) for data in printed["brokerDatas"]] == [
+        ("DefaultCluster", "broker-a", {"0": "192.168.1.10:10911", "1": "192.168.1.11:10911"}),
+        ("DefaultCluster", "broker-b", {"0": "192.168.1.20:10911", "1": "192.168.1.21:10911"}),
+    ]
+    assert {"zoneName", "enableActingMaster", "replicas"} <= set(printed["brokerDatas"][0])
+    assert printed["brokerDatas"][0]["replicas"][1]["state"] == "UP"
+    assert printed["revision"] == {"boot": "0000000000000007", "counter": 1, "digest": W1.revision.digest.hex()}
+
+
+def test_a_route_as_a_table_fits_80_columns_and_has_one_row_a_broker(
+    capsys: pytest.CaptureFixture[str], columns: str
+) -> None:
+    lines = shown(capsys, table.route_parts(W1))
+
+    assert lines == [
+        "CLUSTER         BROKER    READ  WRITE  PERM",
+        "DefaultCluster  broker-a     4      4  rw",
+        "DefaultCluster  broker-b     4      4  rw",
+        "",
+        "CLUSTER         BROKER    ID  ADDR                STATE",
+        "DefaultCluster  broker-a   0  192.168.1.10:10911  UP",
+        "DefaultCluster  broker-a   1  192.168.1.11:10911  UP",
+        "DefaultCluster  broker-b   0  192.168.1.20:10911  UP",
+        "DefaultCluster  broker-b   1  192.168.1.21:10911  UP",
+    ], columns
+
+
+def test_an_order_configuration_and_zones_are_shown_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
+    ordered = to_topic_route(topic_route(groups=[broker_data(zone="z1")], order_topic_conf="broker-a:4"))
+    printed = "\n".join(shown(capsys, table.route_parts(ordered)))
+
+    assert "order topic: broker-a:4" in printed
+    assert "ZONE" in printed
+    assert "z1" in printed
+
+
+@pytest.mark.parametrize(
+    ("acting_master", "replicas", "words", "condition"),
+    [
+        (False, {1: "10.0.0.2:1"}, "NO MASTER", "NO_MASTER"),
+        (True, {1: "10.0.0.2:1", 2: "10.0.0.3:1"}, "NO MASTER, 1 ACTS", "NO_MASTER"),
+        (False, {}, "NO BROKER", "NO_BROKER"),
+    ],
+)
+def test_a_group_without_a_master_says_so(
+    capsys: pytest.CaptureFixture[str], acting_master: bool, replicas: dict[int, str], words: str, condition: str
+) -> None:
+    group = broker_data("broker-a", replicas, acting_master=acting_master)
+    clusters = [to_cluster_data(route_service_pb2.ClusterData(cluster="DefaultCluster", broker_datas=[group]))]
+
+    lines = shown(capsys, table.clusters_parts(clusters))
+    assert lines[1].split(maxsplit=4) == ["DefaultCluster", "broker-a", "0", "-", words]
+    printed = json.loads(json.dumps(document.to_clusters_document(clusters, broker_pb2.NODE_STATE_READY)))
+    assert printed["clusters"][0]["brokerDatas"][0]["conditions"] == [condition]
+
+
+def test_an_empty_fleet_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, table.clusters_parts([])) == ["no broker is registered"]
+
+
+def test_each_node_shows_its_brokers_and_a_node_that_failed_says_why(
+    capsys: pytest.CaptureFixture[str], columns: str
+) -> None:
+    out, suspect = status(0, broker_pb2.BROKER_STATE_OUT), status(1, broker_pb2.BROKER_STATE_SUSPECT)
+    out.reason, out.planned, out.health.status = "REFUSED", True, broker_pb2.PROBE_STATUS_FAILING
+    out.health.evidence, out.health.ever_passed = broker_pb2.PROBE_EVIDENCE_STRONG, True
+    suspect.reason = "SILENCE"
+    brokers = [out, suspect, status(0, name="broker-b")]
+    answer = NodeBrokers("ns-1", brokers, None)
+    nodes = [NodeAnswer("10.0.0.1:9876", answer, None), NodeAnswer("10.0.0.2:9876", None, FAILED)]
+
+    assert shown(capsys, table.brokers_parts(nodes)) == [
+        "node 10.0.0.1:9876 (ns-1)",
+        "CLUSTER         BROKER    ID  ADDR                 STATE    REASON            HEARTBEAT  TOPICS",
+        "DefaultCluster  broker-a   0  192.168.100.0:10911  OUT      REFUSED, planned      31.2s  100000",
+        "DefaultCluster  broker-a   1  192.168.100.1:10911  SUSPECT  SILENCE               31.2s  100000",
+        "DefaultCluster  broker-b   0  192.168.100.0:10911  UP       -                     31.2s  100000",
+        "NO MASTER in DefaultCluster/broker-a: it cannot be written",
+        "PROBE FAILED of DefaultCluster/broker-a 0: connect: refused (strong evidence)",
+        "3 brokers in 1 cluster: 1 UP, 1 SUSPECT, 1 OUT",
+        "",
+        "node 10.0.0.2:9876",
+        "10.0.0.2:9876 did not answer (connection refused)",
+    ], columns
+    printed = json.loads(json.dumps(document.to_brokers_document(nodes)))["nodes"]
+    assert printed[0]["brokers"][0]["generation"] == "18446744073709551615"
+    assert printed[0]["brokers"][0]["silenceSeconds"] == 31.2
+    probes = [(broker["probeEvidence"], broker["probeEverPassed"]) for broker in printed[0]["brokers"]]
+    assert probes == [("STRONG", True), ("UNSPECIFIED", None), ("UNSPECIFIED", None)]
+    assert printed[0]["conditions"] == [
+        {"cluster": "DefaultCluster", "brokerName": "broker-a", "condition": "NO_MASTER"}
+    ]
+    assert printed[1]["error"]["servers"] == [{"addr": "10.0.0.2:9876", "message": "connection refused"}]
+
+
+def test_flapping_is_what_name_servers_call_so() -> None:
+    assert FlapRules().suppress_above == FLAPPING_ABOVE
+    assert not is_flapping(broker_pb2.BrokerStatus(penalty=FLAPPING_ABOVE))
+    assert is_flapping(broker_pb2.BrokerStatus(penalty=FLAPPING_ABOVE + 1))
+
+
+def score(name: str, ago: int, last_event: str = "EXPIRED") -> admin_service_pb2.FlapScore:
+    return admin_service_pb2.FlapScore(
+        cluster="DefaultCluster", broker_name=name, last_event=last_event, last_event_ago=Duration(seconds=ago)
+    )
+
+
+def test_who_is_gone_unplanned_is_named_the_last_five_and_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    gone = [score("probed", 30, "PROBE_FAILED"), *(score(f"lost-{number}", 590 + number) for number in range(6))]
+    nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", [status(0)], None, gone), None)]
+
+    line = next(line for line in shown(capsys, table.brokers_parts(nodes)) if line.startswith("GONE"))
+    assert line.startswith("GONE: DefaultCluster/probed 0 (PROBE_FAILED 30.0s ago), DefaultCluster/lost-0 0 (EXPIRED")
+    assert line.endswith("DefaultCluster/lost-3 0 (EXPIRED 9m 53s ago) and 2 more: see `pointsmanctl flapping`")
+    printed = json.loads(json.dumps(document.to_brokers_document(nodes)))["nodes"][0]["gone"]
+    assert printed[0] == {
+        "cluster": "DefaultCluster",
+        "brokerName": "probed",
+        "brokerId": 0,
+        "lastEvent": "PROBE_FAILED",
+        "lastEventAgoSeconds": 30.0,
+    }
+
+
+def test_where_all_have_left_the_list_says_who_was_there(capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", [], None, [score("broker-a", 1)]), None)]
+    assert shown(capsys, table.brokers_parts(nodes))[1:] == [
+        "no broker is registered",
+        "GONE: DefaultCluster/broker-a 0 (EXPIRED 1.0s ago)",
+    ]
+
+
+def test_a_route_of_which_the_question_leaves_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = shown(capsys, table.route_parts(TopicRoute("orders", W1.revision, (), (), "")))
+    assert "none in the cluster and zone that was asked for" in line
+
+
+def test_no_row_is_folded_however_narrow_the_terminal_while_words_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    long = status(0, broker_pb2.BROKER_STATE_PROVISIONAL, name="broker-of-the-second-hall-payments-eu-central-1")
+    long.identity.addr = "broker-17.payments.eu-central-1.example.internal:10911"
+    long.health.status, long.health.detail = broker_pb2.PROBE_STATUS_FAILING, "timeout " * 20
+    lines = shown(capsys, table.brokers_parts([NodeAnswer("ns1:9876", NodeBrokers("", [long], None), None)]))
+
+    assert lines[2].split()[:5] == [
+        *("DefaultCluster", long.identity.broker_name, "0", long.identity.addr, "PROVISIONAL"),
+    ]
+    assert all(len(line) <= 80 for line in lines[3:])
+
+
+def health(**facts: Any) -> Any:
+    return [NodeAnswer("ns1:9876", admin_service_pb2.GetNodeInfoResponse(**facts), None)]
+
+
+def test_a_warming_server_tells_its_progress_where_it_knows_how_many_are_to_come(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    warming, ready = broker_pb2.NODE_STATE_WARMING, broker_pb2.NODE_STATE_READY
+    for facts, line in (
+        ({"state": warming, "provisional_brokers": 6, "sizes": {"brokers": 20}}, "WARMING: 14 of 20 brokers heard"),
+        ({"state": warming, "sizes": {"brokers": 20}}, "WARMING"),
+        ({"state": warming, "provisional_brokers": 6}, "WARMING"),
+        ({"state": ready, "provisional_brokers": 6, "sizes": {"brokers": 20}}, "READY"),
+    ):
+        assert shown(capsys, node_table.health_parts(health(**facts))) == [f"ns1:9876 {line}"]
+
+
+@pytest.mark.parametrize(("topics", "words"), [(1, "1 topic at a:1, 1 at b:1: equal"), (2, "2 topics at")])
+def test_one_topic_is_one_topic(capsys: pytest.CaptureFixture[str], topics: int, words: str) -> None:
+    side = NodeDigests("", broker_pb2.NODE_STATE_READY, {f"topic-{number}": b"" for number in range(topics)})
+    parts = node_table.difference_parts(("a:1", "b:1"), (side, side), digest_difference(side, side), ())
+    assert words in shown(capsys, parts)[-1]
+
+
+def test_what_operators_and_the_guard_did_to_brokers_stands_below_them(capsys: pytest.CaptureFixture[str]) -> None:
+    kept, wiped, away = status(0, broker_pb2.BROKER_STATE_PROTECTED), status(1), status(0, name="broker-b")
+    kept.reason, kept.penalty = "SILENCE", 3500.4
+    wiped.write_wiped, wiped.penalty = True, 3900.0
+    # Two outages of late are a penalty, and no flapping.
+    away.in_maintenance, away.penalty = True, 2000.0
+    info = admin_service_pb2.GetNodeInfoResponse(
+        state=broker_pb2.NODE_STATE_WARMING,
+        guards=[
+            admin_service_pb2.GuardStatus(
+                cluster="DefaultCluster", mode=admin_service_pb2.GUARD_MODE_AUTO, active=True, reason="3 of 4 lost"
+            ),
+            admin_service_pb2.GuardStatus(cluster="calm", mode=admin_service_pb2.GUARD_MODE_AUTO),
+        ],
+    )
+    nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", [kept, wiped, away], info), None)]
+
+    lines = shown(capsys, table.brokers_parts(nodes))
+    assert lines[0] == "node ns1:9876 (ns-1) WARMING"
+    assert lines[5:] == [
+        "WRITE WIPED: DefaultCluster/broker-a",
+        "IN MAINTENANCE: DefaultCluster/broker-b 0",
+        "FLAP PENALTY: DefaultCluster/broker-a 1 (3900), DefaultCluster/broker-a 0 (3500)",
+        "GUARD of DefaultCluster is AUTO, active for 0ms: 3 of 4 lost",
+        "3 brokers in 1 cluster: 2 UP, 1 PROTECTED",
+    ]
+    printed = json.loads(json.dumps(document.to_brokers_document(nodes)))["nodes"][0]
+    assert printed["nodeState"] == "WARMING"
+    assert [guard["active"] for guard in printed["guards"]] == [True, False]
+    marks = [
+        (broker["reason"], broker["writeWiped"], broker["inMaintenance"], broker["penalty"])
+        for broker in printed["brokers"]
+    ]
+    assert marks == [("SILENCE", False, False, 3500.4), ("", True, False, 3900.0), ("", False, True, 2000.0)]
+
+
+def test_a_row_of_long_names_stays_one_line_when_piped(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "b" * 127
+    lines = shown(capsys, table.route_parts(to_topic_route(topic_route(groups=[broker_data(name)]))))
+
+    assert f"DefaultCluster  {name}     4      4  rw" in lines

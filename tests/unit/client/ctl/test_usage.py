@@ -1,0 +1,250 @@
+"""Wrong usage, help, and a missing extra: nothing is asked, and the line says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Coroutine
+
+import click
+import pytest
+
+from pointsman_ctl import argument
+from pointsman_ctl.command import cli, run
+from pointsman_ctl.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rout"], "No such command 'rout'"),
+        (["route"], "Missing argument 'TOPIC'"),
+        (["route", "a b"], "topic 'a b' may hold only letters, digits and %|_-"),
+        (["why", ""], "broker '' must not be empty"),
+        (["brokers", "--cluster", "a b"], "cluster 'a b' may hold only"),
+        (["--namesrv", "localhost", "topics"], "name server address 'localhost' must be host:port"),
+        (["--namesrv", "", "topics"], "no name server given"),
+        (["--output", "xml", "topics"], "'xml' is not one of 'table', 'json'"),
+        (["--timeout", "0", "topics"], "'--timeout'"),
+        (["--timeout", "inf", "topics"], "'--timeout'"),
+        (["--timeout", "nan", "topics"], "nan"),
+        (["why", "b", "--limit", "0"], "'--limit'"),
+        (["flapping", "--limit", "1001"], "'--limit'"),
+        (["watch"], "Missing argument 'TOPIC...'"),
+        (["watch", "orders", "a b"], "topic 'a b' may hold only"),
+        (["watch", "orders", "--for", "10"], "'10' has no unit: write 10s, 10m, 10h or 10d"),
+        (["diff", "ns1:9876"], "Missing argument 'NODE'"),
+        (["diff"], "or --client FILE"),
+        (["diff", "ns1:9876", "ns2:9876", "ns3:9876"], "unexpected extra argument (ns3:9876)"),
+        (["diff", "--client", "/dev/null", "ns1:9876"], "name no NODE"),
+        (["diff", "--client", "/does/not/exist"], "No such file"),
+        (["diff", "--client", sys.executable], "is not what a client's describe(topic) returns, as JSON"),
+        (["diff", "--client", "/dev/null"], "/dev/null is not what a client's describe(topic) returns, as JSON"),
+        (["diff", "ns1:9876", "ns1:9876"], "ns1:9876 is the same node twice"),
+        (["diff", "ns1:9876", "ns2:1,ns3:1"], "'ns2:1,ns3:1' is more than one address"),
+        (["guard", "hold"], "guard hold needs --cluster"),
+        (["guard", "stop"], "'stop' is not one of 'show', 'auto', 'hold', 'off'"),
+        (["guard", "hold", "--cluster", "c1", "--for", "2d"], "'2d' is longer than 1d"),
+        (["guard", "auto", "--cluster", "c1", "--for", "5m"], "--for goes with hold or off"),
+        (["guard", "--for", "5m"], "--for goes with hold or off"),
+        (["maintenance", "on", "c1"], "Missing option '--for'"),
+        (["maintenance", "on", "c1/", "--for", "5m"], "broker '' must not be empty"),
+        (["maintenance", "on", "c1/a/0", "--for", "5m"], "broker 'a/0' may hold only"),
+        (["maintenance", "on", "c1", "--for", "8d"], "'8d' is longer than 7d"),
+        (["maintenance", "on", "c1", "--for", "soon"], "'soon' is no duration"),
+        (["maintenance", "on", "c1", "--for", "0m"], "'0m' must be more than zero"),
+        (["maintenance", "on", "c1", "--for", "5m", "--note", "a\nb"], "must not hold control characters"),
+        (["maintenance", "on", "c1", "--for", "5m", "--note", "n" * 1025], "has 1025 characters"),
+        (["evict", "c1/broker-a"], "'c1/broker-a' must be CLUSTER/BROKER/ID"),
+        (["evict", "c1/broker-a/x"], "broker id 'x' must be a number from 0 to 2147483647"),
+        (["evict", "c1/broker-a/2147483648"], "broker id '2147483648' must be"),
+        (["wipe-write-perm", "broker-a", "--cluster", "c1", "--by", "n" * 129], "has 129 characters"),
+        (["wipe-write-perm", "broker-a", "--cluster", "c1", "--by", ""], "must not be empty"),
+        (["order-topic", "set", "orders", "broker-a"], "'broker-a' must be brokerName:queues"),
+        (["order-topic", "set", "orders", "a:1;a:2"], "it names a twice"),
+        (["order-topic", "set", "orders", ""], "must not be empty; see `order-topic remove`"),
+        (["kv", "put", "NS", "a b", "1"], "key 'a b' may hold only"),
+        (["delete-topic", "orders", "--force"], "There is no terminal to ask on: add --yes"),
+        (["--namesrv", "ns1:1,ns2:1", "drain"], "Drain all 2 name servers listed? There is no terminal"),
+    ],
+)
+def test_wrong_usage_is_one_line_on_stderr_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    assert run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert words in err
+    assert err.startswith("pointsmanctl: ")
+
+
+@pytest.mark.parametrize("flags", [["--output", "json"], ["--output=json"], ["-o", "json"], ["-ojson"]])
+def test_with_json_a_wrong_usage_is_json_too(capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
+    assert run([*flags, "route", "a b"]) == 2
+
+    error = json.loads(capsys.readouterr().err)["error"]
+    assert error["code"] == "USAGE"
+    assert error["hint"] == "see `pointsmanctl route --help`"
+
+
+@pytest.mark.parametrize("group", ["kv", "maintenance", "order-topic"])
+def test_a_group_without_a_command_answers_with_its_help(capsys: pytest.CaptureFixture[str], group: str) -> None:
+    assert run([group]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"Usage: pointsmanctl {group} [OPTIONS] COMMAND" in err.splitlines()[0]
+    assert f"    pointsmanctl {group} " in err
+    assert "\N{REPLACEMENT CHARACTER}" not in err
+
+    assert run(["-o", "json", group]) == 2
+    assert json.loads(capsys.readouterr().err)["error"]["hint"] == f"see `pointsmanctl {group} --help`"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["brokers", "--namesrv", "ns1:1,ns2:1", "-o", "json", "--timeout", "7"],
+        ["--namesrv", "ns9:9", "-o", "table", "kv", "list", "--namesrv=ns1:1,ns2:1", "--output=json", "--timeout=7"],
+        ["kv", "--namesrv", "ns1:1,ns2:1", "list", "-ojson", "--timeout", "7"],
+    ],
+    ids=" ".join,
+)
+def test_the_shared_options_may_stand_after_the_command_as_well(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    asked: list[Settings] = []
+
+    def ask_every(settings: Settings, *_: object) -> list[object]:
+        asked.append(settings)
+        return []
+
+    monkeypatch.setattr(Settings, "ask_every", ask_every)
+    assert run(arguments) == 0
+    assert asked == [Settings(("ns1:1", "ns2:1"), "json", 7.0)]
+
+
+@pytest.mark.parametrize("arguments", [["brokers", "--namesrv", "x"], ["brokers", "--timeout", "nan"]])
+def test_a_shared_option_after_the_command_is_checked_as_before_it(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert run(arguments) == 2
+    assert arguments[1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["brokers"]])
+def test_what_people_call_the_servers_is_understood_enough_to_help(
+    capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    assert run([*command, "--servers", "x:1"]) == 2
+    line = capsys.readouterr().err
+    assert "--namesrv" in line
+    assert "--version" not in line
+
+
+@pytest.mark.parametrize("arguments", [["brokers", "--what"], ["rout"], ["--servers", "x"], ["route"]])
+def test_a_line_of_usage_is_punctuated_once(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    run(arguments)
+    line = capsys.readouterr().err
+    assert not {".:", "?:", "..", ":."} & {line[at : at + 2] for at in range(len(line))}, line
+
+
+@pytest.mark.parametrize("group", [[], ["kv"], ["maintenance"], ["order-topic"]], ids=" ".join)
+def test_no_summary_of_a_command_is_cut(capsys: pytest.CaptureFixture[str], group: list[str]) -> None:
+    assert run([*group, "--help"]) == 0
+    assert not [
+        line for line in capsys.readouterr().out.splitlines() if line.endswith("...") and "pointsmanctl" not in line
+    ]
+
+
+def test_name_servers_come_from_the_environment_unless_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POINTSMAN_NAMESRV", "nowhere")
+    assert run(["topics"]) == 2
+    assert "POINTSMAN_NAMESRV" in capsys.readouterr().err
+
+
+def every_command() -> list[list[str]]:
+    found: list[list[str]] = []
+    for name, command in cli.commands.items():
+        found.append([name])
+        if isinstance(command, click.Group):
+            found += [[name, inner] for inner in command.commands]
+    return found
+
+
+def examples_of(command: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str, list[str]]:
+    """The help of a command, and the examples in it."""
+    assert run([*command, "--help"]) == 0
+    text = capsys.readouterr().out
+    return text, text.partition("Examples:\n")[2].split("\n\n")[0].splitlines()
+
+
+def test_help_of_each_command_has_examples_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ([], *every_command()):
+        _, examples = examples_of(command, capsys)
+        assert len(examples) > 1, command
+        assert all(line.startswith("    pointsmanctl ") and f" {' '.join(command)}" in line for line in examples)
+
+
+def test_help_of_each_command_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ([], *every_command()):
+        text, _ = examples_of(command, capsys)
+        assert max(len(line) for line in text.splitlines()) <= 80, command
+
+
+def test_the_examples_of_the_help_are_commands_that_can_be_read(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def stop(coroutine: Coroutine[object, object, object]) -> None:
+        coroutine.close()
+        asked.append("a name server")
+        sys.exit(0)
+
+    monkeypatch.setattr(asyncio, "run", stop)
+    for command in ([], *every_command()):
+        _, examples = examples_of(command, capsys)
+        for example in examples:
+            words = shlex.split(example.partition(" | ")[0])[1:]
+            with pytest.raises(SystemExit):
+                run(words)
+            assert asked, example
+            asked.clear()
+
+
+def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 0
+    assert "Examples:" in capsys.readouterr().out
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("pointsmanctl, version ")
+
+
+@pytest.mark.parametrize("missing", ["click", "rich"])
+def test_a_missing_extra_is_one_line_that_says_what_to_install(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from pointsman_ctl.__main__ import main; sys.exit(main())"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "pointsmanctl needs click and rich: pip install 'pointsman-client[cli]'\n"
+
+
+def test_who_asks_is_a_number_where_a_container_has_no_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise OSError("no such user")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    monkeypatch.setattr(socket, "gethostname", lambda: "h" * 200)
+    by = argument.read_by(click.Context(cli), click.Option(["--by"]), None)
+    assert by == f"{os.getuid()}@{'h' * 200}"[:128]

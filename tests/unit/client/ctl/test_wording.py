@@ -1,0 +1,132 @@
+"""Texts for operators."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from pointsman.v1 import admin_service_pb2, broker_pb2
+from pointsman_client import NameServerFailedError
+from pointsman_ctl import wording
+from pointsman_namesrv.core.events import EventKind, Reason
+
+
+@pytest.mark.parametrize(("perm", "words"), [(6, "rw"), (4, "r"), (2, "w"), (0, "-"), (1, "-"), (0b1111, "rw")])
+def test_permissions_are_letters(perm: int, words: str) -> None:
+    assert wording.perm_words(perm) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0, "0ms"),
+        (0.34, "340ms"),
+        (10.21, "10.2s"),
+        (119.9, "119.9s"),
+        (121.0, "2m 01s"),
+        (3_725.0, "1h 02m"),
+        (200_000.0, "2d 07h"),
+    ],
+)
+def test_lengths_of_time_have_the_units_that_matter(seconds: float, words: str) -> None:
+    assert wording.duration_words(seconds) == words
+
+
+def test_a_moment_is_shown_to_the_millisecond() -> None:
+    assert wording.time_words(datetime(2026, 1, 1, 2, 3, 4, 5_999, UTC)) == "2026-01-01 02:03:04.005"
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "words"),
+    [
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", "no answer in time"),
+        (grpc.StatusCode.UNAVAILABLE, "ipv4:1.2.3.4:5: connect: Connection refused (111)", "connection refused"),
+        (grpc.StatusCode.UNAVAILABLE, "errors resolving x:1: not found", "its name cannot be resolved"),
+        (grpc.StatusCode.UNAVAILABLE, "warming up", "warming up"),
+        (grpc.StatusCode.UNIMPLEMENTED, "Method not found!", wording.OLDER_SERVER),
+        (grpc.StatusCode.INTERNAL, "", "INTERNAL"),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            "INTERNAL: ipv4:1.2.3.4:5: Failed parsing HTTP/2 (Expected SETTINGS frame, got frame type 80)",
+            wording.NO_GRPC,
+        ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            "last error: UNKNOWN: ipv4:1.2.3.4:5: connection attempt timed out before receiving SETTINGS frame",
+            "connected, but no answer: is it hung?",
+        ),
+    ],
+)
+def test_a_failure_is_said_in_few_words(status: grpc.StatusCode, message: str, words: str) -> None:
+    assert wording.failure_words(NameServerFailedError("a:1", status, message)) == words
+
+
+def test_an_event_is_explained_with_its_reason_or_alone_or_not_at_all() -> None:
+    assert wording.explanation("EXPIRED", "SILENCE") == "expired: heartbeats are missing"
+    assert wording.explanation("EXPIRED", "NEW_REASON") == "expired"
+    assert wording.explanation("NEW_EVENT", "SILENCE") == ""
+
+
+@pytest.mark.parametrize(
+    ("event", "reason", "words"),
+    [
+        ("PROTECTED", "PROBE", "the guard keeps it: its probe fails on weak evidence"),
+        ("PROBE_FAILED", "REFUSED", "its probe failed: strong evidence, the broker refuses to serve"),
+        ("RECOVERED", "PROBE", "recovered: its probe passes again"),
+        ("GUARD_ON", "SHARE", "the guard of its cluster is on: too many brokers are lost at the same time"),
+        ("GUARD_OFF", "SHARE", "the guard of its cluster is off: enough brokers are up again"),
+    ],
+)
+def test_a_reason_is_explained_for_its_event(event: str, reason: str, words: str) -> None:
+    assert wording.explanation(event, reason) == words
+
+
+def test_every_event_and_reason_of_a_name_server_about_a_broker_is_explained() -> None:
+    elsewhere = {"KV_CHANGED", "HEARTBEAT", "HEARTBEATS", "TOPICS", "QUEUE_STATS"}
+    kinds = {kind for kind in EventKind if not kind.startswith("NAMESRV_")} - elsewhere
+    reasons = set(Reason) - {Reason.DAY, Reason.START, Reason.DROPPED, Reason.SHARE}
+
+    assert kinds == set(wording._EVENTS)
+    assert reasons == set(wording._REASONS)
+
+
+def test_evidence_that_is_not_stated_is_weak() -> None:
+    strong = broker_pb2.BrokerHealth(evidence=broker_pb2.PROBE_EVIDENCE_STRONG)
+    assert wording.evidence_words(strong) == "strong evidence"
+    assert wording.evidence_words(broker_pb2.BrokerHealth()) == "weak evidence"
+
+
+def test_a_guard_is_one_line_that_says_why_and_for_how_long() -> None:
+    guard = admin_service_pb2.GuardStatus(
+        cluster="c1",
+        mode=admin_service_pb2.GUARD_MODE_HOLD,
+        active=True,
+        active_for=Duration(seconds=90),
+        mode_remaining=Duration(seconds=600),
+        reason="set to HOLD\x1b",
+    )
+    assert wording.guard_words(guard) == (
+        "GUARD of c1 is HOLD, active for 90.0s, AUTO resumes in 10m 00s: set to HOLD\N{REPLACEMENT CHARACTER}"
+    )
+
+
+def test_states_and_modes_of_a_newer_server_are_numbers() -> None:
+    assert wording.node_state_words(broker_pb2.NODE_STATE_WARMING) == "WARMING"
+    assert wording.node_state_words(broker_pb2.NODE_STATE_UNSPECIFIED) == "UNKNOWN"
+    newer = admin_service_pb2.GetNodeInfoResponse.FromString(bytes([0x18, 99]))
+    assert wording.node_state_words(newer.state) == "99"
+    assert wording.guard_mode_words(admin_service_pb2.GuardStatus.FromString(bytes([0x10, 98])).mode) == "98"
+
+
+def test_further_facts_become_words_and_cannot_steer_the_terminal() -> None:
+    detail = {"topics": 4.0, "previous_addr": "a:1", "ids": [1.0, 2.0], "probe": "\x1b[2Jgone", "held_by": {"id": 0.5}}
+    detail |= {"writable": False, "seconds": None}
+
+    assert (
+        wording.detail_words(detail)
+        == "held by (id 0.5), ids 1 2, previous addr a:1, probe \N{REPLACEMENT CHARACTER}[2Jgone, seconds none, "
+        "topics 4, writable no"
+    )
