@@ -120,9 +120,9 @@ bench: setup ## Figures of the hot paths, as ratios in one run
 trace: setup ## TRACE=folder: hold the Spark jobs against a real availability trace
 	$(BIN)/python -m tests.bench.replay_trace --trace $(TRACE) --work .build/trace
 
-.PHONY: wheel
-wheel: setup ## Build the wheel into dist/ and try it in an empty environment
-	deploy/dev/try_wheel.sh $(BIN)/python
+.PHONY: wheels
+wheels: $(STAMP) ## Build the wheels into dist/ and try each in an empty environment
+	deploy/dev/try_wheels.sh $(VENV)
 
 .PHONY: spark-zip
 spark-zip: setup ## Pack the report's jobs for spark-submit: dist/pointsman-spark.zip

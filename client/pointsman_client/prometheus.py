@@ -1,4 +1,6 @@
-"""What the library does, as metrics of prometheus-client. One object a registry, shared by all producers and consumers.
+"""What the library does, as metrics of prometheus-client; needs the extra ``prometheus``.
+
+One object a registry, shared by all producers and consumers.
 
 ::
 
@@ -11,9 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, Metric, Summary
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, Metric, Summary
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.registry import Collector
+except ModuleNotFoundError as error:
+    raise ImportError(
+        "PrometheusMetrics needs prometheus-client: pip install 'pointsman-client[prometheus]'",
+        name="prometheus_client",
+    ) from error
 
 from pointsman_client.clock import Clock, SystemClock
 from pointsman_client.message_queue import MessageQueue

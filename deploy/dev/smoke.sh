@@ -14,7 +14,7 @@ tests=(
 # What is deprecated between two versions of others is theirs to settle.
 import_all='
 import importlib, pkgutil
-for name in ("pointsman", "namesrv", "broker_agent", "pointsman_client", "spark_jobs"):
+for name in ("pointsman", "pointsman_client", "pointsman_ctl", "pointsman_namesrv", "pointsman_agent", "pointsman_report"):
     for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -25,7 +25,8 @@ smoke() { # NAME PYTHON OPTION...: the options are for the installation of ours
   echo "smoke tests: $1"
   shift 2
   "$uv" venv --quiet --clear --python "$python" "$venv"
-  "$uv" pip install --quiet --python "$venv" "$@" --editable '.[cli,redis,spark]'
+  "$uv" pip install --quiet --python "$venv" "$@" \
+    './proto[daemon]' './client[cli,prometheus,redis,testing]' ./namesrv './broker_agent[redis]' ./spark_jobs
   "$uv" pip install --quiet --python "$venv" --constraint deploy/dev/constraints.txt \
     pytest pytest-asyncio pytest-timeout pytest-xdist hypothesis
   "$venv/bin/python" -W error -W ignore::DeprecationWarning -c "$import_all"

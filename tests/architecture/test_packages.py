@@ -1,4 +1,4 @@
-"""Each top-level folder is a distribution: one version, declared imports, and no package that is called as the folder."""
+"""Each top-level folder is a distribution: one version, declared imports, no package by the name of the folder."""
 
 from __future__ import annotations
 

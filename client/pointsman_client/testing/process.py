@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ class FleetProcess:
     """
 
     def __init__(self, module: str, arguments: Sequence[str], *, folder: Path, name: str) -> None:
+        if find_spec(module.partition(".")[0]) is None:
+            raise FleetProcessError(
+                "a fleet needs the name server and the agent: pip install 'pointsman-client[testing]'"
+            )
         self._name = name
         self._errors = folder / f"{name}.log"
         self._said: queue.SimpleQueue[str] = queue.SimpleQueue()
