@@ -79,7 +79,7 @@ async def measure(report: Report) -> None:
 def _agent(folder: str, addr: str, *, probe: str) -> list[str]:
     file = Path(folder) / f"{probe}.toml"
     file.write_text(CONFIGURATION.format(addr=addr, probe=probe), encoding="utf-8")
-    return ["broker_agent", "--config", str(file)]
+    return ["pointsman_agent", "--config", str(file)]
 
 
 async def _cost(module: Sequence[str], folder: str) -> Cost:

@@ -39,7 +39,7 @@ class FleetProcess:
         self._said: queue.SimpleQueue[str] = queue.SimpleQueue()
         environment = {key: value for key, value in os.environ.items() if not key.startswith(OWN_SETTINGS)}
         with self._errors.open("ab") as errors:
-            # In a folder of ours: `-m` looks first where it is started, and a project may have a namesrv of its own.
+            # In a folder of ours: `-m` looks first where it is started, and a project may have anything there.
             self._process = subprocess.Popen(  # noqa: S603  our own programs
                 [sys.executable, "-m", module, *arguments],
                 cwd=folder,

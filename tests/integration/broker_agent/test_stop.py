@@ -202,6 +202,6 @@ async def test_no_task_is_left_running() -> None:
         async with running_agent(probed(server), probe=ScriptedProbe(ANSWERS)) as agent:
             await registered(server)
             await agent.stopped()
-            left = {task for task in asyncio.all_tasks() - serving - before if "broker_agent" in repr(task)}
+            left = {task for task in asyncio.all_tasks() - serving - before if "pointsman_agent" in repr(task)}
 
     assert left == set()

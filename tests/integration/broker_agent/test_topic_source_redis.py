@@ -95,7 +95,7 @@ async def test_a_server_without_streams_is_a_broker_without_topics(redis: RedisP
 async def test_what_is_no_queue_is_passed_over_and_what_cannot_be_one_is_said_once(
     redis: RedisProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="broker_agent")
+    caplog.set_level(logging.INFO, logger="pointsman_agent")
     await add(redis, ["orders:queue:0", "orders", "orders:queue:", "x:queue:y", ":queue:", "orders:queues:1"])
     await add(
         redis,

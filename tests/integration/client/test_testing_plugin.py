@@ -87,7 +87,7 @@ PLUGIN = {PLUGIN!r}
 
 def test_it_costs_nothing():
     assert not any(name.startswith("pointsman_client.testing.") for name in sys.modules.keys() - {{PLUGIN}})
-    assert not sys.modules.keys() & {{"pytest_asyncio", "namesrv", "pointsman_client.transports.memory"}}
+    assert not sys.modules.keys() & {{"pytest_asyncio", "pointsman_namesrv", "pointsman_client.transports.memory"}}
 """
 
 
