@@ -67,13 +67,12 @@ from pointsman_client.errors import (
 from pointsman_client.message import Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.message_queue import MessageQueue, to_publish_queues, to_subscribe_queues
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.producer.explicit_send import Fallback, Park
 from pointsman_client.producer.fault_table import NEWER_FAULT_RULES, OLDER_FAULT_RULES, FaultRules
 from pointsman_client.producer.outbox import Outbox
-from pointsman_client.producer.outcome import RETRY_RESPONSE_CODES
+from pointsman_client.producer.outcome import RETRY_RESPONSE_CODES, SendResult
 from pointsman_client.producer.producer import Producer
-from pointsman_client.producer.send_result import SendResult
 from pointsman_client.producer.sharding import ExplicitTable, HashRing, ModuloMap, QueueOfKey, ShardingMap, SubShards
-from pointsman_client.producer.unavailable import Fallback, Park
 from pointsman_client.route import (
     AbsentBroker,
     BrokerData,

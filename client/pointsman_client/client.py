@@ -8,18 +8,16 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from pointsman_client.address import check_name, to_name_servers
-from pointsman_client.background import Closing
+from pointsman_client.aio import Closing, LoopBinding
+from pointsman_client.checks import check_name, check_seconds, to_name_servers
 from pointsman_client.clock import Clock, SystemClock
 from pointsman_client.errors import (
     ClientClosedError,
     NameServersUnavailableError,
     TopicNotFoundError,
 )
-from pointsman_client.loop_binding import LoopBinding
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.option_check import check_seconds
 from pointsman_client.route import BrokerData, ClusterData, TopicRoute
 from pointsman_client.routes.description import Descriptions, describe_route
 from pointsman_client.routes.failover import Failover, NameServerChoice

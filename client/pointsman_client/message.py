@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Self
 
 from pointsman.wire.tag_expression import tag_problem
-from pointsman_client.address import check_name
+from pointsman_client.checks import check_name
 from pointsman_client.errors import InvalidMessageError
 from pointsman_client.message_queue import MessageQueue
 

@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from pointsman_client.allocation.averagely import Averagely, AveragelyByCircle
-from pointsman_client.allocation.by_config import ByConfig
 from pointsman_client.allocation.consistent_hash import ConsistentHash
-from pointsman_client.allocation.machine_room import MachineRoom
-from pointsman_client.allocation.machine_room_nearby import MachineRoomNearby
-from pointsman_client.allocation.pinned import Pinned
+from pointsman_client.allocation.strategies import (
+    Averagely,
+    AveragelyByCircle,
+    ByConfig,
+    MachineRoom,
+    MachineRoomNearby,
+    Pinned,
+)
 from pointsman_client.allocation.strategy import AllocationRequest, AllocationStrategy
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.producer.fault_table import LatencyFaultTolerance

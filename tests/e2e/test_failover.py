@@ -15,8 +15,8 @@ from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.errors import SendError
 from pointsman_client.message import Message, ReceivedMessage
+from pointsman_client.producer.outcome import SendResult
 from pointsman_client.producer.producer import Producer
-from pointsman_client.producer.send_result import SendResult
 from pointsman_client.route import TopicRoute
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from pointsman_client.transports.transport import SendStatus

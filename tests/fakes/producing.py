@@ -10,8 +10,8 @@ from typing import Any
 from pointsman_client.errors import PointsmanError
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.producer.outcome import SendResult
 from pointsman_client.producer.producer import Producer
-from pointsman_client.producer.send_result import SendResult
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_route_server import ScriptedRouteServer, broker_data, topic_route
 from tests.fakes.scripted_transport import ScriptedTransport

@@ -8,11 +8,8 @@ from collections.abc import Iterable, Mapping
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pointsman_client.allocation.averagely import Averagely, AveragelyByCircle
 from pointsman_client.allocation.consistent_hash import ConsistentHash
-from pointsman_client.allocation.machine_room import MachineRoom
-from pointsman_client.allocation.machine_room_nearby import MachineRoomNearby
-from pointsman_client.allocation.pinned import Pinned
+from pointsman_client.allocation.strategies import Averagely, AveragelyByCircle, MachineRoom, MachineRoomNearby, Pinned
 from pointsman_client.allocation.strategy import AllocationStrategy
 from pointsman_client.message_queue import MessageQueue
 from tests.fakes.queues import shares

@@ -6,9 +6,7 @@ import hashlib
 from bisect import bisect_left
 from functools import lru_cache
 
-from pointsman_client.allocation.precondition import is_member
-from pointsman_client.allocation.queue_text import queue_text
-from pointsman_client.allocation.strategy import AllocationRequest
+from pointsman_client.allocation.strategy import AllocationRequest, is_member, queue_text
 from pointsman_client.errors import AllocationError
 from pointsman_client.message_queue import MessageQueue
 

@@ -1,4 +1,7 @@
-"""What a strategy is asked and must answer. A user's own is one class with a name and one method."""
+"""What a strategy is asked and must answer, and what RocketMQ's have in common.
+
+A user's own is one class with a name and one method.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
+from pointsman_client.errors import AllocationError
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.route import BrokerKey
 
@@ -39,3 +43,26 @@ class AllocationStrategy(Protocol):
     def allocate(self, request: AllocationRequest) -> tuple[MessageQueue, ...]:
         """Return the member's share. Pure. Raises :class:`AllocationError`."""
         ...
+
+
+def is_member(request: AllocationRequest) -> bool:
+    """Whether the asking client is one of the members; if not, its share is empty.
+
+    Every strategy but a configured list checks this first. Raises :class:`AllocationError`, in RocketMQ's order and
+    words.
+    """
+    if not request.client_id:
+        raise AllocationError("currentCID is empty")
+    if not request.queues:
+        raise AllocationError("mqAll is null or mqAll empty")
+    if not request.client_ids:
+        raise AllocationError("cidAll is null or cidAll empty")
+    return request.client_id in request.client_ids
+
+
+def queue_text(queue: MessageQueue) -> str:
+    """Return a queue as RocketMQ writes it (``MessageQueue.toString``): consistent hashing hashes it, errors name it.
+
+    It has no cluster, since RocketMQ's queues have none.
+    """
+    return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from datetime import datetime
 
+from pointsman_client.checks import check_number, check_seconds
 from pointsman_client.consumer.process_queue import FlowLimits
 from pointsman_client.consumer.rebalance_timing import REBALANCE_MIN_INTERVAL_SECONDS
 from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.errors import InvalidOptionError
-from pointsman_client.option_check import check_number, check_seconds
 
 MAX_CONCURRENCY = 64
 MAX_BATCH = 1_024

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pointsman.wire.group_topics import is_retry_topic
+from pointsman_client.aio import done_within, end_tasks, start_task
 from pointsman_client.allocation.strategy import AllocationStrategy
-from pointsman_client.background import end_tasks, start_task
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.agent_coordination import Coordination
 from pointsman_client.consumer.consumer_options import ConsumerOptions
@@ -33,7 +33,6 @@ from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.route import RouteChange
 from pointsman_client.transports.transport import Transport
-from pointsman_client.wakeup import done_within
 
 logger = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pointsman_client.aio import SharedQuestion
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.coordination import Members, QueueLocks
 from pointsman_client.consumer.process_queue import LockTime
-from pointsman_client.consumer.shared_question import SharedQuestion
 from pointsman_client.message_queue import MessageQueue
 
 TRY_SECONDS = 0.25

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pointsman.wire.backoff import FullJitterBackoff
-from pointsman_client.background import end_tasks
+from pointsman_client.aio import Wakeup, end_tasks
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.hand_over import HandOver
 from pointsman_client.consumer.process_queue import FlowLimits, LockTime, ProcessQueue
@@ -19,7 +19,6 @@ from pointsman_client.errors import OffsetBeyondEndError, PointsmanError
 from pointsman_client.message import ReceivedMessage
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.wakeup import Wakeup
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pointsman_client.background import end_tasks
+from pointsman_client.aio import end_tasks
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.blocked_queue import BlockedQueue, how_it_ends
 from pointsman_client.consumer.failed_messages import FailedMessages

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from pointsman_client.aio import Wakeup
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.wakeup import Wakeup
 
 LOCK_INTERVAL_SECONDS = 20.0
 """RocketMQ ``rocketmq.client.rebalance.lockInterval``."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
+from pointsman_client.aio import Wakeup
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.message import ReceivedMessage
-from pointsman_client.wakeup import Wakeup
 
 LOOK_SECONDS = 15.0
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pointsman_client.allocation.averagely import Averagely
+from pointsman_client.allocation.strategies import Averagely
 from pointsman_client.allocation.strategy import AllocationStrategy
+from pointsman_client.checks import check_number
 from pointsman_client.client import NameServerClient
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.agent_coordination import MakeCoordination, agent_coordination
@@ -27,7 +28,6 @@ from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
 from pointsman_client.message import ReceivedMessage
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.option_check import check_number
 from pointsman_client.ownership import OwnedParts, TransportOrMaker
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pointsman_client.allocation.averagely import Averagely
+from pointsman_client.allocation.strategies import Averagely
 from pointsman_client.allocation.strategy import AllocationStrategy
+from pointsman_client.checks import check_number, check_seconds
 from pointsman_client.client import NameServerClient
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.agent_coordination import MakeCoordination, agent_coordination
@@ -29,7 +30,6 @@ from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.consumer.subscription import Subscriptions
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.option_check import check_number, check_seconds
 from pointsman_client.ownership import OwnedParts, TransportOrMaker
 
 

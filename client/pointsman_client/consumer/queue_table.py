@@ -7,14 +7,12 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 
-from pointsman_client.background import end_tasks
+from pointsman_client.aio import SharedQuestion, done_within, end_tasks
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.offset_committer import OffsetCommitter
-from pointsman_client.consumer.shared_question import SharedQuestion
 from pointsman_client.message_queue import MessageQueue
-from pointsman_client.wakeup import done_within
 
 logger = logging.getLogger(__name__)
 

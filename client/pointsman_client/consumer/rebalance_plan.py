@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from enum import StrEnum
 
-from pointsman_client.allocation.idle import IdleReason, idle_reason
-from pointsman_client.allocation.pinned import Pinned
+from pointsman_client.allocation.strategies import Pinned
 from pointsman_client.allocation.strategy import AllocationRequest, AllocationStrategy, Zones
 from pointsman_client.consumer.coordination import Members
 from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.message_queue import MessageQueue
+
+
+class IdleReason(StrEnum):
+    """Why a member has no queue: an operator should know whether that is a surplus, a pin or chance."""
+
+    MORE_MEMBERS_THAN_QUEUES = "more members than queues"
+    PINNED_ELSEWHERE = "the group's queues are pinned to other members"
+    STRATEGY = "the allocation strategy gives this member none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,34 @@ def share_of_topic(
     # A configured list may hold queues of other topics: they are meant when those are shared out.
     share = frozenset(queue for queue in given if queue.topic == topic)
     return Share(share, idle_reason(request, share, pinned=members.pinned))
+
+
+def idle_reason(
+    request: AllocationRequest, share: Collection[MessageQueue], *, pinned: Collection[str] = ()
+) -> IdleReason | None:
+    """Say why a member's share is empty; None: it is not, or the client is no member."""
+    if share or request.client_id not in request.client_ids:
+        return None
+    chosen = [client_id for client_id in request.client_ids if client_id in pinned] or request.client_ids
+    if request.client_id not in chosen:
+        return IdleReason.PINNED_ELSEWHERE
+    if len(chosen) > len(request.queues):
+        return IdleReason.MORE_MEMBERS_THAN_QUEUES
+    return IdleReason.STRATEGY
+
+
+def idle_warning(request: AllocationRequest, reason: IdleReason) -> str:
+    """Say it in a sentence for the log, with the numbers and what to do."""
+    topic = request.queues[0].topic if request.queues else "?"
+    cure = {
+        IdleReason.MORE_MEMBERS_THAN_QUEUES: "stop members or add queues",
+        IdleReason.PINNED_ELSEWHERE: "it gets queues again when the pin ends (pointsmanctl unpin)",
+        IdleReason.STRATEGY: "averagely spreads queues evenly",
+    }[reason]
+    return (
+        f"{request.client_id} of group {request.group} has no queue of topic {topic}: {reason} "
+        f"({len(request.client_ids)} members, {len(request.queues)} queues); {cure}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 
 from pointsman.wire.group_topics import is_retry_topic
-from pointsman_client.allocation.averagely import Averagely
-from pointsman_client.allocation.idle import IdleReason, idle_warning
+from pointsman_client.aio import Wakeup
+from pointsman_client.allocation.strategies import Averagely
 from pointsman_client.allocation.strategy import AllocationRequest, AllocationStrategy
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.coordination import Members
@@ -15,7 +15,9 @@ from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.consumer.queue_table import QueueTable
 from pointsman_client.consumer.readable_queues import ReadableQueues, TopicQueues
 from pointsman_client.consumer.rebalance_plan import (
+    IdleReason,
     Share,
+    idle_warning,
     is_balanced,
     plan_topic,
     queues_of_other_topics,
@@ -24,7 +26,6 @@ from pointsman_client.consumer.rebalance_plan import (
 from pointsman_client.consumer.rebalance_timing import RebalanceTiming, RebalanceTrigger
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.wakeup import Wakeup
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pointsman.wire.group_topics import MAX_GROUP_LENGTH
-from pointsman_client.address import check_name
+from pointsman_client.checks import check_name
 from pointsman_client.consumer.agents.agent_coordination import Coordination, CoordinationRequest, MakeCoordination
 from pointsman_client.consumer.consumer_id import check_client_id, local_address, make_client_id
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pointsman.wire.tag_expression import ALL, canonical, expression_problem
-from pointsman_client.address import check_name
+from pointsman_client.checks import check_name
 from pointsman_client.errors import InvalidOptionError
 
 Subscriptions = str | Iterable[str] | Mapping[str, str]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pointsman_client.errors import NoBrokerUpError, NoWritableQueueError
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.message_queue import MessageQueue, why_without_queue
 from pointsman_client.producer.configured_queues import ConfiguredQueues
 from pointsman_client.producer.sharding import QueueOfKey, ShardingMap
-from pointsman_client.producer.writability import why_without_queue
 from pointsman_client.route import TopicRoute
 
 

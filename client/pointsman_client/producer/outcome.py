@@ -1,4 +1,4 @@
-"""What a try of a send says about its broker, and what comes next: RocketMQ's ``sendDefaultImpl``, as a table. Pure."""
+"""How a send ends: what a try means for its broker and the next try, and the result for the caller. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pointsman_client.errors import (
     PointsmanError,
     ResponseCode,
 )
+from pointsman_client.message_queue import MessageQueue
 from pointsman_client.transports.transport import SendStatus
 
 RETRY_RESPONSE_CODES = frozenset(
@@ -51,7 +52,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRules:
-    """The settings that change the table."""
+    """RocketMQ's ``sendDefaultImpl`` as a table, with the settings that change it."""
 
     retry_response_codes: Collection[int] = RETRY_RESPONSE_CODES
     retry_another_broker_when_not_store_ok: bool = False
@@ -78,3 +79,23 @@ class OutcomeRules:
                 return Outcome(isolation=True, reachable=False, try_again=again)
             case _:
                 return Outcome(isolation=False, reachable=True, try_again=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """Where a message is that was sent, or is kept until it can be."""
+
+    message_id: str
+    """The same for every try, and when it is sent from the outbox."""
+    queue: MessageQueue
+    queue_offset: int | None
+    """None: it is parked, and has no offset yet."""
+    status: SendStatus | None
+    """The broker's word; None: it is parked in the outbox on this machine's disk, and no broker has it."""
+    tries: int
+    """How often brokers were asked; unless it is parked, the last one took it."""
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it waits in the outbox."""
+        return self.status is None

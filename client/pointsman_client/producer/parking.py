@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from pointsman_client.background import end_tasks, finish_tasks, start_task
+from pointsman_client.aio import Wakeup, end_tasks, finish_tasks, start_task
 from pointsman_client.clock import Clock
 from pointsman_client.errors import ClientClosedError, OutboxFailedError, PointsmanError
 from pointsman_client.message import OutgoingMessage
@@ -16,7 +16,6 @@ from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.outbox_record import Parked
-from pointsman_client.wakeup import Wakeup
 
 logger = logging.getLogger(__name__)
 

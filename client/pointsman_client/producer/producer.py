@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from pointsman_client.background import Closing
+from pointsman_client.aio import Closing
+from pointsman_client.checks import check_function, check_seconds
 from pointsman_client.client import NameServerClient
 from pointsman_client.clock import Clock
 from pointsman_client.errors import (
@@ -22,19 +23,16 @@ from pointsman_client.errors import (
 from pointsman_client.message import Message, OutgoingMessage
 from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.option_check import check_function, check_seconds
 from pointsman_client.ownership import OwnedParts, TransportOrMaker
 from pointsman_client.producer.engine import ProducerEngine
-from pointsman_client.producer.explicit_send import check_queue, to_result
+from pointsman_client.producer.explicit_send import Fallback, OnUnavailable, Park, check_queue, to_result
 from pointsman_client.producer.fault_table import NEWER_FAULT_RULES, FaultRules
 from pointsman_client.producer.in_flight import InFlight, SendCallback
 from pointsman_client.producer.key_queues import KeyQueues
 from pointsman_client.producer.message_check import check_batch, check_key, check_message, check_size
 from pointsman_client.producer.options import ProducerOptions
-from pointsman_client.producer.outcome import RETRY_RESPONSE_CODES, SendMode
-from pointsman_client.producer.send_result import SendResult
+from pointsman_client.producer.outcome import RETRY_RESPONSE_CODES, SendMode, SendResult
 from pointsman_client.producer.sharding import HashRing, ShardingMap
-from pointsman_client.producer.unavailable import Fallback, OnUnavailable, Park
 
 SelectQueue = Callable[[tuple[MessageQueue, ...], Message, Any], MessageQueue]
 """From the topic's writable queues, the message and an argument to a queue (RocketMQ ``MessageQueueSelector``)."""

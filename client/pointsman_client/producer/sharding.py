@@ -16,9 +16,9 @@ from struct import Struct
 from types import MappingProxyType
 from typing import Protocol
 
+from pointsman_client.checks import check_number
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.message_queue import MessageQueue
-from pointsman_client.option_check import check_number
 
 POINTS_PER_QUEUE = 256
 """Measured, share of the fullest queue against the mean (median of five sets of brokers): 1.09 with 8 queues, 1.10 with

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pointsman_client.checks import check_number, check_seconds, check_zone
 from pointsman_client.errors import InvalidOptionError
-from pointsman_client.option_check import check_number, check_seconds, check_zone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

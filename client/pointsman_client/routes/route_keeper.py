@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from pointsman_client.callbacks import Callbacks
+from pointsman_client.aio import Callbacks, SingleFlight
 from pointsman_client.clock import Clock
 from pointsman_client.errors import OrderTopicConfError, TopicNotFoundError
 from pointsman_client.message_queue import order_topic_surplus
@@ -20,7 +20,6 @@ from pointsman_client.routes.recheck_plan import RecheckPlan
 from pointsman_client.routes.revision_order import RevisionOrder
 from pointsman_client.routes.route_table import CachedRoute, RouteTable
 from pointsman_client.routes.route_watch import RouteWatch
-from pointsman_client.routes.single_flight import SingleFlight
 from pointsman_client.routes.wanted_topics import WantedTopics
 from pointsman_client.rpc.name_server_link import NameServerLinks
 

@@ -17,6 +17,7 @@ import grpc.aio
 
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.backoff import FullJitterBackoff
+from pointsman_client.aio import Wakeup
 from pointsman_client.clock import Clock
 from pointsman_client.errors import NameServerFailedError, RequestRejectedError
 from pointsman_client.route import Revision, TopicRoute
@@ -24,7 +25,6 @@ from pointsman_client.routes.codec import from_revision, to_revision, to_topic_r
 from pointsman_client.routes.failover import NameServerChoice
 from pointsman_client.rpc.name_server_link import NameServerLinks
 from pointsman_client.rpc.status import details_of, grpc_errors_of
-from pointsman_client.wakeup import Wakeup
 
 logger = logging.getLogger(__name__)
 

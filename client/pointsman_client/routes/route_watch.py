@@ -6,7 +6,7 @@ import asyncio
 import weakref
 from collections.abc import Awaitable, Callable
 
-from pointsman_client.callbacks import Callbacks
+from pointsman_client.aio import Callbacks
 from pointsman_client.route import RouteChange, TopicRoute
 
 RouteChangeCallback = Callable[[RouteChange], None]

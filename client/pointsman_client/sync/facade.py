@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
+from pointsman_client.checks import check_seconds
 from pointsman_client.errors import (
     BlockingCallError,
     CallTimeoutError,
@@ -20,7 +21,6 @@ from pointsman_client.errors import (
     ClientNotStartedError,
     ForkedError,
 )
-from pointsman_client.option_check import check_seconds
 from pointsman_client.sync.callback_thread import CallbackThread
 from pointsman_client.sync.loop_thread import LoopThread, shared
 

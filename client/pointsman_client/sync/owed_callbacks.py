@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pointsman_client.errors import TooManyInFlightError
 from pointsman_client.producer.in_flight import SendCallback
-from pointsman_client.producer.send_result import SendResult
+from pointsman_client.producer.outcome import SendResult
 
 
 class OwedCallbacks:

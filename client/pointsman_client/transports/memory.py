@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pointsman.wire.offsets import stream_key
+from pointsman_client.aio import done_within
+from pointsman_client.checks import check_number
 from pointsman_client.clock import Clock, SystemClock
 from pointsman_client.errors import (
     BrokerRefusedError,
@@ -23,10 +25,8 @@ from pointsman_client.errors import (
 )
 from pointsman_client.message import OutgoingMessage
 from pointsman_client.message_queue import MessageQueue
-from pointsman_client.option_check import check_number
 from pointsman_client.transports.entry import born_at, to_fields, to_received
 from pointsman_client.transports.transport import PulledMessages, SendReceipt, SendStatus
-from pointsman_client.wakeup import done_within
 
 
 class MemoryTransport:

@@ -151,7 +151,7 @@ async def test_that_a_broker_is_left_out_is_logged_with_its_cause_once_an_isolat
     async with producing(server) as shop:
         shop.transport.unreachable(A)
         await asyncio.gather(*(shop.producer.send(HELLO) for _ in range(20)))
-        told = [record for record in caplog.records if record.name.endswith("producer.attempt")]
+        told = [record for record in caplog.records if record.name.endswith("producer.sender")]
         assert [(record.levelname, record.message) for record in told] == [
             ("WARNING", f"c1/a is left out for 10 s: broker {A}: connection refused")
         ]

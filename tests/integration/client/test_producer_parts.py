@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from pointsman_client.background import finish_tasks
+from pointsman_client.aio import finish_tasks
 from pointsman_client.client import NameServerClient
 from pointsman_client.errors import (
     ClientClosedError,
@@ -21,8 +21,8 @@ from pointsman_client.errors import (
 )
 from pointsman_client.message import Message
 from pointsman_client.ownership import OwnedParts
+from pointsman_client.producer.engine import LOOKUPS_AT_ONCE, RouteRefresher
 from pointsman_client.producer.producer import Producer
-from pointsman_client.producer.route_refresher import MOST_AT_ONCE, RouteRefresher
 from tests.fakes.condition import eventually
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_route_server import ScriptedRouteServer, broker_data, scripted_route_server, topic_route
@@ -156,11 +156,11 @@ async def test_lookups_after_failures_are_one_a_topic_and_bounded() -> None:
 
     refresher = RouteRefresher(refresh, clock=clock)
     for _ in range(2):
-        for number in range(MOST_AT_ONCE):
+        for number in range(LOOKUPS_AT_ONCE):
             refresher.ask_for(f"topic-{number}")
     refresher.ask_for("one-too-many")
     await clock.advance(0.0)
-    assert len(asked) == MOST_AT_ONCE
+    assert len(asked) == LOOKUPS_AT_ONCE
     assert refresher.left_out == 1
 
     open_gate.set()
@@ -168,9 +168,9 @@ async def test_lookups_after_failures_are_one_a_topic_and_bounded() -> None:
     refresher.ask_for("topic-0")
     refresher.ask_for("new")
     await clock.advance(0.9)
-    assert asked[MOST_AT_ONCE:] == ["new"]
+    assert asked[LOOKUPS_AT_ONCE:] == ["new"]
     await clock.advance(0.1)
-    assert asked[MOST_AT_ONCE:] == ["new", "topic-0"]
+    assert asked[LOOKUPS_AT_ONCE:] == ["new", "topic-0"]
     await refresher.close(timeout_seconds=1.0)
 
 

@@ -24,9 +24,9 @@ from pointsman_client.errors import (
 )
 from pointsman_client.message import Message
 from pointsman_client.message_queue import MessageQueue
+from pointsman_client.producer.explicit_send import Fallback, Park
 from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.producer import Producer
-from pointsman_client.producer.unavailable import Fallback, Park
 from pointsman_client.transports.transport import SendStatus
 from tests.fakes.condition import eventually
 from tests.fakes.producing import A, B, Shop, producing, put_route

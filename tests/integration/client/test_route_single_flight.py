@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pointsman_client.routes.single_flight import SingleFlight
+from pointsman_client.aio import SingleFlight
 
 
 async def test_who_asks_anew_gets_the_result_of_a_flight_that_began_later() -> None:

@@ -23,7 +23,7 @@ from pointsman_client.errors import (
 )
 from pointsman_client.message import Message, ReceivedMessage
 from pointsman_client.message_queue import MessageQueue
-from pointsman_client.producer.send_result import SendResult
+from pointsman_client.producer.outcome import SendResult
 from pointsman_client.sync import NameServerClient, Producer, PullConsumer, PushConsumer
 from pointsman_client.testing import TestFleet
 from tests.fakes.deadline import until

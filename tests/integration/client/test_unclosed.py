@@ -12,7 +12,7 @@ import pytest
 
 import pointsman_client
 from pointsman_client import sync
-from pointsman_client.loop_binding import LoopBinding
+from pointsman_client.aio import LoopBinding
 from pointsman_client.transports.memory import MemoryTransport
 
 NO_ONE = "127.0.0.1:1"
@@ -91,5 +91,5 @@ async def test_a_child_that_was_forked_is_not_warned_of_what_its_parent_started(
 ) -> None:
     binding = [LoopBinding("Producer")]
     binding[0].bind()
-    monkeypatch.setattr("pointsman_client.loop_binding.os.getpid", lambda: -1)
+    monkeypatch.setattr("pointsman_client.aio.os.getpid", lambda: -1)
     assert warned(binding.clear) == set()

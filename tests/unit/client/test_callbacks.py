@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pointsman_client.callbacks import Callbacks
+from pointsman_client.aio import Callbacks
 
 
 async def test_each_is_told_soon_and_not_by_whoever_tells() -> None:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from pointsman.wire.group_topics import MAX_GROUP_LENGTH, RETRY_DELAYS_SECONDS
 from pointsman_client import allocation, errors
-from pointsman_client.allocation.by_name import STRATEGIES, to_strategy
+from pointsman_client.allocation.strategies import STRATEGIES, to_strategy
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
 from pointsman_client.consumer.consumer_options import MAX_BATCH, MAX_CONCURRENCY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pointsman_client.wakeup import Wakeup, done_within
+from pointsman_client.aio import Wakeup, done_within
 from tests.fakes.manual_clock import ManualClock
 
 

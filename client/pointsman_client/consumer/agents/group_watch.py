@@ -23,11 +23,11 @@ import grpc.aio
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.backoff import FullJitterBackoff
+from pointsman_client.aio import Wakeup
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.coordination import Members
 from pointsman_client.errors import PointsmanError
 from pointsman_client.rpc.agent_link import AgentLinks
-from pointsman_client.wakeup import Wakeup
 
 LOOK_SECONDS = 20.0
 SETTLE_SECONDS = 45.0

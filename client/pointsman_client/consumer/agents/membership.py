@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import grpc
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman_client.background import end_tasks, start_task
+from pointsman_client.aio import Wakeup, end_tasks, start_task
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_addrs
 from pointsman_client.consumer.agents.group_watch import GroupWatch
@@ -24,7 +24,6 @@ from pointsman_client.consumer.agents.member_stream import MemberState, MemberSt
 from pointsman_client.consumer.coordination import Members
 from pointsman_client.errors import PointsmanError, RequestRejectedError
 from pointsman_client.rpc.agent_link import AgentLinks
-from pointsman_client.wakeup import Wakeup
 
 LOOK_SECONDS = (20.0, 30.0)
 """Between looks at which agents the routes name, when nobody says that they changed."""

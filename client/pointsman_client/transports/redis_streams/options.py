@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pointsman_client.checks import check_number, check_seconds
 from pointsman_client.errors import InvalidOptionError
-from pointsman_client.option_check import check_number, check_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

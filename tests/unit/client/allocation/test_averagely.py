@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman_client.allocation.averagely import Averagely, AveragelyByCircle
+from pointsman_client.allocation.strategies import Averagely, AveragelyByCircle
 from tests.fakes.queues import queues, request, shares, short
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pointsman_client.allocation.by_config import ByConfig
+from pointsman_client.allocation.strategies import ByConfig
 from tests.fakes.queues import queues, request
 
 

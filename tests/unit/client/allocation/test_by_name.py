@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman_client.allocation.by_name import STRATEGIES, to_strategy
+from pointsman_client.allocation.strategies import STRATEGIES, to_strategy
 from pointsman_client.errors import AllocationError, InvalidOptionError
 
 

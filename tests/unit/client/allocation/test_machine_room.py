@@ -7,10 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from pointsman_client.allocation.averagely import Averagely, AveragelyByCircle
-from pointsman_client.allocation.machine_room import MachineRoom
-from pointsman_client.allocation.machine_room_nearby import MachineRoomNearby
-from pointsman_client.allocation.room import RoomByNameOrZone, room_in_name
+from pointsman_client.allocation.strategies import (
+    Averagely,
+    AveragelyByCircle,
+    MachineRoom,
+    MachineRoomNearby,
+    RoomByNameOrZone,
+    room_in_name,
+)
 from pointsman_client.allocation.strategy import Zones
 from pointsman_client.errors import AllocationError, InvalidOptionError
 from pointsman_client.message_queue import MessageQueue

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pointsman_client.allocation.averagely import Averagely
-from pointsman_client.allocation.pinned import Pinned
+from pointsman_client.allocation.strategies import Averagely, Pinned
 from tests.fakes.queues import queues, shares, short
 
 MEMBERS = ["10.0.0.1@7", "10.0.0.2@7", "10.0.0.3@7"]

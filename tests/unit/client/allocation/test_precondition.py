@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman_client.allocation.averagely import Averagely, AveragelyByCircle
 from pointsman_client.allocation.consistent_hash import ConsistentHash
-from pointsman_client.allocation.machine_room import MachineRoom
-from pointsman_client.allocation.machine_room_nearby import MachineRoomNearby
-from pointsman_client.allocation.pinned import Pinned
+from pointsman_client.allocation.strategies import Averagely, AveragelyByCircle, MachineRoom, MachineRoomNearby, Pinned
 from pointsman_client.allocation.strategy import AllocationStrategy
 from pointsman_client.errors import AllocationError
 from tests.fakes.queues import queues, request

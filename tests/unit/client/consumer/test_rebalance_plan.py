@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_client.allocation.averagely import Averagely
-from pointsman_client.allocation.by_config import ByConfig
-from pointsman_client.allocation.idle import IdleReason
-from pointsman_client.allocation.machine_room_nearby import MachineRoomNearby
+from pointsman_client.allocation.strategies import Averagely, ByConfig, MachineRoomNearby
 from pointsman_client.allocation.strategy import AllocationRequest, AllocationStrategy
 from pointsman_client.consumer.coordination import Members
 from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.consumer.rebalance_plan import (
+    IdleReason,
     Share,
     is_balanced,
     plan_topic,

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from pointsman_client.errors import NoWritableQueueError
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.message_queue import MessageQueue, why_not_writable, why_without_queue
 from pointsman_client.producer.configured_queues import ConfiguredQueues
 from pointsman_client.producer.key_queues import KeyQueues
 from pointsman_client.producer.sharding import HashRing, QueueOfKey
-from pointsman_client.producer.writability import why_not_writable, why_without_queue
 from pointsman_client.route import BrokerData, BrokerReplica, BrokerState, QueueData, Revision, TopicRoute
 
 

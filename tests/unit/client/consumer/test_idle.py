@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman_client.allocation.averagely import Averagely
-from pointsman_client.allocation.idle import IdleReason, idle_reason, idle_warning
-from pointsman_client.allocation.pinned import Pinned
+from pointsman_client.allocation.strategies import Averagely, Pinned
+from pointsman_client.consumer.rebalance_plan import IdleReason, idle_reason, idle_warning
 from tests.fakes.queues import queues, request
 
 

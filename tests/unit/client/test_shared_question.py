@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import pytest
 
-from pointsman_client.consumer.shared_question import SharedQuestion
+from pointsman_client.aio import SharedQuestion
 from pointsman_client.message_queue import MessageQueue
 
 
