@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--loop", choices=process.LOOPS, help="event loop (default: uvloop)")
     root.add_argument("--listen", metavar="HOST:PORT", help="gRPC address (default: 127.0.0.1:9876)")
-    root.add_argument("--version", action="version", version=f"pointsman {__version__}")
+    root.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = root.add_subparsers(dest="command", metavar="COMMAND")
     config = commands.add_parser("config", help="check or print the configuration").add_subparsers(
         dest="config_command", required=True, metavar="COMMAND"

@@ -86,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--log-level", choices=logs.LEVELS, default="INFO", help="(default: INFO)")
     root.add_argument("--loop", choices=process.LOOPS, default="uvloop", help="event loop (default: uvloop)")
-    root.add_argument("--version", action="version", version=f"pointsman {__version__}")
+    root.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     return root
 
 
