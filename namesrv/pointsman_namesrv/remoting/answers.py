@@ -43,11 +43,17 @@ class AnswerRules:
     order_message_enable: bool = False
 
 
-@dataclass(slots=True)
-class _Kept:
-    answer: ReadyAnswer
-    counter: int
-    good_at_change: int
+class RouteAnswer(ReadyAnswer):
+    """A kept answer to code 105; gone once the bound on them needs its room."""
+
+    __slots__ = ("__weakref__", "counter", "good_at_change")
+
+    def __init__(self, *, body: bytes, counter: int, good_at_change: int) -> None:
+        super().__init__(body=body)
+        self.counter = counter
+        """Of the topic, when it was built."""
+        self.good_at_change = good_at_change
+        """The last change of the tables at which it was known to be right."""
 
 
 class TableAnswers:
@@ -61,7 +67,7 @@ class TableAnswers:
         self._rules = rules
         self._max_bytes = max_bytes
         self._count_built = count_built
-        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], RouteAnswer] = OrderedDict()
         self._of_change = -1
         self._lists: dict[str, ReadyAnswer] = {}
         self._groups: dict[GroupKey, tuple[int, Group, bytes]] = {}
@@ -71,34 +77,39 @@ class TableAnswers:
 
     # --- one topic --------------------------------------------------------------------------------------------
 
-    def route(self, topic: str, zone: str = "") -> ReadyAnswer:
+    def route(self, topic: str, zone: str = "") -> RouteAnswer:
         """The answer to code 105. Raises TopicNotFound."""
         key = (topic, zone)
         kept = self._kept.get(key)
         if kept is not None:
             change = self._routes.change
             if kept.good_at_change == change:
-                return kept.answer
+                return kept
             if self._routes.counter(topic) == kept.counter:
                 kept.good_at_change = change
                 self._kept.move_to_end(key)
-                return kept.answer
+                return kept
             self._drop(key)
         return self._build(key)
 
-    def _build(self, key: tuple[str, str]) -> ReadyAnswer:
+    def is_good(self, answer: RouteAnswer) -> bool:
+        """Whether the tables have not changed since it was last given."""
+        return answer.good_at_change == self._routes.change
+
+    def _build(self, key: tuple[str, str]) -> RouteAnswer:
         topic, zone = key
         route = self._routes.route(topic, zone=zone)
         self._count_built()
-        answer = ReadyAnswer(body=self._route_body(route))
-        self._kept[key] = _Kept(answer, route.counter, self._routes.change)
+        body = self._route_body(route)
+        answer = RouteAnswer(body=body, counter=route.counter, good_at_change=self._routes.change)
+        self._kept[key] = answer
         self.bytes += len(answer) + ENTRY_BYTES
         while self.bytes > self._max_bytes:
             self._drop(next(iter(self._kept)))
         return answer
 
     def _drop(self, key: tuple[str, str]) -> None:
-        self.bytes -= len(self._kept.pop(key).answer) + ENTRY_BYTES
+        self.bytes -= len(self._kept.pop(key)) + ENTRY_BYTES
 
     def _route_body(self, route: Route) -> bytes:
         queue_datas, broker_datas, names = [], [], set[str]()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import secrets
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 from pointsman.remoting.codes import RequestCode, ResponseCode
@@ -14,7 +16,7 @@ from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import NodeState
 from pointsman_namesrv.metrics import Metrics
 from pointsman_namesrv.remoting import answers
-from pointsman_namesrv.remoting.answers import MEMBER_TOPIC, UNIT, UNIT_SUB, TableAnswers
+from pointsman_namesrv.remoting.answers import MEMBER_TOPIC, UNIT, UNIT_SUB, RouteAnswer, TableAnswers
 from pointsman_namesrv.remoting.brokers import BrokerCodes, BrokerConnection, RecordEvents, Steps
 from pointsman_namesrv.remoting.fields import flag, text
 from pointsman_namesrv.remoting.operators import OperatorCodes
@@ -41,6 +43,16 @@ class GoElsewhere(Exception):
     """This node does not serve clients now; on this wire a closed connection is what sends them to the next address."""
 
 
+@dataclass(slots=True)
+class _Known:
+    """What the bytes of a header say."""
+
+    handler: Handler
+    command: Command
+    route: Callable[[], RouteAnswer | None]
+    """A weak reference to the last answer, where that is a route."""
+
+
 Answer = ReadyAnswer | Iterator[ReadyAnswer | None] | Awaitable[ReadyAnswer]
 Handler = Callable[[Connection, Command, bytes], Answer]
 
@@ -65,8 +77,9 @@ class Requests:
         self._ok, self._not_found, self._not_ready = (
             metrics.route_queries.labels(result).inc for result in ("ok", "not_found", "not_ready")
         )
-        self._known: dict[tuple[bytes, bytes], tuple[Handler, Command]] = {}
+        self._known: dict[tuple[bytes, bytes], _Known] = {}
         self._tallies: dict[tuple[int, int], Tally] = {}
+        self._routes_given = metrics.remoting.requests.labels(str(int(RequestCode.GET_ROUTEINFO_BY_TOPIC)), "0")
         code = RequestCode
         self._handlers: dict[int, Handler] = {
             code.PUT_KV_CONFIG: lambda c, r, _: operators.put_kv(r, _by(c)),
@@ -119,8 +132,12 @@ class Requests:
             if cut is not None and cut[1] == opaque and command.opaque:
                 self._keep(cut[0], handler, command)
         else:
-            handler, command = known
-            opaque = cut[1]
+            route = known.route()
+            if route is not None and self._tables.is_good(route) and self._lifecycle.state is _READY:
+                self._ok()
+                self._routes_given.count += 1
+                return route.to(cut[1])
+            handler, command, opaque = known.handler, known.command, cut[1]
         try:
             answer = handler(connection, command, body)
         except GoElsewhere:
@@ -131,7 +148,11 @@ class Requests:
         wanted = None if command.flag & ONE_WAY_FLAG else opaque
         if isinstance(answer, ReadyAnswer):
             self._note(command.code, answer)
-            return None if wanted is None else answer.to(wanted)
+            if wanted is None:
+                return None
+            if known is not None and isinstance(answer, RouteAnswer):
+                known.route = weakref.ref(answer)
+            return answer.to(wanted)
         # Last, for a look at an abstract class takes as long as half of the rest.
         if isinstance(answer, Iterator):
             return self._guarded(answer, command.code), wanted
@@ -146,7 +167,7 @@ class Requests:
             return
         if len(self._known) >= KNOWN_REQUESTS:
             del self._known[next(iter(self._known))]
-        self._known[key] = handler, command
+        self._known[key] = _Known(handler, command, _no_route)
 
     def _guarded(self, steps: Steps, code: int) -> Steps:
         """Work in slices whose faults are answers as well."""
@@ -212,6 +233,10 @@ class Requests:
 
     def _tally(self, code: int, result: str) -> Tally:
         return self._metrics.remoting.requests.labels(str(code) if code in self._handlers else "other", result)
+
+
+def _no_route() -> None:
+    return None
 
 
 def _by(connection: Connection) -> str:
