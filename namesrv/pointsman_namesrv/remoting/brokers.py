@@ -134,19 +134,20 @@ class BrokerCodes:
             yield REGISTERED
             return
         wanted = optional_number(command, "bodyCrc32")
-        if wanted:
-            found, parts = BodyCrc32(), memoryview(body)  # its slices copy nothing
-            for start in range(0, len(body), CRC_STEP_BYTES):
-                found.add(parts[start : start + CRC_STEP_BYTES])
-                if len(body) > CRC_STEP_BYTES:
-                    yield None
-            if found.value != wanted:
-                yield ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark="crc32 not match", ext={})
-                return
         facts = (identity, _facts(command.ext), command.version)
         start, end = mapping_version_span(body)
         accepted = self._renew(connection, facts, identity, body, start, end)
         if accepted is None:
+            # Of known bytes it was checked before, and what else there is in the body is not read.
+            if wanted:
+                found, parts = BodyCrc32(), memoryview(body)  # its slices copy nothing
+                for at in range(0, len(body), CRC_STEP_BYTES):
+                    found.add(parts[at : at + CRC_STEP_BYTES])
+                    if len(body) > CRC_STEP_BYTES:
+                        yield None
+                if found.value != wanted:
+                    yield ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark="crc32 not match", ext={})
+                    return
             held, unknown = self._unknown_part(facts, identity, body)
             reader, incoming = RegisterBody(), self._word.begin(identity)
             yield from self._read(connection, reader, incoming, unknown, version=command.version)
