@@ -141,6 +141,8 @@ class BrokerCodes:
             # Of known bytes it was checked before, and what else there is in the body is not read.
             if wanted:
                 found, parts = BodyCrc32(), memoryview(body)  # its slices copy nothing
+                if len(body) > CRC_STEP_BYTES:
+                    yield None
                 for at in range(0, len(body), CRC_STEP_BYTES):
                     found.add(parts[at : at + CRC_STEP_BYTES])
                     if len(body) > CRC_STEP_BYTES:
