@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from pointsman.service.clock import Clock
 
+CLOSING_SECONDS = 1.0
+
 T = TypeVar("T")
 
 
@@ -22,6 +24,19 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> 
             return await work
         finally:
             timer.cancel()
+
+
+async def finish(closing: Coroutine[Any, Any, object]) -> None:
+    """Run ``closing`` to its end, also when the caller is cancelled meanwhile.
+
+    What closes in tasks closes nothing if it is cancelled before they begin, as redis-py's pool of connections.
+    """
+    task = asyncio.ensure_future(closing)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=CLOSING_SECONDS)
+        raise
 
 
 async def _end(deadline: asyncio.Timeout, clock: Clock, seconds: float) -> None:

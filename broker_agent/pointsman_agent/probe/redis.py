@@ -21,7 +21,7 @@ from pointsman.service.clock import Clock, SystemClock
 from pointsman.wire.names import split_addr
 from pointsman_agent.core.mastership import Mastership, MastershipKeeper, NoMastership
 from pointsman_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role
-from pointsman_agent.deadline import within
+from pointsman_agent.deadline import finish, within
 from pointsman_agent.probe import ProbeNotInstalledError
 from pointsman_agent.probe.failed_connection import classify_failed_connection
 from pointsman_agent.probe.redis_facts import RedisFacts, read_facts
@@ -225,7 +225,7 @@ class RedisProbe:
         try:
             yield redis
         finally:
-            await redis.aclose()
+            await finish(redis.aclose())
 
 
 async def _read_facts(redis: Redis) -> RedisFacts:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from pointsman.wire.names import MAX_NAME_LENGTH, MAX_QUEUES, PERM_READ, PERM_WRITE, split_addr
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.deadline import finish
 from pointsman_agent.lone_thread import LoneThread
 from pointsman_agent.topic_source import TopicSourceError, TopicSourceNotInstalledError
 from pointsman_agent.topic_source.collector import collector_paused
@@ -112,7 +113,7 @@ class RedisTopicSource:
         except (RedisError, OSError, ValueError, EOFError) as error:  # ValueError: what answers does not speak RESP
             raise TopicSourceError(f"redis {self._target}: {error}") from error
         finally:
-            await redis.aclose()
+            await finish(redis.aclose())
         raise TopicSourceError(
             f"redis {self._target}: SCAN has not come to its end after {MAX_STEPS} steps of {KEYS_A_STEP} keys"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -14,6 +15,7 @@ from redis.asyncio import Redis
 from pointsman.service.clock import SystemClock
 from pointsman_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
 from pointsman_agent.deadline import within
+from pointsman_agent.probe.redis import RedisProbe
 from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source import redis as redis_source
 from pointsman_agent.topic_source.follower import TopicFollower
@@ -245,3 +247,14 @@ async def test_a_read_that_is_given_up_leaves_no_connection(redis: RedisProcess)
         async with asyncio.timeout(60):
             while len(await client.client_list()) != 1:  # noqa: ASYNC110  # it is another process
                 await asyncio.sleep(0.01)
+
+
+async def test_a_read_or_a_probe_that_is_cancelled_at_any_step_leaves_no_connection(redis: RedisProcess) -> None:
+    for steps in range(200):
+        for look in (source_of(redis).read, RedisProbe(redis.addr).look):
+            task = asyncio.ensure_future(look())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    gc.collect()  # a connection that was not closed warns
