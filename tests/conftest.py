@@ -25,7 +25,8 @@ FRESH: dict[str, Any] = {"derandomize": False, "deadline": None, "print_blob": T
 """Stated, for Hypothesis takes other defaults where the environment has CI."""
 settings.register_profile("ci", max_examples=200, stateful_step_count=50, **FRESH)
 settings.register_profile("fuzz", max_examples=200, stateful_step_count=50, database=None, **FRESH)  # the seed is all
-settings.register_profile("mutants", max_examples=2_000, phases=(Phase.generate,), database=None, **FRESH)
+# Fixed seeds: whether a mutant is noticed must not be luck.
+settings.register_profile("mutants", max_examples=10_000, phases=(Phase.generate,), derandomize=True, deadline=None)
 
 SEARCH_SECONDS = 900
 """No time limit interrupts a search: Hypothesis ends shrinking by itself after 300 s. A full load has as long."""
