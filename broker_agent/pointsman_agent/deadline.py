@@ -1,4 +1,4 @@
-"""A deadline by the injected clock, where ``asyncio.timeout`` would go by the event loop's own."""
+"""Deadlines by the injected clock (``asyncio.timeout`` goes by the event loop's own), and closing when cancelled."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> 
 
 
 async def finish(closing: Coroutine[Any, Any, object]) -> None:
-    """Run ``closing`` to its end, also when the caller is cancelled meanwhile.
+    """Run ``closing`` to its end, even if the caller is cancelled; that then takes effect after it.
 
-    What closes in tasks closes nothing if it is cancelled before they begin, as redis-py's pool of connections.
+    redis-py's pool closes its connections in tasks: cancelled before they start, they close nothing.
     """
     task = asyncio.ensure_future(closing)
+    task.add_done_callback(
+        lambda done: done.cancelled() or done.exception()
+    )  # seen, also if nothing awaits it any longer
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:

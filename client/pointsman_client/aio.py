@@ -53,7 +53,7 @@ async def finish_tasks(tasks: Collection[asyncio.Task[Any]], *, timeout_seconds:
 
 
 class Closing:
-    """The close of an object: who asks again joins it, and it goes on to its end when whoever asked is cancelled."""
+    """The close of an object: a second call joins the first, and a cancelled caller does not stop it."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
@@ -174,7 +174,7 @@ class Callbacks(Generic[ArgumentT]):
         self._callbacks: dict[object, Callable[[ArgumentT], object]] = {}
 
     def add(self, callback: Callable[[ArgumentT], object]) -> Callable[[], None]:
-        """Tell ``callback``, too; return the function that ends it. Added twice it is told twice."""
+        """Add ``callback``; return the function that removes it. Added twice it is called twice."""
         key = object()
         self._callbacks[key] = callback
 
@@ -190,7 +190,7 @@ class Callbacks(Generic[ArgumentT]):
 
 
 class SingleFlight(Generic[ResultT]):
-    """One piece of work for each key at a time, shared by all callers that ask for it meanwhile.
+    """One piece of work for each key at a time, shared by all callers that ask for it while it runs.
 
     Each flight is a task of its own, so a caller that is cancelled leaves the others' flight alone.
     """
@@ -224,7 +224,7 @@ class SingleFlight(Generic[ResultT]):
     def _land(self, key: str, flight: asyncio.Task[ResultT]) -> None:
         del self._flights[key]
         if not flight.cancelled():
-            # Mark the error as seen: every caller may have been cancelled meanwhile.
+            # Mark the error as seen: every caller may have been cancelled by then.
             flight.exception()
 
     async def close(self, *, timeout_seconds: float) -> None:
@@ -272,7 +272,7 @@ class SharedQuestion(Generic[SubjectT, AnswerT]):
             return await self._ask(list(current.subjects))
 
     def _end(self, current: _Round[SubjectT, AnswerT]) -> None:
-        """Let nobody join any more."""
+        """Let no further caller join."""
         if self._next is current:
             self._next = None
 

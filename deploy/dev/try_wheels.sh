@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Build each distribution's wheel into dist/ and try it in an empty environment: try_wheels.sh FOLDER, the
-# development environment's.
+# Build each distribution's wheel into dist/ and try it in an empty environment: try_wheels.sh VENV, that of
+# development.
 set -euo pipefail
 bin=$PWD/$1/bin
 constraints=$PWD/deploy/dev/constraints.txt

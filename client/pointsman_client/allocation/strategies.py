@@ -42,7 +42,7 @@ class AveragelyByCircle:
 class ByConfig:
     """The configured queues as they are, unchecked (RocketMQ ``AllocateMessageQueueByConfig``).
 
-    Whoever configures the members sees to it that each queue is in one list. The retry topic's queues need no list:
+    The configuration must have each queue in one list. The retry topic's queues need no list:
     consumers share them averagely, whatever the strategy.
     """
 
@@ -93,7 +93,7 @@ def zone_of(queue: MessageQueue, zones: Zones) -> str:
 
 
 class MachineRoom:
-    """The queues in given rooms (RocketMQ ``AllocateMessageQueueByMachineRoom``): nobody gets those of other rooms.
+    """The queues in given rooms (RocketMQ ``AllocateMessageQueueByMachineRoom``): no member gets those of other rooms.
 
     All members must have the same rooms set. A queue's room stands in ``room@broker``, which RocketMQ knows alone, or
     else it is the zone that the route has for its broker.
