@@ -3,7 +3,11 @@
 Transports are imported from their own modules, since each needs its own library.
 """
 
-from pointsman_client.allocation import (
+from pointsman_client.client import NameServerClient
+from pointsman_client.consumer.pull_consumer import PullConsumer
+from pointsman_client.consumer.push_consumer import PushConsumer
+from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.core.allocation import (
     AllocationRequest,
     AllocationStrategy,
     Averagely,
@@ -17,12 +21,24 @@ from pointsman_client.allocation import (
     RoomByNameOrZone,
     to_strategy,
 )
-from pointsman_client.client import NameServerClient
-from pointsman_client.consumer.consume_result import ConsumeResult
-from pointsman_client.consumer.message_model import MessageModel
-from pointsman_client.consumer.pull_consumer import PullConsumer
-from pointsman_client.consumer.push_consumer import PushConsumer
-from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES, OLDER_FAULT_RULES, FaultRules
+from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue, to_publish_queues, to_subscribe_queues
+from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.core.retry_rules import ConsumeResult
+from pointsman_client.core.route import (
+    AbsentBroker,
+    BrokerData,
+    BrokerReplica,
+    BrokerState,
+    ClusterData,
+    QueueData,
+    Revision,
+    RouteChange,
+    TopicRoute,
+)
+from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES, SendResult, SendStatus
+from pointsman_client.core.sharding import ExplicitTable, HashRing, ModuloMap, QueueOfKey, ShardingMap, SubShards
 from pointsman_client.errors import (
     AgentFailedError,
     AllocationError,
@@ -64,28 +80,12 @@ from pointsman_client.errors import (
     TopicNotFoundError,
     WrongEventLoopError,
 )
-from pointsman_client.message import Message, OutgoingMessage, ReceivedMessage
-from pointsman_client.message_queue import MessageQueue, to_publish_queues, to_subscribe_queues
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.producer.explicit_send import Fallback, Park
-from pointsman_client.producer.fault_table import NEWER_FAULT_RULES, OLDER_FAULT_RULES, FaultRules
 from pointsman_client.producer.outbox import Outbox
-from pointsman_client.producer.outcome import RETRY_RESPONSE_CODES, SendResult
 from pointsman_client.producer.producer import Producer
-from pointsman_client.producer.sharding import ExplicitTable, HashRing, ModuloMap, QueueOfKey, ShardingMap, SubShards
-from pointsman_client.route import (
-    AbsentBroker,
-    BrokerData,
-    BrokerReplica,
-    BrokerState,
-    ClusterData,
-    QueueData,
-    Revision,
-    RouteChange,
-    TopicRoute,
-)
 from pointsman_client.routes.route_watch import RouteChanges
-from pointsman_client.transports.transport import PulledMessages, SendReceipt, SendStatus, Transport
+from pointsman_client.transports.transport import PulledMessages, SendReceipt, Transport
 
 __version__ = "0.1.0"
 

@@ -9,24 +9,24 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from pointsman_client.aio import Closing, LoopBinding
-from pointsman_client.checks import check_name, check_seconds, to_name_servers
 from pointsman_client.clock import Clock, SystemClock
+from pointsman_client.core.checks import check_name, check_seconds, to_name_servers
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.recheck_plan import RecheckPlan
+from pointsman_client.core.route import BrokerData, ClusterData, TopicRoute
+from pointsman_client.core.route_table import CachedRoute
 from pointsman_client.errors import (
     ClientClosedError,
     NameServersUnavailableError,
     TopicNotFoundError,
 )
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.route import BrokerData, ClusterData, TopicRoute
 from pointsman_client.routes.description import Descriptions, describe_route
 from pointsman_client.routes.failover import Failover, NameServerChoice
 from pointsman_client.routes.options import ClientOptions
 from pointsman_client.routes.question import ask_alive, ask_clusters, ask_route, ask_topics
-from pointsman_client.routes.recheck_plan import RecheckPlan
 from pointsman_client.routes.route_document import Document
 from pointsman_client.routes.route_keeper import AddrsGoneCallback, RouteKeeper
-from pointsman_client.routes.route_table import CachedRoute
 from pointsman_client.routes.route_upkeep import RouteUpkeep
 from pointsman_client.routes.route_watch import RouteChangeCallback, RouteChanges, RouteWatch
 from pointsman_client.rpc.channel import OpenChannel, open_channel

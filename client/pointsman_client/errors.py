@@ -39,7 +39,7 @@ import grpc
 
 from pointsman.wire.errors import ErrorDetails
 from pointsman.wire.violation import FieldViolation
-from pointsman_client.route import AbsentBroker
+from pointsman_client.core.route import AbsentBroker
 
 MAX_NAMED_BROKERS = 3
 """Absent brokers that an error's text names; its attribute has all."""

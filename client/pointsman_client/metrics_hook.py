@@ -5,7 +5,7 @@ Methods are called in the event loop and must return at once and raise nothing. 
 
 from __future__ import annotations
 
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.message_queue import MessageQueue
 
 
 class MetricsHook:

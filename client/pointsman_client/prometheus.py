@@ -24,7 +24,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from pointsman_client.clock import Clock, SystemClock
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 
 PREFIX = "pointsman_client_"

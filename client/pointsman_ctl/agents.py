@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pointsman.wire.names import addr_problem
-from pointsman_client.route import BrokerData, BrokerReplica, ClusterData
+from pointsman_client.core.route import BrokerData, BrokerReplica, ClusterData
 
 
 @dataclass(frozen=True, slots=True)

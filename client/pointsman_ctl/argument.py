@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import click
 
 from pointsman.wire.names import MAX_BROKER_ID, text_problem
-from pointsman_client.checks import check_name, to_name_servers
+from pointsman_client.core.checks import check_name, to_name_servers
 from pointsman_client.errors import InvalidAddressError, InvalidNameError
 from pointsman_ctl.duration import duration_problem, to_seconds
 

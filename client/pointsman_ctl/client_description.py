@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState, QueueData, Revision, TopicRoute
 from pointsman_client.errors import InvalidInputError
-from pointsman_client.route import BrokerData, BrokerReplica, BrokerState, QueueData, Revision, TopicRoute
 
 
 class InvalidDescriptionError(InvalidInputError):

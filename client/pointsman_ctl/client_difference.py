@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
-from pointsman_client.route import TopicRoute
+from pointsman_client.core.route import TopicRoute
 from pointsman_client.routes.route_document import Document, to_revision_document
 from pointsman_ctl.client_description import ClientDescription
 from pointsman_ctl.document import to_node_document

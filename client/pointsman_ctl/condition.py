@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pointsman.v1 import broker_pb2
-from pointsman_client.route import MASTER_ID
+from pointsman_client.core.route import MASTER_ID
 
 FLAPPING_ABOVE = 3_000.0
 """Flap penalty above which a name server says that a broker flaps: ``suppress_above`` of its rules; a test holds

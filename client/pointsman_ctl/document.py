@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from pointsman.v1 import admin_service_pb2, broker_pb2
-from pointsman_client.route import ClusterData
+from pointsman_client.core.route import ClusterData
 from pointsman_client.routes.codec import to_broker_state
 from pointsman_client.routes.route_document import NO_MASTER, Document, to_broker_data_document
 from pointsman_client.rpc.wire_time import seconds_of, utc_text

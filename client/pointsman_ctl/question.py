@@ -11,8 +11,8 @@ import grpc
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2, route_service_pb2
+from pointsman_client.core.route import ClusterData
 from pointsman_client.errors import ClusterNotFoundError, NameServerFailedError, PointsmanError, RequestRejectedError
-from pointsman_client.route import ClusterData
 from pointsman_client.routes.codec import to_cluster_data
 from pointsman_client.rpc.name_server_link import NameServerLink
 from pointsman_client.rpc.wire_time import seconds_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pointsman_client.route import BrokerReplica, QueueData, TopicRoute
+from pointsman_client.core.route import BrokerReplica, QueueData, TopicRoute
 from pointsman_ctl.wording import perm_words, printable
 
 Key = tuple[str | int, ...]

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pointsman.v1 import admin_service_pb2, broker_pb2
-from pointsman_client.route import BrokerData, BrokerState, ClusterData, TopicRoute
+from pointsman_client.core.route import BrokerData, BrokerState, ClusterData, TopicRoute
 from pointsman_client.routes.codec import to_broker_state
 from pointsman_client.rpc.wire_time import seconds_of
 from pointsman_ctl.condition import is_flapping, missing_masters

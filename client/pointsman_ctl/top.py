@@ -13,8 +13,8 @@ from rich.text import Text
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
+from pointsman_client.core.route import BrokerState
 from pointsman_client.errors import RequestRejectedError
-from pointsman_client.route import BrokerState
 from pointsman_client.routes.codec import to_broker_state
 from pointsman_client.routes.route_document import Document
 from pointsman_client.rpc.wire_time import moment_text, seconds_of

@@ -15,11 +15,11 @@ import grpc.aio
 
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.backoff import FullJitterBackoff
+from pointsman_client.core.route import Revision, TopicRoute
+from pointsman_client.core.route_agreement import RevisionOrder
 from pointsman_client.errors import NameServerFailedError, NameServersUnavailableError
-from pointsman_client.route import Revision, TopicRoute
 from pointsman_client.routes.codec import from_revision, to_revision, to_topic_route
 from pointsman_client.routes.failover import NameServerChoice
-from pointsman_client.routes.revision_order import RevisionOrder
 from pointsman_client.rpc.name_server_link import NameServerLink, NameServerLinks
 from pointsman_client.rpc.status import grpc_errors_of
 from pointsman_ctl.node import CLOSE_SECONDS

@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from pointsman_client.allocation.consistent_hash import ConsistentHash
-from pointsman_client.allocation.strategies import (
+from pointsman_client.core.allocation import (
+    AllocationRequest,
+    AllocationStrategy,
     Averagely,
     AveragelyByCircle,
     ByConfig,
+    ConsistentHash,
     MachineRoom,
     MachineRoomNearby,
     Pinned,
 )
-from pointsman_client.allocation.strategy import AllocationRequest, AllocationStrategy
-from pointsman_client.message_queue import MessageQueue
-from pointsman_client.producer.fault_table import LatencyFaultTolerance
-from pointsman_client.producer.queue_selector import PublishInfo, QueueSelector
-from pointsman_client.producer.sharding import ExplicitTable, HashRing, ModuloMap, ShardingMap, SubShards
+from pointsman_client.core.fault_strategy import LatencyFaultTolerance, PublishInfo, QueueSelector
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.sharding import ExplicitTable, HashRing, ModuloMap, ShardingMap, SubShards
 from tests.bench.report import Report
 
 QUEUES = (16, 1_024)

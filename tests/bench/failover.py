@@ -14,9 +14,9 @@ from tempfile import TemporaryDirectory
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.core.message import Message, ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import PointsmanError
-from pointsman_client.message import Message, ReceivedMessage
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.producer.producer import Producer
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from tests.bench.report import Report

@@ -18,8 +18,8 @@ from redis.asyncio import Redis
 from redis.utils import HIREDIS_AVAILABLE
 
 from pointsman.wire.offsets import id_before, stream_key
-from pointsman_client.message import Message, OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.message import Message, OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.transports.entry import to_fields
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from pointsman_client.transports.transport import Transport

@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 
 from pointsman_client.client import NameServerClient
-from pointsman_client.message import Message
+from pointsman_client.core.message import Message
 from pointsman_client.producer.producer import Producer
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from tests.fakes.real_name_server import real_name_server

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pointsman_client.client import NameServerClient
-from pointsman_client.message import Message
+from pointsman_client.core.message import Message
 from pointsman_client.producer.producer import Producer
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from tests.fakes.consumer_processes import Consumed, consumer_processes

@@ -13,8 +13,8 @@ import pytest
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.core.message import Message
 from pointsman_client.errors import TopicNotFoundError
-from pointsman_client.message import Message
 from pointsman_client.producer.producer import Producer
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from tests.fakes.real_name_server import real_name_server

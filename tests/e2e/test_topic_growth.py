@@ -10,11 +10,11 @@ import pytest
 
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.push_consumer import PushConsumer
+from pointsman_client.core.message import Message
+from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import TopicNotFoundError
-from pointsman_client.message import Message
 from pointsman_client.producer.producer import Producer
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
-from pointsman_client.transports.transport import SendStatus
 from tests.fakes.real_name_server import real_name_server
 from tests.fakes.redis_broker import BrokerPlan, redis_broker
 from tests.fakes.running_agent import until

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pointsman.wire.offsets import entry_id, stream_key
-from pointsman_client.message import Message, OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.message import Message, OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.transports.memory import MemoryTransport
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from pointsman_client.transports.transport import Transport

@@ -22,8 +22,8 @@ from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.servicer import OffsetServicer
 from pointsman_agent.queue_locks.servicer import QueueLockServicer
 from pointsman_agent.rpc.server import AgentServer
-from pointsman_client.message_queue import MessageQueue
-from pointsman_client.route import BrokerData, BrokerReplica, BrokerState
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState
 from tests.fakes.agent_services import topic_set
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore

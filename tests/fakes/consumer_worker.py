@@ -13,7 +13,7 @@ import time
 
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.consumer.start_offset import ConsumeFrom
-from pointsman_client.message import ReceivedMessage
+from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 
 

@@ -9,17 +9,25 @@ from datetime import datetime, timedelta
 from pointsman_client.client import NameServerClient
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.agent_coordination import Coordination, CoordinationRequest
-from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets, Members
-from pointsman_client.consumer.message_model import MessageModel
+from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
+from pointsman_client.core.message import Message, OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.rebalance import Members, MessageModel
+from pointsman_client.core.route import (
+    BrokerData,
+    BrokerReplica,
+    BrokerState,
+    QueueData,
+    Revision,
+    RouteChange,
+    TopicRoute,
+)
 from pointsman_client.errors import (
     BrokerUnreachableError,
     NameServersUnavailableError,
     PointsmanError,
     TopicNotFoundError,
 )
-from pointsman_client.message import Message, OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
-from pointsman_client.route import BrokerData, BrokerReplica, BrokerState, QueueData, Revision, RouteChange, TopicRoute
 from pointsman_client.transports.memory import MemoryTransport
 from tests.fakes.manual_clock import ManualClock
 

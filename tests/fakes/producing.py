@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.send_outcome import SendResult
 from pointsman_client.errors import PointsmanError
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.producer.outcome import SendResult
 from pointsman_client.producer.producer import Producer
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_route_server import ScriptedRouteServer, broker_data, topic_route

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pointsman_client.allocation.strategy import AllocationRequest, AllocationStrategy
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.allocation import AllocationRequest, AllocationStrategy
+from pointsman_client.core.message_queue import MessageQueue
 
 
 def queues(topic: str = "orders", cluster: str = "c1", /, **counts: int) -> tuple[MessageQueue, ...]:

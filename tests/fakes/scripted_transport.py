@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from pointsman_client.core.message import OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import BrokerRefusedError, BrokerTimeoutError, BrokerUnreachableError
-from pointsman_client.message import OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
-from pointsman_client.transports.transport import PulledMessages, SendReceipt, SendStatus
+from pointsman_client.transports.transport import PulledMessages, SendReceipt
 
 
 @dataclass(frozen=True)

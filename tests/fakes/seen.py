@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pointsman_client.consumer.consume_result import ConsumeResult
-from pointsman_client.message import ReceivedMessage
+from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.core.retry_rules import ConsumeResult
 
 
 class Seen:

@@ -8,10 +8,16 @@ from collections.abc import Iterable, Mapping
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pointsman_client.allocation.consistent_hash import ConsistentHash
-from pointsman_client.allocation.strategies import Averagely, AveragelyByCircle, MachineRoom, MachineRoomNearby, Pinned
-from pointsman_client.allocation.strategy import AllocationStrategy
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.allocation import (
+    AllocationStrategy,
+    Averagely,
+    AveragelyByCircle,
+    ConsistentHash,
+    MachineRoom,
+    MachineRoomNearby,
+    Pinned,
+)
+from pointsman_client.core.message_queue import MessageQueue
 from tests.fakes.queues import shares
 
 ROOMS = ("r1", "r2", "r3")

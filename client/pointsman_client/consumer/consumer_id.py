@@ -7,7 +7,7 @@ import random
 import socket
 
 from pointsman.wire.client_id import client_id_problem
-from pointsman_client.consumer.message_model import MessageModel
+from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.errors import InvalidOptionError
 
 LOOPBACK = "127.0.0.1"

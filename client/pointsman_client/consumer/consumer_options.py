@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from datetime import datetime
 
-from pointsman_client.checks import check_number, check_seconds
-from pointsman_client.consumer.process_queue import FlowLimits
-from pointsman_client.consumer.rebalance_timing import REBALANCE_MIN_INTERVAL_SECONDS
 from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.core.checks import check_number, check_seconds
+from pointsman_client.core.process_queue import FlowLimits
+from pointsman_client.core.rebalance import REBALANCE_MIN_INTERVAL_SECONDS
 from pointsman_client.errors import InvalidOptionError
 
 MAX_CONCURRENCY = 64

@@ -7,18 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.rebalance import Members
 from pointsman_client.errors import PointsmanError
-from pointsman_client.message_queue import MessageQueue
-
-
-@dataclass(frozen=True, slots=True)
-class Members:
-    """A list of a group's members that can be relied on."""
-
-    client_ids: tuple[str, ...]
-    """Sorted."""
-    pinned: tuple[str, ...] = ()
-    """Members that get all queues for now; empty: no pin."""
 
 
 class GroupMembership(Protocol):

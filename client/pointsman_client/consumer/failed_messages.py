@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.queue_reader import SLACK_SECONDS
-from pointsman_client.consumer.retry_rules import Destination, SendBack, send_back
+from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.retry_rules import Destination, SendBack, send_back
+from pointsman_client.core.route import BrokerData
 from pointsman_client.errors import PointsmanError
-from pointsman_client.message import ReceivedMessage
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.route import BrokerData
 from pointsman_client.transports.broker_call import answer_of
 from pointsman_client.transports.transport import SendReceipt, Transport
 

@@ -13,8 +13,8 @@ from pointsman_client.aio import done_within
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.consumer.offset_file import DamagedOffsetsError, FileContent, read_file, set_aside, write_file
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetFileError, PointsmanError
-from pointsman_client.message_queue import MessageQueue
 
 DISK_SECONDS = 5.0
 MAX_OFFSETS = 100_000

@@ -11,7 +11,6 @@ from typing import Any
 
 from pointsman.wire.group_topics import is_retry_topic
 from pointsman_client.aio import done_within, end_tasks, start_task
-from pointsman_client.allocation.strategy import AllocationStrategy
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.agent_coordination import Coordination
 from pointsman_client.consumer.consumer_options import ConsumerOptions
@@ -19,19 +18,19 @@ from pointsman_client.consumer.coordination import GroupMembership
 from pointsman_client.consumer.hand_over import HandOver
 from pointsman_client.consumer.held_queue import HeldQueue, QueueSurroundings
 from pointsman_client.consumer.lock_keeper import LockKeeper
-from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.consumer.offset_committer import OffsetCommitter
 from pointsman_client.consumer.queue_reader import QueueReader
 from pointsman_client.consumer.queue_table import QueueTable
 from pointsman_client.consumer.readable_queues import ReadableQueues, Routes
-from pointsman_client.consumer.rebalance_timing import RebalanceTiming, RebalanceTrigger
 from pointsman_client.consumer.rebalancer import Rebalancer
 from pointsman_client.consumer.start_offset import StartOffsets
-from pointsman_client.consumer.subscription import Subscription
-from pointsman_client.message import ReceivedMessage
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.allocation import AllocationStrategy
+from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.rebalance import MessageModel, RebalanceTiming, RebalanceTrigger
+from pointsman_client.core.route import RouteChange
+from pointsman_client.core.subscription import Subscription
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.route import RouteChange
 from pointsman_client.transports.transport import Transport
 
 logger = logging.getLogger(__name__)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from pointsman_client.aio import SharedQuestion
 from pointsman_client.clock import Clock
-from pointsman_client.consumer.coordination import Members, QueueLocks
-from pointsman_client.consumer.process_queue import LockTime
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.consumer.coordination import QueueLocks
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.process_queue import LockTime
+from pointsman_client.core.rebalance import Members
 
 TRY_SECONDS = 0.25
 """Between two tries for a lock that another member holds; RocketMQ's ordered consumers wait 0.5 s."""

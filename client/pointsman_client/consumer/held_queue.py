@@ -13,11 +13,11 @@ from pointsman.wire.backoff import FullJitterBackoff
 from pointsman_client.aio import Wakeup, end_tasks
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.hand_over import HandOver
-from pointsman_client.consumer.process_queue import FlowLimits, LockTime, ProcessQueue
 from pointsman_client.consumer.queue_reader import QueueReader
+from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.process_queue import FlowLimits, LockTime, ProcessQueue
 from pointsman_client.errors import OffsetBeyondEndError, PointsmanError
-from pointsman_client.message import ReceivedMessage
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 
 logger = logging.getLogger(__name__)

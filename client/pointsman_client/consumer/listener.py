@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pointsman_client.consumer.consume_result import ConsumeResult
 from pointsman_client.consumer.listener_threads import ListenerThreads
-from pointsman_client.message import ReceivedMessage
+from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.core.retry_rules import ConsumeResult
 
 Answer = ConsumeResult | None
 Listener = Callable[[ReceivedMessage], Answer | Awaitable[Answer]]

@@ -12,12 +12,11 @@ from typing import Any
 
 from pointsman_client.aio import end_tasks
 from pointsman_client.clock import Clock
-from pointsman_client.consumer.blocked_queue import BlockedQueue, how_it_ends
 from pointsman_client.consumer.failed_messages import FailedMessages
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.listener import CallEnd, ListenerCaller, Outcome, raised
-from pointsman_client.consumer.retry_rules import SUSPEND_SECONDS, is_given_up_in_place
-from pointsman_client.message import ReceivedMessage
+from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.core.retry_rules import SUSPEND_SECONDS, BlockedQueue, how_it_ends, is_given_up_in_place
 from pointsman_client.metrics_hook import MetricsHook
 
 logger = logging.getLogger(__name__)

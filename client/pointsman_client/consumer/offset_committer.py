@@ -9,9 +9,9 @@ from pointsman_client.aio import SharedQuestion
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.coordination import OffsetStore
 from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.consumer.queue_failures import QueueFailures
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.read_choice import QueueFailures
 from pointsman_client.errors import PointsmanError
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 
 logger = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 from pointsman.wire.names import MAX_QUEUES, name_problem
 from pointsman.wire.offsets import MAX_OFFSET
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.folder_sync import sync_folder
-from pointsman_client.message_queue import MessageQueue
 
 FORMAT = "pointsman-client-offsets"
 VERSION = 1

@@ -7,7 +7,7 @@ from collections import deque
 from pointsman_client.aio import Wakeup
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.message import ReceivedMessage
+from pointsman_client.core.message import ReceivedMessage
 
 LOOK_SECONDS = 15.0
 

@@ -10,23 +10,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pointsman_client.allocation.strategies import Averagely
-from pointsman_client.allocation.strategy import AllocationStrategy
-from pointsman_client.checks import check_number
 from pointsman_client.client import NameServerClient
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.agent_coordination import MakeCoordination, agent_coordination
 from pointsman_client.consumer.consumer_options import ConsumerOptions
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.consumer.pull_buffer import PullBuffer
 from pointsman_client.consumer.standing import Standing
 from pointsman_client.consumer.start_offset import ConsumeFrom
-from pointsman_client.consumer.subscription import Subscriptions
+from pointsman_client.core.allocation import AllocationStrategy, Averagely
+from pointsman_client.core.checks import check_number
+from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.core.subscription import Subscriptions
 from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
-from pointsman_client.message import ReceivedMessage
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.ownership import OwnedParts, TransportOrMaker
 

@@ -11,9 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pointsman_client.allocation.strategies import Averagely
-from pointsman_client.allocation.strategy import AllocationStrategy
-from pointsman_client.checks import check_number, check_seconds
 from pointsman_client.client import NameServerClient
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.agent_coordination import MakeCoordination, agent_coordination
@@ -23,11 +20,13 @@ from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsu
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.listener import Listener, ListenerCaller
 from pointsman_client.consumer.listener_pool import ListenerPool
-from pointsman_client.consumer.message_model import MessageModel
-from pointsman_client.consumer.retry_rules import MAX_RECONSUME_TIMES
 from pointsman_client.consumer.standing import Standing
 from pointsman_client.consumer.start_offset import ConsumeFrom
-from pointsman_client.consumer.subscription import Subscriptions
+from pointsman_client.core.allocation import AllocationStrategy, Averagely
+from pointsman_client.core.checks import check_number, check_seconds
+from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.core.retry_rules import MAX_RECONSUME_TIMES
+from pointsman_client.core.subscription import Subscriptions
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.ownership import OwnedParts, TransportOrMaker

@@ -8,13 +8,12 @@ from datetime import datetime
 from typing import TypeVar
 
 from pointsman_client.clock import Clock
-from pointsman_client.consumer.queue_failures import QueueFailures
-from pointsman_client.consumer.read_choice import ReadChoice
 from pointsman_client.consumer.start_offset import StartOffsets
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.read_choice import QueueFailures, ReadChoice
+from pointsman_client.core.route import BrokerData
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, OffsetBeyondEndError, PointsmanError
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.route import BrokerData
 from pointsman_client.transports.broker_call import answer_of
 from pointsman_client.transports.transport import PulledMessages, Transport
 

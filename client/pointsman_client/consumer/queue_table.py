@@ -12,7 +12,7 @@ from pointsman_client.clock import Clock
 from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.offset_committer import OffsetCommitter
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.message_queue import MessageQueue
 
 logger = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pointsman.wire.group_topics import RETRY_QUEUES, retry_topic
-from pointsman_client.allocation.strategy import Zones
 from pointsman_client.consumer.agents.broker_agents import RoutedBrokers
+from pointsman_client.core.allocation import Zones
+from pointsman_client.core.message_queue import MessageQueue, to_subscribe_queues
+from pointsman_client.core.route import BrokerKey, RouteChange, TopicRoute
 from pointsman_client.errors import PointsmanError, TopicNotFoundError
-from pointsman_client.message_queue import MessageQueue, to_subscribe_queues
-from pointsman_client.route import BrokerKey, RouteChange, TopicRoute
 
 logger = logging.getLogger(__name__)
 

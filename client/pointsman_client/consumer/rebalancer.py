@@ -7,15 +7,17 @@ from collections.abc import Awaitable, Callable, Collection
 
 from pointsman.wire.group_topics import is_retry_topic
 from pointsman_client.aio import Wakeup
-from pointsman_client.allocation.strategies import Averagely
-from pointsman_client.allocation.strategy import AllocationRequest, AllocationStrategy
 from pointsman_client.clock import Clock
-from pointsman_client.consumer.coordination import Members
-from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.consumer.queue_table import QueueTable
 from pointsman_client.consumer.readable_queues import ReadableQueues, TopicQueues
-from pointsman_client.consumer.rebalance_plan import (
+from pointsman_client.core.allocation import AllocationRequest, AllocationStrategy, Averagely
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.rebalance import (
     IdleReason,
+    Members,
+    MessageModel,
+    RebalanceTiming,
+    RebalanceTrigger,
     Share,
     idle_warning,
     is_balanced,
@@ -23,8 +25,6 @@ from pointsman_client.consumer.rebalance_plan import (
     queues_of_other_topics,
     share_of_topic,
 )
-from pointsman_client.consumer.rebalance_timing import RebalanceTiming, RebalanceTrigger
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 
 logger = logging.getLogger(__name__)

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pointsman.wire.group_topics import MAX_GROUP_LENGTH
-from pointsman_client.checks import check_name
 from pointsman_client.consumer.agents.agent_coordination import Coordination, CoordinationRequest, MakeCoordination
 from pointsman_client.consumer.consumer_id import check_client_id, local_address, make_client_id
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.consumer.offset_file import offset_file_path
-from pointsman_client.consumer.subscription import Subscription, Subscriptions, to_subscriptions
+from pointsman_client.core.checks import check_name
+from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.core.subscription import Subscription, Subscriptions, to_subscriptions
 from pointsman_client.errors import InvalidNameError
 from pointsman_client.ownership import OwnedParts
 

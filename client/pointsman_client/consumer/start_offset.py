@@ -14,7 +14,7 @@ from pointsman.wire.group_topics import is_retry_topic
 from pointsman_client.aio import SharedQuestion
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.coordination import BegunTopics, OffsetStore
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.transports.transport import Transport
 
 

@@ -9,18 +9,17 @@ from collections.abc import Awaitable, Callable
 
 from pointsman_client.aio import end_tasks, start_task
 from pointsman_client.clock import Clock
+from pointsman_client.core.fault_strategy import FaultRules, LatencyFaultTolerance, QueueSelector
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.route import BrokerKey
+from pointsman_client.core.send_outcome import OutcomeRules
 from pointsman_client.errors import PointsmanError
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.ownership import OwnedParts
 from pointsman_client.producer.explicit_send import ExplicitSends
-from pointsman_client.producer.fault_table import FaultRules, LatencyFaultTolerance
 from pointsman_client.producer.options import ProducerOptions
 from pointsman_client.producer.outbox import Outbox
-from pointsman_client.producer.outcome import OutcomeRules
 from pointsman_client.producer.parking import Parking
-from pointsman_client.producer.queue_selector import QueueSelector
 from pointsman_client.producer.sender import Attempts, MasterAddr, Sender
-from pointsman_client.route import BrokerKey
 from pointsman_client.transports.broker_call import answer_of
 from pointsman_client.transports.transport import Transport
 

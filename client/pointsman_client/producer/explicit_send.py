@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pointsman_client.checks import check_function
 from pointsman_client.client import NameServerClient
 from pointsman_client.clock import Clock
+from pointsman_client.core.checks import check_function
+from pointsman_client.core.message import OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.send_outcome import SendResult
 from pointsman_client.errors import (
     BrokerError,
     BrokerTimeoutError,
@@ -20,10 +23,7 @@ from pointsman_client.errors import (
     SendFailedError,
     TopicNotFoundError,
 )
-from pointsman_client.message import OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.producer.outbox import Outbox
-from pointsman_client.producer.outcome import SendResult
 from pointsman_client.producer.parking import Parking
 from pointsman_client.producer.sender import Sender, Sent
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from pointsman_client.aio import finish_tasks
+from pointsman_client.core.send_outcome import SendResult
 from pointsman_client.errors import ClientClosedError, TooManyInFlightError
-from pointsman_client.producer.outcome import SendResult
 
 SendCallback = Callable[[SendResult | Exception], object]
 """Called in the event loop with the result of a send, or with the error that :meth:`Producer.send` would raise."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from pointsman_client.checks import check_number, check_seconds
+from pointsman_client.core.checks import check_number, check_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

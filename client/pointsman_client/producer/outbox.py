@@ -12,11 +12,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pointsman_client.checks import check_number
+from pointsman_client.core.checks import check_number
+from pointsman_client.core.message import OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OutboxFailedError, OutboxFullError
 from pointsman_client.folder_sync import sync_folder
-from pointsman_client.message import OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.producer.file_lock import FileLock
 from pointsman_client.producer.outbox_record import Parked, read_line, write_done, write_parked
 

@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Any
 from zlib import crc32
 
-from pointsman_client.message import Message, OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.message import Message, OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from pointsman_client.aio import Wakeup, end_tasks, finish_tasks, start_task
 from pointsman_client.clock import Clock
+from pointsman_client.core.message import OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import ClientClosedError, OutboxFailedError, PointsmanError
-from pointsman_client.message import OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.outbox_record import Parked

@@ -10,9 +10,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from pointsman_client.aio import Closing
-from pointsman_client.checks import check_function, check_seconds
 from pointsman_client.client import NameServerClient
 from pointsman_client.clock import Clock
+from pointsman_client.core.checks import check_function, check_seconds
+from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES, FaultRules
+from pointsman_client.core.message import Message, OutgoingMessage, check_batch, check_key, check_message, check_size
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES, SendMode, SendResult
+from pointsman_client.core.sharding import HashRing, KeyQueues, ShardingMap
 from pointsman_client.errors import (
     ClientNotStartedError,
     InvalidMessageError,
@@ -20,19 +25,12 @@ from pointsman_client.errors import (
     PointsmanError,
     TopicNotFoundError,
 )
-from pointsman_client.message import Message, OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.ownership import OwnedParts, TransportOrMaker
 from pointsman_client.producer.engine import ProducerEngine
 from pointsman_client.producer.explicit_send import Fallback, OnUnavailable, Park, check_queue, to_result
-from pointsman_client.producer.fault_table import NEWER_FAULT_RULES, FaultRules
 from pointsman_client.producer.in_flight import InFlight, SendCallback
-from pointsman_client.producer.key_queues import KeyQueues
-from pointsman_client.producer.message_check import check_batch, check_key, check_message, check_size
 from pointsman_client.producer.options import ProducerOptions
-from pointsman_client.producer.outcome import RETRY_RESPONSE_CODES, SendMode, SendResult
-from pointsman_client.producer.sharding import HashRing, ShardingMap
 
 SelectQueue = Callable[[tuple[MessageQueue, ...], Message, Any], MessageQueue]
 """From the topic's writable queues, the message and an argument to a queue (RocketMQ ``MessageQueueSelector``)."""
@@ -301,7 +299,7 @@ class Producer:
         """Send to the queue of a sharding key: messages of a key stay in order. The rest is as :meth:`send_to`.
 
         The map is over the queues that the topic has, whether or not they can be written: see
-        :mod:`~pointsman_client.producer.configured_queues`. A topic that has gone with its last broker keeps the map
+        :mod:`~pointsman_client.core.sharding`. A topic that has gone with its last broker keeps the map
         that it had here; without one: :class:`TopicNotFoundError`. ``second`` spreads a key that has sub-shards.
         """
         engine, outgoing, deadline = self._begin(message, timeout_seconds)

@@ -12,6 +12,11 @@ from typing import Any, TypeVar
 
 from pointsman_client.client import NameServerClient
 from pointsman_client.clock import Clock
+from pointsman_client.core.fault_strategy import LatencyFaultTolerance, PublishInfo, QueueSelector
+from pointsman_client.core.message import OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue, why_not_writable, why_without_queue
+from pointsman_client.core.route import BrokerKey
+from pointsman_client.core.send_outcome import Outcome, OutcomeRules, SendMode
 from pointsman_client.errors import (
     BrokerRefusedError,
     BrokerUnreachableError,
@@ -25,14 +30,8 @@ from pointsman_client.errors import (
     QueueUnavailableError,
     SendFailedError,
 )
-from pointsman_client.message import OutgoingMessage
-from pointsman_client.message_queue import MessageQueue, why_not_writable, why_without_queue
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.producer.fault_table import LatencyFaultTolerance
 from pointsman_client.producer.options import ProducerOptions
-from pointsman_client.producer.outcome import Outcome, OutcomeRules, SendMode
-from pointsman_client.producer.queue_selector import PublishInfo, QueueSelector
-from pointsman_client.route import BrokerKey
 from pointsman_client.transports.broker_call import answer_of
 from pointsman_client.transports.transport import SendReceipt, Transport
 

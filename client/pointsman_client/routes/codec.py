@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC
 
 from pointsman.v1 import broker_pb2, route_service_pb2
-from pointsman_client.route import (
+from pointsman_client.core.route import (
     AbsentBroker,
     BrokerData,
     BrokerReplica,

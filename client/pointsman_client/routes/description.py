@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pointsman_client.core.route_table import CachedRoute
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.routes.route_document import Document, to_revision_document, to_route_document
-from pointsman_client.routes.route_table import CachedRoute
 
 OWN_KEYS = frozenset(
     {

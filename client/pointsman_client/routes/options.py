@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pointsman_client.checks import check_number, check_seconds, check_zone
+from pointsman_client.core.checks import check_number, check_seconds, check_zone
 from pointsman_client.errors import InvalidOptionError
 
 

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from pointsman_client.aio import Wakeup
 from pointsman_client.clock import Clock
+from pointsman_client.core.recheck_plan import RecheckPlan
 from pointsman_client.errors import ClientStateError, NameServersUnavailableError, NotFoundError, PointsmanError
-from pointsman_client.routes.recheck_plan import RecheckPlan
 
 logger = logging.getLogger(__name__)
 

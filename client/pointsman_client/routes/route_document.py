@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from pointsman_client.route import AbsentBroker, BrokerData, Revision, TopicRoute
+from pointsman_client.core.route import AbsentBroker, BrokerData, Revision, TopicRoute
 
 Document = dict[str, object]
 

@@ -9,18 +9,16 @@ from difflib import get_close_matches
 
 from pointsman_client.aio import Callbacks, SingleFlight
 from pointsman_client.clock import Clock
+from pointsman_client.core.message_queue import order_topic_surplus
+from pointsman_client.core.recheck_plan import RecheckPlan, WantedTopics
+from pointsman_client.core.route import Revision, RouteChange, TopicRoute
+from pointsman_client.core.route_agreement import RevisionOrder, as_stale, judge, loss
+from pointsman_client.core.route_table import CachedRoute, RouteTable
 from pointsman_client.errors import OrderTopicConfError, TopicNotFoundError
-from pointsman_client.message_queue import order_topic_surplus
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.route import Revision, RouteChange, TopicRoute
-from pointsman_client.routes.agreement import as_stale, judge, loss
 from pointsman_client.routes.failover import Failover
 from pointsman_client.routes.question import ask_route
-from pointsman_client.routes.recheck_plan import RecheckPlan
-from pointsman_client.routes.revision_order import RevisionOrder
-from pointsman_client.routes.route_table import CachedRoute, RouteTable
 from pointsman_client.routes.route_watch import RouteWatch
-from pointsman_client.routes.wanted_topics import WantedTopics
 from pointsman_client.rpc.name_server_link import NameServerLinks
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from pointsman.v1 import route_service_pb2
 from pointsman.wire.backoff import FullJitterBackoff
 from pointsman_client.aio import Wakeup
 from pointsman_client.clock import Clock
+from pointsman_client.core.route import Revision, TopicRoute
 from pointsman_client.errors import NameServerFailedError, RequestRejectedError
-from pointsman_client.route import Revision, TopicRoute
 from pointsman_client.routes.codec import from_revision, to_revision, to_topic_route
 from pointsman_client.routes.failover import NameServerChoice
 from pointsman_client.rpc.name_server_link import NameServerLinks

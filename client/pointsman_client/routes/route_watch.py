@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 
 from pointsman_client.aio import Callbacks
-from pointsman_client.route import RouteChange, TopicRoute
+from pointsman_client.core.route import RouteChange, TopicRoute
 
 RouteChangeCallback = Callable[[RouteChange], None]
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from pointsman_client.checks import check_seconds
+from pointsman_client.core.checks import check_seconds
 from pointsman_client.errors import (
     BlockingCallError,
     CallTimeoutError,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from pointsman_client.core.send_outcome import SendResult
 from pointsman_client.errors import TooManyInFlightError
 from pointsman_client.producer.in_flight import SendCallback
-from pointsman_client.producer.outcome import SendResult
 
 
 class OwedCallbacks:

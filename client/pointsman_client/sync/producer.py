@@ -7,18 +7,18 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from pointsman_client.checks import check_function
 from pointsman_client.clock import Clock
-from pointsman_client.message import Message
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.checks import check_function
+from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES, FaultRules
+from pointsman_client.core.message import Message
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES, SendResult
+from pointsman_client.core.sharding import ShardingMap
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.ownership import TransportOrMaker
 from pointsman_client.producer import producer as async_producer
 from pointsman_client.producer.explicit_send import OnUnavailable
-from pointsman_client.producer.fault_table import NEWER_FAULT_RULES, FaultRules
-from pointsman_client.producer.outcome import RETRY_RESPONSE_CODES, SendResult
 from pointsman_client.producer.producer import SelectQueue
-from pointsman_client.producer.sharding import ShardingMap
 from pointsman_client.sync.callback_thread import MAX_WAITING
 from pointsman_client.sync.client import NameServerClient, client_for
 from pointsman_client.sync.facade import CALL_TIMEOUT_SECONDS, Facade

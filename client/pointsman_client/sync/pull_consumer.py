@@ -8,16 +8,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
-from pointsman_client.allocation.strategy import AllocationStrategy
 from pointsman_client.clock import Clock
 from pointsman_client.consumer import pull_consumer as async_consumer
 from pointsman_client.consumer.agents.agent_coordination import MakeCoordination, agent_coordination
-from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.consumer.start_offset import ConsumeFrom
-from pointsman_client.consumer.subscription import Subscriptions
+from pointsman_client.core.allocation import AllocationStrategy
+from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.core.subscription import Subscriptions
 from pointsman_client.errors import ClientClosedError
-from pointsman_client.message import ReceivedMessage
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.ownership import TransportOrMaker
 from pointsman_client.sync.client import NameServerClient, client_for

@@ -28,8 +28,8 @@ from datetime import UTC, datetime, timedelta
 
 from pointsman.wire.group_topics import is_group_topic
 from pointsman.wire.offsets import stream_key
-from pointsman_client.message import NO_PROPERTIES, Message, OutgoingMessage, ReceivedMessage
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.message import NO_PROPERTIES, Message, OutgoingMessage, ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)

@@ -13,8 +13,11 @@ from datetime import datetime
 
 from pointsman.wire.offsets import stream_key
 from pointsman_client.aio import done_within
-from pointsman_client.checks import check_number
 from pointsman_client.clock import Clock, SystemClock
+from pointsman_client.core.checks import check_number
+from pointsman_client.core.message import OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
@@ -23,10 +26,8 @@ from pointsman_client.errors import (
     OffsetBeyondEndError,
     ResponseCode,
 )
-from pointsman_client.message import OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.transports.entry import born_at, to_fields, to_received
-from pointsman_client.transports.transport import PulledMessages, SendReceipt, SendStatus
+from pointsman_client.transports.transport import PulledMessages, SendReceipt
 
 
 class MemoryTransport:

@@ -9,23 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Protocol
 
-from pointsman_client.message import OutgoingMessage, ReceivedMessage
-from pointsman_client.message_queue import MessageQueue
-
-
-class SendStatus(StrEnum):
-    """What the broker did with a message that it took (RocketMQ ``SendStatus``)."""
-
-    SEND_OK = "SEND_OK"
-    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
-    """Taken, but not known to be on the disk in time."""
-    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
-    """Taken, but not known to be on as many replicas as wanted in time."""
-    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
-    """Taken, but the broker has no replica now."""
+from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.send_outcome import SendStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import click
 import grpc
 
 from pointsman.v1 import admin_service_pb2 as admin
+from pointsman_client.core.message_queue import to_publish_queues
+from pointsman_client.core.route import Revision, TopicRoute
 from pointsman_client.errors import OrderTopicConfError, RequestRejectedError
-from pointsman_client.message_queue import to_publish_queues
-from pointsman_client.route import Revision, TopicRoute
 from pointsman_client.rpc.name_server_link import NameServerLink
 from pointsman_ctl import operator_document, operator_table
 from pointsman_ctl.argument import by_option, read_name

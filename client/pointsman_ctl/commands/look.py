@@ -9,8 +9,8 @@ import click
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import route_service_pb2
+from pointsman_client.core.route import TopicRoute
 from pointsman_client.errors import ClusterNotFoundError, NoBrokerUpError, RequestRejectedError, TopicNotFoundError
-from pointsman_client.route import TopicRoute
 from pointsman_client.routes.codec import to_topic_route
 from pointsman_client.routes.route_document import to_route_document
 from pointsman_client.rpc.name_server_link import NameServerLink

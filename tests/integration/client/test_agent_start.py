@@ -10,7 +10,7 @@ from pointsman_agent.core.group_rules import GroupRules
 from pointsman_agent.core.queue import QueueKey
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
 from pointsman_client.consumer.push_consumer import PushConsumer
-from pointsman_client.route import TopicRoute
+from pointsman_client.core.route import TopicRoute
 from tests.fakes.condition import eventually
 from tests.fakes.consumer_agents import ConsumerAgent, consumer_agents, flow
 from tests.fakes.consumer_setup import Setup, consumer_setup

@@ -16,7 +16,8 @@ from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_client.consumer.agents.member_stream import MemberState
 from pointsman_client.consumer.agents.membership import AgentMembership
-from pointsman_client.consumer.coordination import GroupMembership, Members
+from pointsman_client.consumer.coordination import GroupMembership
+from pointsman_client.core.rebalance import Members
 from pointsman_client.rpc.agent_link import AgentLinks
 from tests.fakes.condition import eventually
 from tests.fakes.consumer_agents import (

@@ -13,9 +13,9 @@ import pytest
 from pointsman.v1.admin_service_pb2 import GetNodeInfoRequest, PutKvRequest
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman_client.core.message import Message
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerRefusedError
-from pointsman_client.message import Message
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.producer.producer import Producer
 from pointsman_client.transports.memory import MemoryTransport
 from tests.fakes.ctl_command import ctl

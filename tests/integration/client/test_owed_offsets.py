@@ -10,8 +10,8 @@ import grpc
 from pointsman.wire.errors import ErrorDetails
 from pointsman_client.consumer.agents.owed_offsets import OwedOffsets
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError
-from pointsman_client.message_queue import MessageQueue
 
 Q0, Q1 = (MessageQueue("orders", "c1", "a", number) for number in range(2))
 AWAY = AgentFailedError("a:1", grpc.StatusCode.UNAVAILABLE, "refused")

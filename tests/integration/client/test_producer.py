@@ -12,6 +12,9 @@ import grpc
 import pytest
 
 from pointsman_client.client import NameServerClient
+from pointsman_client.core.fault_strategy import OLDER_FAULT_RULES
+from pointsman_client.core.message import Message
+from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
@@ -30,10 +33,7 @@ from pointsman_client.errors import (
     TooManyInFlightError,
     TopicNotFoundError,
 )
-from pointsman_client.message import Message
-from pointsman_client.producer.fault_table import OLDER_FAULT_RULES
 from pointsman_client.producer.producer import Producer
-from pointsman_client.transports.transport import SendStatus
 from tests.fakes.condition import eventually
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.producing import ADDRS, A, B, C, Shop, Told, producing, put_route

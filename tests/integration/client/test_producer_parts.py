@@ -12,6 +12,7 @@ import pytest
 
 from pointsman_client.aio import finish_tasks
 from pointsman_client.client import NameServerClient
+from pointsman_client.core.message import Message
 from pointsman_client.errors import (
     ClientClosedError,
     ClientNotStartedError,
@@ -19,7 +20,6 @@ from pointsman_client.errors import (
     NameServersUnavailableError,
     WrongEventLoopError,
 )
-from pointsman_client.message import Message
 from pointsman_client.ownership import OwnedParts
 from pointsman_client.producer.engine import LOOKUPS_AT_ONCE, RouteRefresher
 from pointsman_client.producer.producer import Producer

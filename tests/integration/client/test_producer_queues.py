@@ -9,6 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from pointsman_client.core.message import Message
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import (
     BrokerTimeoutError,
     BrokerUnreachableError,
@@ -22,12 +25,9 @@ from pointsman_client.errors import (
     SendFailedError,
     TopicNotFoundError,
 )
-from pointsman_client.message import Message
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.producer.explicit_send import Fallback, Park
 from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.producer import Producer
-from pointsman_client.transports.transport import SendStatus
 from tests.fakes.condition import eventually
 from tests.fakes.producing import A, B, Shop, producing, put_route
 from tests.fakes.scripted_route_server import ScriptedRouteServer, broker_data, scripted_route_server, topic_route

@@ -11,9 +11,9 @@ import pytest
 
 from pointsman.v1 import registration_service_pb2
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman_client.core.message import Message
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import NoBrokerUpError, TopicNotFoundError
-from pointsman_client.message import Message
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.producer.explicit_send import Park
 from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.producer import Producer

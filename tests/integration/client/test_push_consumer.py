@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
-from pointsman_client.consumer.consume_result import ConsumeResult
-from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.consumer.start_offset import ConsumeFrom
-from pointsman_client.message import ReceivedMessage
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.core.retry_rules import ConsumeResult
 from tests.fakes.consumer_setup import Setup, consumer_setup, numbers
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_group import addr_of, queue_of, route_of

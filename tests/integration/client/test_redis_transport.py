@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
     BrokerUnreachableError,
     ResponseCode,
 )
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
-from pointsman_client.transports.transport import SendStatus, Transport
+from pointsman_client.transports.transport import Transport
 from tests.fakes.brokers_under_test import BORN_AT, QUEUE, RedisBrokers, outgoing
 from tests.fakes.consumer_agents import until_true
 from tests.fakes.manual_clock import ManualClock

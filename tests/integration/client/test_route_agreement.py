@@ -10,7 +10,7 @@ import pytest
 
 from pointsman.v1 import route_service_pb2
 from pointsman_client import NameServerClient, NameServersUnavailableError, RouteChange, TopicNotFoundError
-from pointsman_client.routes.recheck_plan import MOST_RECHECKS
+from pointsman_client.core.recheck_plan import MOST_RECHECKS
 from tests.fakes.condition import eventually
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_route_server import (

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from pointsman_client.core.route import RouteChange
 from pointsman_client.errors import (
     BlockingCallError,
     CallTimeoutError,
@@ -21,7 +22,6 @@ from pointsman_client.errors import (
     NameServersUnavailableError,
     TopicNotFoundError,
 )
-from pointsman_client.route import RouteChange
 from pointsman_client.sync import NameServerClient
 from pointsman_client.testing import TestFleet
 from tests.fakes.deadline import until
@@ -237,7 +237,8 @@ import os, sys
 from pointsman_client import Message
 from pointsman_client.sync import Producer
 from pointsman_client.transports.memory import MemoryTransport
-from pointsman_client.transports.transport import SendReceipt, SendStatus
+from pointsman_client.transports.transport import SendReceipt
+from pointsman_client.core.send_outcome import SendStatus
 
 
 class Telling(MemoryTransport):

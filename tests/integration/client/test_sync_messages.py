@@ -12,6 +12,9 @@ import pytest
 
 from pointsman_client import client as async_client
 from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.core.message import Message, ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.send_outcome import SendResult
 from pointsman_client.errors import (
     BlockingCallError,
     ClientClosedError,
@@ -21,9 +24,6 @@ from pointsman_client.errors import (
     SendFailedError,
     TooManyInFlightError,
 )
-from pointsman_client.message import Message, ReceivedMessage
-from pointsman_client.message_queue import MessageQueue
-from pointsman_client.producer.outcome import SendResult
 from pointsman_client.sync import NameServerClient, Producer, PullConsumer, PushConsumer
 from pointsman_client.testing import TestFleet
 from tests.fakes.deadline import until

@@ -27,7 +27,7 @@ IMPORTED = (pointsman_client.sync, pointsman_client.testing)
 PLUGIN = "pointsman_client.testing.plugin"
 
 FAILOVER = """
-from pointsman_client.message import Message
+from pointsman_client.core.message import Message
 from pointsman_client.sync import Producer
 
 def test_orders_survive_a_broker(pointsman):
@@ -51,7 +51,7 @@ import asyncio
 
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.start_offset import ConsumeFrom
-from pointsman_client.message import Message
+from pointsman_client.core.message import Message
 from pointsman_client.producer.producer import Producer
 
 async def test_orders_are_read_on_from_the_slave(pointsman):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
-from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.core.rebalance import MessageModel
 from tests.fakes.consumer_setup import Setup, consumer_setup, numbers
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_group import queue_of, route_of

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from pointsman_client.core.message import Message, OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import (
     BrokerError,
     BrokerRefusedError,
@@ -21,9 +24,7 @@ from pointsman_client.errors import (
     OffsetBeyondEndError,
     ResponseCode,
 )
-from pointsman_client.message import Message, OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
-from pointsman_client.transports.transport import PulledMessages, SendReceipt, SendStatus, Transport
+from pointsman_client.transports.transport import PulledMessages, SendReceipt, Transport
 from tests.fakes.brokers_under_test import BORN_AT, QUEUE, BrokersUnderTest, MemoryBrokers, RedisBrokers, outgoing
 
 TIMEOUT_SECONDS = 5.0

@@ -17,7 +17,7 @@ from pointsman_client import (
     PointsmanError,
     Producer,
 )
-from pointsman_client.checks import check_name, to_name_servers
+from pointsman_client.core.checks import check_name, to_name_servers
 from pointsman_client.transports.memory import MemoryTransport
 
 

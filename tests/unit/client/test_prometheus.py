@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.prometheus import PrometheusMetrics
 from tests.fakes.manual_clock import ManualClock

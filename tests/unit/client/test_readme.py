@@ -11,20 +11,21 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+import pointsman_client
 from pointsman.wire.group_topics import MAX_GROUP_LENGTH, RETRY_DELAYS_SECONDS
-from pointsman_client import allocation, errors
-from pointsman_client.allocation.strategies import STRATEGIES, to_strategy
+from pointsman_client import errors
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
 from pointsman_client.consumer.consumer_options import MAX_BATCH, MAX_CONCURRENCY
-from pointsman_client.consumer.message_model import MessageModel
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
-from pointsman_client.consumer.retry_rules import MAX_RECONSUME_TIMES, SUSPEND_SECONDS
 from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.core.allocation import STRATEGIES, to_strategy
+from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES
+from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.core.retry_rules import MAX_RECONSUME_TIMES, SUSPEND_SECONDS
+from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.producer.fault_table import NEWER_FAULT_RULES
-from pointsman_client.producer.outcome import RETRY_RESPONSE_CODES
 from pointsman_client.producer.producer import Producer
 from pointsman_client.prometheus import PREFIX, PrometheusMetrics
 from pointsman_client.rpc.channel import open_channel
@@ -147,7 +148,7 @@ def test_every_strategy_is_named_with_its_constructor_and_rocketmqs_name() -> No
             assert to_strategy_class(rocketmqs) is STRATEGIES[ours]
 
     assert told == {name: getattr(make, "__name__", "") for name, make in STRATEGIES.items()}
-    assert set(told.values()) <= set(allocation.__all__)
+    assert set(told.values()) <= set(pointsman_client.__all__)
 
 
 def to_strategy_class(name: str) -> type:

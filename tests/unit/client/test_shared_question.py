@@ -8,7 +8,7 @@ from collections.abc import Collection
 import pytest
 
 from pointsman_client.aio import SharedQuestion
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.message_queue import MessageQueue
 
 
 def queue(number: int) -> MessageQueue:

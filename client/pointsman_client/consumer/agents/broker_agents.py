@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from pointsman.wire.names import addr_problem
-from pointsman_client.route import BrokerData
+from pointsman_client.core.route import BrokerData
 
 
 class RoutedBrokers(Protocol):

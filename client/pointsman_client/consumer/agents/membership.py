@@ -21,7 +21,7 @@ from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_addrs
 from pointsman_client.consumer.agents.group_watch import GroupWatch
 from pointsman_client.consumer.agents.member_stream import MemberState, MemberStream
-from pointsman_client.consumer.coordination import Members
+from pointsman_client.core.rebalance import Members
 from pointsman_client.errors import PointsmanError, RequestRejectedError
 from pointsman_client.rpc.agent_link import AgentLinks
 

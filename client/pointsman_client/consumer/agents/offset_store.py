@@ -18,8 +18,8 @@ from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_
 from pointsman_client.consumer.agents.queue_batch import Queues, ask_agents, ask_other_agents
 from pointsman_client.consumer.agents.topic_begins import TopicBegins
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import PointsmanError, RequestRejectedError
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.rpc.agent_link import AgentLink, AgentLinks
 
 TRUSTED_SECONDS = 60.0

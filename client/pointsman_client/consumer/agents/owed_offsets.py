@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets, OffsetStore
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import PointsmanError, RequestRejectedError
-from pointsman_client.message_queue import MessageQueue
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ import grpc
 from pointsman.wire.errors import ErrorDetails
 from pointsman.wire.violation import FieldViolation
 from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_addrs, agent_of_queues
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.route import BrokerKey
 from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError
-from pointsman_client.message_queue import MessageQueue
-from pointsman_client.route import BrokerKey
 from pointsman_client.rpc.agent_link import AgentLink, AgentLinks
 
 MAX_QUEUES_A_CALL = 1_000

@@ -12,8 +12,8 @@ from datetime import timedelta
 
 from pointsman.wire.offsets import entry_id
 from pointsman_client.clock import Clock
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerError, ClientClosedError
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.transports.redis_streams.lane import Lane
 from pointsman_client.transports.redis_streams.reading import Reader, key_of
 from pointsman_client.transports.redis_streams.refusal import refused

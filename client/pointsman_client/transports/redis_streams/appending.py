@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pointsman.wire.offsets import offset_after, stream_key
+from pointsman_client.core.message import OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import (
     BrokerError,
     BrokerRefusedError,
@@ -21,15 +24,13 @@ from pointsman_client.errors import (
     ClientClosedError,
     ResponseCode,
 )
-from pointsman_client.message import OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.transports.entry import to_fields
 from pointsman_client.transports.redis_streams.lane import Lane
 from pointsman_client.transports.redis_streams.link import first_error
 from pointsman_client.transports.redis_streams.options import RedisOptions
 from pointsman_client.transports.redis_streams.refusal import refused
 from pointsman_client.transports.redis_streams.resp import pack
-from pointsman_client.transports.transport import SendReceipt, SendStatus
+from pointsman_client.transports.transport import SendReceipt
 
 MAX_ROUND = 1_000
 """Requests that share one WAIT."""

@@ -15,9 +15,9 @@ from redis.exceptions import RedisError
 
 from pointsman.wire.names import split_addr
 from pointsman_client.clock import Clock
+from pointsman_client.core.message import OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import InvalidOptionError
-from pointsman_client.message import OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.transports.redis_streams.age_trim import AgeTrimmer
 from pointsman_client.transports.redis_streams.appending import Appender
 from pointsman_client.transports.redis_streams.lane import Lane

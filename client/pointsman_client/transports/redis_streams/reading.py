@@ -15,9 +15,9 @@ from typing import Any
 from redis.exceptions import NoPermissionError
 
 from pointsman.wire.offsets import entry_id, id_before, offset_after, stream_key
+from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerRefusedError, OffsetBeyondEndError, ResponseCode
-from pointsman_client.message import ReceivedMessage
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.transports.entry import born_at, to_received
 from pointsman_client.transports.redis_streams.lane import Lane
 from pointsman_client.transports.redis_streams.refusal import refused

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pointsman_client.clock import Clock, SystemClock
+from pointsman_client.core.message import OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import ClientClosedError
-from pointsman_client.message import OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.transports.redis_streams.broker import RedisBroker, check_connection
 from pointsman_client.transports.redis_streams.options import RedisOptions
 from pointsman_client.transports.transport import PulledMessages, SendReceipt

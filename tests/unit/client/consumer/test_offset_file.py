@@ -18,7 +18,7 @@ from pointsman_client.consumer.offset_file import (
     encode,
     offset_file_path,
 )
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.message_queue import MessageQueue
 
 NAMES = st.text("abcXYZ09%|_-", min_size=1, max_size=127)
 QUEUES = st.builds(MessageQueue, NAMES, NAMES, NAMES, st.integers(0, 65_534))

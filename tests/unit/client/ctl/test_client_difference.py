@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pointsman_client import TopicRoute
+from pointsman_client.core.route_table import CachedRoute
 from pointsman_client.routes.codec import to_topic_route
 from pointsman_client.routes.description import describe_route
-from pointsman_client.routes.route_table import CachedRoute
 from pointsman_ctl.client_description import ClientDescription, InvalidDescriptionError, read_description
 from pointsman_ctl.client_difference import NodeRoute, differences
 from tests.fakes.scripted_route_server import broker_data, topic_route, with_digest

@@ -28,8 +28,8 @@ from pointsman.v1.agent_service_pb2 import (
 )
 from pointsman.wire.errors import ErrorDetails
 from pointsman.wire.violation import FieldViolation
+from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState, ClusterData
 from pointsman_client.errors import AgentFailedError, RequestRejectedError
-from pointsman_client.route import BrokerData, BrokerReplica, BrokerState, ClusterData
 from pointsman_ctl import agent_failure, drain_view, group_table, layout
 from pointsman_ctl.agent_question import AgentGroup, AgentGroups, AgentOffsets
 from pointsman_ctl.agents import Agent, agents_in

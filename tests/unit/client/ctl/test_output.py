@@ -13,7 +13,7 @@ from rich.console import RenderableType
 
 from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2
 from pointsman_client import NameServerFailedError
-from pointsman_client.route import TopicRoute
+from pointsman_client.core.route import TopicRoute
 from pointsman_client.routes.codec import to_cluster_data, to_topic_route
 from pointsman_client.routes.route_document import to_route_document
 from pointsman_ctl import document, layout, node_table, table

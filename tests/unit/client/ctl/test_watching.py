@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pointsman.v1 import route_service_pb2
-from pointsman_client.routes.revision_order import REMEMBERED_BOOTS
+from pointsman_client.core.route_agreement import REMEMBERED_BOOTS
 from pointsman_ctl.watching import RouteNews, WatchedRoutes
 from tests.fakes.scripted_route_server import broker_data, topic_route, with_digest
 

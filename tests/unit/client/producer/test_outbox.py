@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pointsman_client.core.message import Message, OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import InvalidOptionError, OutboxFailedError, OutboxFullError
-from pointsman_client.message import Message, OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
 from pointsman_client.producer.outbox import LEAST_BYTES_TO_REWRITE, Outbox
 from pointsman_client.producer.outbox_record import Parked, read_line, write_done, write_parked
 from tests.fakes.faults import refuse_to_write
@@ -173,8 +173,8 @@ def test_a_process_that_is_killed_leaves_its_messages_and_no_lock(path: Path) ->
     program = f"""
 import os, signal
 from datetime import datetime, UTC
-from pointsman_client.message import Message, OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.message import Message, OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.producer.outbox import Outbox
 outbox = Outbox({str(path)!r})
 outbox.open()

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_client.message import Message, OutgoingMessage
-from pointsman_client.message_queue import MessageQueue
+from pointsman_client.core.message import Message, OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.transports.entry import born_at, to_fields, to_received
 
 QUEUE = MessageQueue("orders", "c1", "a", 3)

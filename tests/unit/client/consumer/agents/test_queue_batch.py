@@ -8,8 +8,8 @@ import pytest
 from pointsman.wire.errors import ErrorDetails
 from pointsman.wire.violation import FieldViolation
 from pointsman_client.consumer.agents.queue_batch import refused_queues
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import RequestRejectedError
-from pointsman_client.message_queue import MessageQueue
 
 QUEUES = tuple(MessageQueue("orders", "c1", "a", queue_id) for queue_id in range(3))
 

@@ -1,0 +1,65 @@
+"""Which broker of a replica group a consumer reads from: the master, else the slave of the lowest id.
+
+A broker that failed is passed over for a while, so reads go on at a slave before the route says that the master is
+gone, and return to the master when it is back.
+"""
+
+from __future__ import annotations
+
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.route import BrokerData, BrokerKey
+from pointsman_client.errors import BrokerRefusedError, PointsmanError, ResponseCode
+
+PASSED_OVER_SECONDS = 10.0
+"""As long as a producer isolates a broker that failed."""
+
+
+class ReadChoice:
+    """Failures of brokers, by address."""
+
+    def __init__(self) -> None:
+        self._passed_over_until: dict[str, float] = {}
+
+    def choose(self, broker: BrokerData | None, *, now: float) -> str | None:
+        """Return the address to read from; the master's if every one failed; None: the group is in no route."""
+        if broker is None or not broker.replicas:
+            return None
+        replicas = sorted(broker.replicas, key=lambda replica: replica.broker_id)
+        healthy = [each for each in replicas if self._passed_over_until.get(each.addr, now) <= now]
+        return (healthy or replicas)[0].addr
+
+    def failed(self, addr: str, *, now: float) -> None:
+        """Note that a broker could not be read from."""
+        self._passed_over_until = {each: until for each, until in self._passed_over_until.items() if until > now}
+        self._passed_over_until[addr] = now + PASSED_OVER_SECONDS
+
+    def succeeded(self, addr: str) -> None:
+        """Note an answer."""
+        self._passed_over_until.pop(addr, None)
+
+
+Subject = MessageQueue | BrokerKey
+
+
+class QueueFailures:
+    """Which brokers and queues fail now, to log each broker once, however many of its queues are held."""
+
+    def __init__(self) -> None:
+        self._failing: set[Subject] = set()
+
+    def failed(self, queue: MessageQueue, error: PointsmanError) -> str | None:
+        """Note a failure; return of what to say it, None if it was said."""
+        is_of_the_queue = isinstance(error, BrokerRefusedError) and error.response_code == ResponseCode.SYSTEM_ERROR
+        subject: Subject = queue if is_of_the_queue else queue.broker_key
+        return self._named(subject, is_failing=True)
+
+    def succeeded(self, queue: MessageQueue) -> list[str]:
+        """Note a success; return what works again."""
+        subjects: list[Subject] = [queue.broker_key, queue] if self._failing else []
+        return [name for subject in subjects if (name := self._named(subject, is_failing=False)) is not None]
+
+    def _named(self, subject: Subject, *, is_failing: bool) -> str | None:
+        if (subject in self._failing) is is_failing:
+            return None
+        (self._failing.add if is_failing else self._failing.discard)(subject)
+        return str(subject) if isinstance(subject, MessageQueue) else f"broker {'/'.join(subject)}"

@@ -1,0 +1,195 @@
+"""Which queue is chosen: round robin, past isolated brokers and the one that failed last, and always one."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman_client.core.fault_strategy import (
+    NEWER_FAULT_RULES,
+    OLDER_FAULT_RULES,
+    LatencyFaultTolerance,
+    PublishInfo,
+    QueueSelector,
+)
+from pointsman_client.core.message_queue import MessageQueue
+
+NOW = 100.0
+
+
+class FromTheStart(random.Random):
+    """Chance that always says 0."""
+
+    def randrange(self, *_: object, **__: object) -> int:
+        return 0
+
+
+def queues(*places: str) -> tuple[MessageQueue, ...]:
+    return tuple(MessageQueue("orders", "c1", place[0], int(place[2:])) for place in places)
+
+
+def names(*chosen: MessageQueue) -> list[str]:
+    return [f"{queue.broker_name}:{queue.queue_id}" for queue in chosen]
+
+
+def info(*places: str, rng: random.Random | None = None) -> PublishInfo:
+    return PublishInfo(queues(*places), rng=rng or FromTheStart())
+
+
+def isolated(*brokers: str, reachable: bool = True, older: bool = False) -> LatencyFaultTolerance:
+    faults = LatencyFaultTolerance(OLDER_FAULT_RULES if older else NEWER_FAULT_RULES)
+    for name in brokers:
+        faults.update(("c1", name), topic="orders", latency_seconds=1.0, isolation=True, reachable=reachable, now=NOW)
+    return faults
+
+
+def choose(selector: QueueSelector, where: PublishInfo, *, last: str | None = None, now: float = NOW) -> str:
+    last_broker = None if last is None else ("c1", last)
+    return names(selector.select(where, last_broker=last_broker, now=now).queue)[0]
+
+
+def test_queues_take_turns_in_the_flattened_order() -> None:
+    where, selector = info("a:0", "a:1", "b:0", "b:1"), QueueSelector(LatencyFaultTolerance())
+
+    assert [choose(selector, where) for _ in range(5)] == ["a:0", "a:1", "b:0", "b:1", "a:0"]
+
+
+def test_the_first_queue_is_any() -> None:
+    rng = random.Random(7)
+    firsts = {choose(QueueSelector(None), info("a:0", "a:1", "b:0", "b:1", rng=rng)) for _ in range(100)}
+
+    assert firsts == {"a:0", "a:1", "b:0", "b:1"}
+
+
+def test_w6_the_choice_after_a_failure_skips_all_queues_of_the_broker() -> None:
+    where, selector = info("A:1", "A:2", "B:1", "B:2", "C:1", "C:2"), QueueSelector(None)
+
+    assert choose(selector, where) == "A:1"
+    assert choose(selector, where, last="A") == "B:1"
+
+
+def test_w6_with_fault_tolerance_the_choice_after_a_failure_is_anywhere_but_on_the_broker() -> None:
+    for seed in range(20):
+        where = info("A:1", "A:2", "B:1", "B:2", "C:1", "C:2", rng=random.Random(seed))
+        assert choose(QueueSelector(LatencyFaultTolerance()), where, last="A")[0] in "BC"
+
+
+def test_w7_without_fault_tolerance_a_later_message_may_choose_the_dead_broker_again() -> None:
+    where, selector = info("a:0", "a:1", "b:0", "b:1"), QueueSelector(None)
+    assert choose(selector, where) == "a:0"
+
+    assert choose(selector, where) == "a:1"
+
+
+def test_w7_with_fault_tolerance_a_dead_broker_is_left_out_until_its_isolation_is_over() -> None:
+    faults = LatencyFaultTolerance()
+    where, selector = info("a:0", "a:1", "b:0", "b:1"), QueueSelector(faults)
+    assert choose(selector, where) == "a:0"
+    faults.update(("c1", "a"), topic="orders", latency_seconds=0.0, isolation=True, reachable=False, now=NOW)
+
+    assert [choose(selector, where, now=NOW + 9.9) for _ in range(4)] == ["b:0", "b:1", "b:0", "b:1"]
+    assert choose(selector, where, now=NOW + 10.0) == "a:0"
+
+
+def test_w9_with_every_broker_isolated_one_is_still_chosen() -> None:
+    for older in (False, True):
+        for reachable in (False, True):
+            selector = QueueSelector(isolated("a", "b", reachable=reachable, older=older))
+            where = info("a:0", "b:0")
+            assert {choose(selector, where, last=last) for last in (None, "a", "b")} <= {"a:0", "b:0"}
+
+
+def test_an_isolated_broker_that_is_reachable_comes_before_the_one_that_failed_last() -> None:
+    selector = QueueSelector(isolated("a"))
+
+    assert choose(selector, info("a:0", "b:0"), last="b") == "a:0"
+
+
+def test_an_unreachable_broker_and_the_one_that_failed_last_take_plain_turns() -> None:
+    where, selector = info("a:0", "b:0"), QueueSelector(isolated("a", reachable=False))
+
+    chosen = [choose(selector, where, last="b") for _ in range(2)]
+
+    assert sorted(chosen) != ["b:0", "b:0"]
+
+
+def test_the_only_broker_is_chosen_though_it_failed_last() -> None:
+    assert choose(QueueSelector(None), info("a:0"), last="a") == "a:0"
+    assert choose(QueueSelector(isolated("a")), info("a:0"), last="a") == "a:0"
+
+
+def test_whom_a_choice_passed_over_is_said_and_each_once() -> None:
+    choice = QueueSelector(isolated("a")).select(info("a:0", "a:1", "b:0"), last_broker=None, now=NOW)
+
+    assert names(choice.queue) == ["b:0"]
+    assert choice.passed_over == (("c1", "a"),)
+
+
+def test_the_broker_that_failed_last_is_not_called_isolated() -> None:
+    choice = QueueSelector(LatencyFaultTolerance()).select(info("a:0", "b:0"), last_broker=("c1", "a"), now=NOW)
+
+    assert names(choice.queue) == ["b:0"]
+    assert choice.passed_over == ()
+
+
+def test_the_older_rules_do_not_avoid_the_broker_that_failed_last() -> None:
+    faults = LatencyFaultTolerance(OLDER_FAULT_RULES)
+
+    assert choose(QueueSelector(faults), info("a:0", "b:0"), last="a") == "a:0"
+
+
+def test_the_older_rules_pick_from_the_better_half_when_all_are_isolated() -> None:
+    faults = LatencyFaultTolerance(OLDER_FAULT_RULES)
+    for name, seconds in (("a", 16.0), ("b", 0.6), ("c", 3.0), ("d", 1.1)):
+        faults.update(("c1", name), topic="orders", latency_seconds=seconds, isolation=False, reachable=True, now=NOW)
+    where, selector = info("a:0", "b:0", "b:1", "c:0", "d:0"), QueueSelector(faults)
+
+    assert [choose(selector, where) for _ in range(4)] == ["b:0", "d:0", "b:0", "d:0"]
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=5),
+    isolated_brokers=st.sets(st.integers(0, 4)),
+    unreachable=st.sets(st.integers(0, 4)),
+    last=st.none() | st.integers(0, 4),
+    older=st.booleans(),
+    seed=st.integers(0, 1_000),
+)
+def test_a_choice_is_of_the_best_kind_there_is(
+    sizes: list[int], isolated_brokers: set[int], unreachable: set[int], last: int | None, older: bool, seed: int
+) -> None:
+    """Better: available and not last; reachable and not last; whatever is there."""
+    where = PublishInfo(
+        tuple(MessageQueue("orders", "c1", str(b), q) for b, size in enumerate(sizes) for q in range(size)),
+        rng=random.Random(seed),
+    )
+    faults = LatencyFaultTolerance(OLDER_FAULT_RULES if older else NEWER_FAULT_RULES)
+    for b in isolated_brokers | unreachable:
+        faults.update(
+            ("c1", str(b)), topic="orders", latency_seconds=0.0, isolation=b in isolated_brokers,
+            reachable=b not in unreachable, now=NOW,
+        )  # fmt: skip
+    last_broker = None if last is None else ("c1", str(last))
+
+    chosen = QueueSelector(faults).select(where, last_broker=last_broker, now=NOW).queue.broker_key
+
+    def kind(broker: tuple[str, str]) -> int:
+        avoided = not older and broker == last_broker
+        if faults.is_available(broker, now=NOW) and not avoided:
+            return 0
+        return 1 if not older and faults.is_reachable(broker) and not avoided else 2
+
+    assert kind(chosen) == min(kind(broker) for broker in where.brokers)
+
+
+@given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=4), rounds=st.integers(1, 5))
+def test_without_faults_every_queue_gets_the_same_number(sizes: list[int], rounds: int) -> None:
+    all_queues = tuple(MessageQueue("orders", "c1", str(b), q) for b, size in enumerate(sizes) for q in range(size))
+    where, selector = PublishInfo(all_queues, rng=random.Random(1)), QueueSelector(LatencyFaultTolerance())
+
+    chosen = Counter(selector.select(where, last_broker=None, now=NOW).queue for _ in range(rounds * len(all_queues)))
+
+    assert chosen == dict.fromkeys(all_queues, rounds)

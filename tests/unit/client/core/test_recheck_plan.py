@@ -1,0 +1,63 @@
+"""When disputed topics are asked for again."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman_client.core.recheck_plan import LONGEST_WAIT_SECONDS, MOST_RECHECKS, RecheckPlan
+
+
+def plan() -> RecheckPlan:
+    return RecheckPlan(lambda _low, high: high)
+
+
+def test_a_dispute_is_looked_at_again_ever_later_and_not_for_ever() -> None:
+    rechecks, now, waits = plan(), 0.0, []
+    rechecks.disputed("orders", now=now)
+    while (due_at := rechecks.next_due_at()) is not None:
+        waits.append(round(due_at - now, 3))
+        now = due_at
+        assert rechecks.take_due(now=now) == ["orders"]
+        rechecks.disputed("orders", now=now)
+
+    assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+    assert len(waits) == MOST_RECHECKS
+    rechecks.disputed("orders", now=now)
+    assert rechecks.next_due_at() is None
+
+
+def test_what_is_settled_is_not_asked_for_and_a_new_dispute_begins_anew() -> None:
+    rechecks = plan()
+    rechecks.disputed("orders", now=0.0)
+    rechecks.settled("orders")
+    assert rechecks.next_due_at() is None
+
+    rechecks.disputed("orders", now=9.0)
+    assert rechecks.next_due_at() == 9.2
+
+
+def test_a_doubt_is_due_at_once_and_told_once() -> None:
+    rechecks = plan()
+    rechecks.doubted("orders", now=5.0)
+
+    assert rechecks.take_due(now=4.9) == []
+    assert rechecks.take_due(now=5.0) == ["orders"]
+    assert rechecks.take_due(now=6.0) == []
+
+
+@given(seed=st.integers(0, 1_000), steps=st.lists(st.sampled_from(["doubted", "disputed", "settled", "due"])))
+def test_no_topic_waits_longer_than_the_longest_wait(seed: int, steps: list[str]) -> None:
+    rechecks, now = RecheckPlan(random.Random(seed).uniform), 0.0
+    for step in steps:
+        now += 0.5
+        if step == "due":
+            rechecks.take_due(now=now)
+        elif step == "settled":
+            rechecks.settled("orders")
+        else:
+            {"doubted": rechecks.doubted, "disputed": rechecks.disputed}[step]("orders", now=now)
+        due_at = rechecks.next_due_at()
+        assert due_at is None or due_at <= now + LONGEST_WAIT_SECONDS

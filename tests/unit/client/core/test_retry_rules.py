@@ -1,0 +1,59 @@
+"""What becomes of a message that a listener failed on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pointsman_client.core.message import Message, ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.retry_rules import (
+    MAX_RECONSUME_TIMES,
+    Destination,
+    is_given_up_in_place,
+    send_back,
+)
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+BORN = AT - timedelta(hours=1)
+MESSAGE = Message("orders", b"body", tags="t", keys=("k",), properties={"p": "1"})
+
+
+def failed(times: int) -> ReceivedMessage:
+    return ReceivedMessage(MESSAGE, MessageQueue("orders", "c1", "a", 3), 9, "id-1", BORN, times)
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds"),
+    list(enumerate([10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200])),
+)
+def test_the_delay_and_the_queue_follow_the_number_of_failures(times: int, seconds: int) -> None:
+    back = send_back("billing", failed(times), max_reconsume_times=MAX_RECONSUME_TIMES, at=AT)
+    assert back.destination is Destination.RETRY
+    assert back.queue_of("c1", "a") == MessageQueue("%RETRY%billing", "c1", "a", times)
+    assert back.message.due_at == AT + timedelta(seconds=seconds)
+    assert back.message.reconsume_times == times + 1
+
+
+def test_the_message_keeps_what_it_was() -> None:
+    back = send_back("billing", failed(0), max_reconsume_times=16, at=AT)
+    assert (back.message.message, back.message.message_id, back.message.born_at) == (MESSAGE, "id-1", BORN)
+
+
+def test_after_16_tries_it_goes_to_the_dead_letters_without_delay() -> None:
+    back = send_back("billing", failed(16), max_reconsume_times=MAX_RECONSUME_TIMES, at=AT)
+    assert back.destination is Destination.DLQ
+    assert back.queue_of("c1", "a") == MessageQueue("%DLQ%billing", "c1", "a", 0)
+    assert back.message.due_at is None
+
+
+def test_more_tries_than_delays_take_the_longest_delay() -> None:
+    back = send_back("billing", failed(20), max_reconsume_times=30, at=AT)
+    assert (back.queue_id, back.message.due_at) == (15, AT + timedelta(hours=2))
+
+
+def test_an_ordered_consumer_gives_up_only_when_it_is_told_a_number() -> None:
+    assert not is_given_up_in_place(failed(1_000_000), max_reconsume_times=None)
+    assert not is_given_up_in_place(failed(2), max_reconsume_times=3)
+    assert is_given_up_in_place(failed(3), max_reconsume_times=3)

@@ -1,0 +1,80 @@
+"""What a consumer wants of a topic."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from pointsman_client.core.subscription import Subscription, to_subscriptions
+from pointsman_client.errors import InvalidNameError, InvalidOptionError
+
+NO_MESSAGE = "which no message can have: a tag must not hold"
+
+
+@pytest.mark.parametrize("expression", ["*", "", "  ", "a || *"])
+def test_all_messages_are_wanted_those_without_a_tag_included(expression: str) -> None:
+    subscription = Subscription.parse("T", expression)
+    assert subscription == Subscription("T")
+    assert [subscription.matches(tag) for tag in ("", "a")] == [True, True]
+
+
+def test_some_tags_are_wanted_and_nothing_else() -> None:
+    subscription = Subscription.parse("T", " b||a ||b")
+    assert subscription.expression == "a || b"
+    assert [subscription.matches(tag) for tag in ("a", "b", "c", "", "A", "a || b", "*")] == [True, True] + [False] * 5
+
+
+def test_what_means_the_same_is_equal() -> None:
+    assert Subscription.parse("T", "a||b") == Subscription.parse("T", "b || a")
+    assert Subscription.parse("T", "a||b") != Subscription.parse("T", "a||c")
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("a ||", "must be * or tags with || between them"),
+        (
+            "paid and refunded",
+            f"has the tag 'paid and refunded', {NO_MESSAGE} a space; write several as 'a || b'",
+        ),
+        (
+            "a\n",
+            f"has the tag 'a\\n', {NO_MESSAGE} control characters; write several as 'a || b'",
+        ),
+        ("x" * 1_025, "has 1025 characters, at most 1024 are allowed"),
+        (None, "must be a text such as '*' or 'a || b'"),
+    ],
+)
+def test_an_expression_that_cannot_be_read_is_refused_with_field_and_value(expression: object, problem: str) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        Subscription.parse("T", cast("Any", expression))
+    assert (caught.value.option, caught.value.value) == ("subscriptions['T']", expression)
+    assert caught.value.problem == problem
+
+
+def test_a_topic_outside_the_grammar_is_refused() -> None:
+    with pytest.raises(InvalidNameError, match="topic 'a b' may hold only"):
+        Subscription.parse("a b")
+
+
+def test_the_setting_is_a_topic_or_topics_or_topics_with_expressions() -> None:
+    assert to_subscriptions("T") == {"T": Subscription("T")}
+    assert list(to_subscriptions(["U", "T", "U"])) == ["T", "U"]
+    assert to_subscriptions({"U": "b||a", "T": "*"}) == {
+        "T": Subscription("T"),
+        "U": Subscription("U", "a || b", frozenset("ab")),
+    }
+    assert to_subscriptions(()) == {}
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"orders"])
+def test_another_type_is_refused(wrong: Any) -> None:
+    with pytest.raises((InvalidOptionError, InvalidNameError)):
+        to_subscriptions(wrong)
+
+
+@pytest.mark.parametrize("wrong", [[5], [None, "T"], [["T"]]])
+def test_a_list_with_something_else_than_topics_is_refused(wrong: Any) -> None:
+    with pytest.raises(InvalidNameError):
+        to_subscriptions(wrong)
