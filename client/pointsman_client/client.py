@@ -198,13 +198,13 @@ class NameServerClient:
         other, and as it is when none answers: :class:`NameServersUnavailableError` says so. Raises
         :class:`TopicNotFoundError` when the topic is believed to be gone.
         """
-        self._check_usable()
+        self._binding.check()
         check_name("topic", topic)
         return (await self._look_up(topic)).route
 
     def broker(self, cluster: str, broker_name: str) -> BrokerData | None:
         """Return a replica group of the routes in use, as it was heard of last; None for one that none of them has."""
-        return self._table.broker(cluster, broker_name)
+        return self._table.brokers.find(cluster, broker_name)
 
     def brokers_of(self, topics: Iterable[str]) -> tuple[BrokerData, ...]:
         """Return the replica groups of these topics' cached routes, each once, sorted by cluster and name."""
@@ -231,7 +231,7 @@ class NameServerClient:
 
         Waits, without an error, while the topic is unknown or no name server answers.
         """
-        self._check_usable()
+        self._binding.check()
         check_name("topic", topic)
         reader = RouteChanges(
             topic, current=lambda: self._known_route(topic), look_up=lambda: self._look_up_if_possible(topic)
@@ -270,7 +270,7 @@ class NameServerClient:
 
         The first name server that answers is believed. Raises as :meth:`topic_route`.
         """
-        self._check_usable()
+        self._binding.check()
         check_name("topic", topic)
         if cluster:
             check_name("cluster", cluster)
@@ -281,14 +281,14 @@ class NameServerClient:
 
         All pages come from one name server. Raises :class:`ClusterNotFoundError`.
         """
-        self._check_usable()
+        self._binding.check()
         if cluster:
             check_name("cluster", cluster)
         return await self._ask(lambda link, seconds: ask_topics(link, seconds, cluster=cluster, clock=self._clock))
 
     async def list_clusters(self, cluster: str = "") -> tuple[ClusterData, ...]:
         """Return the clusters, or one, with their replica groups. Raises :class:`ClusterNotFoundError`."""
-        self._check_usable()
+        self._binding.check()
         if cluster:
             check_name("cluster", cluster)
         return await self._ask(lambda link, seconds: ask_clusters(link, seconds, cluster=cluster))
@@ -354,11 +354,8 @@ class NameServerClient:
         """How this client, and what is built on it, opens connections."""
         return self._open_channel
 
-    def _check_usable(self) -> None:
-        self._binding.check()
-
     async def _cached(self, topic: str) -> CachedRoute:
-        self._check_usable()
+        self._binding.check()
         check_name("topic", topic)
         return self._table.use(topic) or await self._look_up(topic)
 

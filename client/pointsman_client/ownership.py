@@ -76,7 +76,8 @@ class OwnedParts:
         else:
             problem = "must be a transport, or a callable that makes one"
             raise InvalidOptionError("transport", transport, problem)
-        self._binding = LoopBinding(owner)
+        self.binding = LoopBinding(owner)
+        """Says whether these parts can be used here and now."""
         self._end_forgetting: Callable[[], None] = lambda: None
 
     @property
@@ -89,16 +90,12 @@ class OwnedParts:
     @property
     def is_started(self) -> bool:
         """Whether :meth:`start` has come to its end, and :meth:`close` has not begun."""
-        return self._binding.is_bound and not self._binding.is_closed
-
-    def check_usable(self) -> None:
-        """Raise the :class:`ClientStateError` that says why these parts cannot be used here and now."""
-        self._binding.check()
+        return self.binding.is_bound and not self.binding.is_closed
 
     async def start(self) -> None:
         """Make what is to be made and start what is ours; a second call changes nothing."""
-        if self._binding.is_bound or self._binding.is_closed:
-            self._binding.check()
+        if self.binding.is_bound or self.binding.is_closed:
+            self.binding.check()
             return
         if self._make_transport is not None:
             made = self._make_transport()
@@ -108,16 +105,16 @@ class OwnedParts:
         if self._owns_client:
             await self.client.start()
         self._end_forgetting = self.client.on_addrs_gone(self._forget)
-        self._binding.bind()
+        self.binding.bind()
 
     def stop_use(self) -> None:
-        """From now on :meth:`check_usable` says that the object is closed, while its last work still uses the parts.
+        """From now on ``binding`` says that the object is closed, while its last work still uses the parts.
 
         Raises :class:`WrongEventLoopError` and :class:`ForkedError`: only its own loop can close it.
         """
         if self.is_started:
-            self._binding.check_place()
-        self._binding.close()
+            self.binding.check_place()
+        self.binding.close()
 
     async def close(self, *, timeout_seconds: float) -> None:
         """Close what is ours within the time; a second call does nothing."""

@@ -16,6 +16,7 @@ from tests.fakes import wire
 REGISTER = "/pointsman.v1.RegistrationService/RegisterBroker"
 UPDATE = "/pointsman.v1.RegistrationService/UpdateTopics"
 KEEP_ALIVE = "/pointsman.v1.RegistrationService/KeepAlive"
+HEARTBEAT = "/pointsman.v1.RegistrationService/Heartbeat"
 ROUTE = "/pointsman.v1.RouteService/GetTopicRoute"
 WATCH = "/pointsman.v1.RouteService/WatchTopicRoutes"
 PUSH = "/pointsman.bench.Bare/Push"

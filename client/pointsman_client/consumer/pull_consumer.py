@@ -299,7 +299,7 @@ class PullConsumer:
         return self._core.describe() | {"started": True}
 
     def _started(self) -> tuple[GroupConsumer, PullBuffer]:
-        self._standing.parts.check_usable()
+        self._standing.parts.binding.check()
         if self._core is None or self._buffer is None:
             raise ClientNotStartedError
         return self._core, self._buffer

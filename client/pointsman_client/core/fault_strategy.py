@@ -198,9 +198,10 @@ class PublishInfo:
         if not brokers:
             return None, ()
         others: dict[BrokerKey, None] = {}
-        for _ in self.queues:
-            queue = self.next()
+        for index in (*range(self._index, len(self.queues)), *range(self._index)):
+            queue = self.queues[index]
             if queue.broker_key in brokers:
+                self._index = (index + 1) % len(self.queues)
                 return queue, tuple(others)
             others[queue.broker_key] = None
         return None, tuple(others)

@@ -96,7 +96,8 @@ class RouteTable:
     def __init__(self, max_topics: int) -> None:
         self._max_topics = max_topics
         self._cached: OrderedDict[str, CachedRoute] = OrderedDict()
-        self._brokers = BrokerIndex()
+        self.brokers = BrokerIndex()
+        """The brokers of the cached routes."""
         self._forgotten: list[str] = []
         self.accepted = 0
         """How often a route was accepted, over all topics."""
@@ -124,10 +125,10 @@ class RouteTable:
         self.accepted += 1
         if old is not None and old.route.is_same_as(route):
             old.route, old.confirmed_at, old.source, old.number = route, now, source, self.accepted
-            self._brokers.confirm(route)
+            self.brokers.confirm(route)
             return None
         self._cached[route.topic] = CachedRoute(route, now, source, self.accepted)
-        self._brokers.replace(old.route if old else None, route)
+        self.brokers.replace(old.route if old else None, route)
         self._make_room(route.topic, keep)
         return RouteChange(route.topic, old.route if old else None, route)
 
@@ -155,16 +156,12 @@ class RouteTable:
 
     def take_gone_addrs(self) -> tuple[str, ...]:
         """Return the addresses of brokers that no cached route has any more; each is told once."""
-        return self._brokers.take_gone()
-
-    def broker(self, cluster: str, broker_name: str) -> BrokerData | None:
-        """Return a replica group that some cached route has, as it was heard of last."""
-        return self._brokers.find(cluster, broker_name)
+        return self.brokers.take_gone()
 
     def brokers_of(self, topics: Iterable[str]) -> tuple[BrokerData, ...]:
         """Return the replica groups of these topics' cached routes, each once, sorted."""
         found = (self._cached.get(topic) for topic in topics)
-        return self._brokers.of_routes(cached.route for cached in found if cached is not None)
+        return self.brokers.of_routes(cached.route for cached in found if cached is not None)
 
     def _make_room(self, newest: str, keep: Collection[str]) -> None:
         surplus = len(self._cached) - self._max_topics
@@ -173,5 +170,5 @@ class RouteTable:
             self._forget(topic)
 
     def _forget(self, topic: str) -> None:
-        self._brokers.replace(self._cached.pop(topic).route, None)
+        self.brokers.replace(self._cached.pop(topic).route, None)
         self._forgotten.append(topic)

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pointsman_client.client import NameServerClient
-from pointsman_client.clock import Clock
 from pointsman_client.core.checks import check_function
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
@@ -23,9 +21,11 @@ from pointsman_client.errors import (
     SendFailedError,
     TopicNotFoundError,
 )
+from pointsman_client.ownership import OwnedParts
+from pointsman_client.producer.options import ProducerOptions
 from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.parking import Parking
-from pointsman_client.producer.sender import Sender, Sent
+from pointsman_client.producer.sender import Sender
 
 ChooseFallback = Callable[[MessageQueue, tuple[MessageQueue, ...]], MessageQueue]
 """From the queue that cannot be written and the topic's writable queues to the one to use instead."""
@@ -63,22 +63,15 @@ OnUnavailable = Literal["raise"] | Park | Fallback
 
 
 class ExplicitSends:
-    """Sends to chosen queues for one producer, and owns the outboxes that are used on the way."""
+    """Sends to chosen queues for one producer; owns its :class:`Sender` and the outboxes that are used on the way."""
 
-    def __init__(
-        self,
-        client: NameServerClient,
-        sender: Sender,
-        *,
-        make_parking: Callable[[Outbox], Parking],
-        clock: Clock,
-    ) -> None:
-        self._client = client
-        self._sender = sender
-        self._make_parking = make_parking
-        self._clock = clock
+    def __init__(self, parts: OwnedParts, sender: Sender, *, options: ProducerOptions) -> None:
+        self._parts = parts
+        self.sender = sender
+        self._options = options
         self._parkings: dict[Outbox, Parking] = {}
         self._opening = asyncio.Lock()
+        self._end_waking = parts.client.on_route_change(lambda _: self._wake())
 
     async def send(
         self, queue: MessageQueue, outgoing: OutgoingMessage, *, on_unavailable: OnUnavailable, deadline: float
@@ -95,14 +88,14 @@ class ExplicitSends:
             case Fallback():
                 return await self._send_or_fall_back(queue, outgoing, on_unavailable, deadline)
             case _:
-                return to_result(outgoing, await self._sender.send_to(queue, [outgoing], deadline=deadline))
+                return await self._send_to(queue, outgoing, deadline)
 
     async def open(self, outbox: Outbox) -> Parking:
         """Return the outbox's parking; the first time, open it and begin to send what is in it."""
         async with self._opening:
             parking = self._parkings.get(outbox)
             if parking is None:
-                parking = self._make_parking(outbox)
+                parking = self._parking(outbox)
                 try:
                     await parking.start()
                 except asyncio.CancelledError:
@@ -116,14 +109,25 @@ class ExplicitSends:
         """Messages that wait in outboxes."""
         return sum(parking.waiting for parking in self._parkings.values())
 
-    def wake(self) -> None:
-        """Try what is parked again: a route has changed."""
+    async def close(self, *, timeout_seconds: float) -> None:
+        """Close the outboxes, whose files keep what waits, and the sender."""
+        self._end_waking()
+        closings = [parking.close(timeout_seconds=timeout_seconds) for parking in self._parkings.values()]
+        await asyncio.gather(self.sender.close(timeout_seconds=timeout_seconds), *closings)
+
+    def _wake(self) -> None:
         for parking in self._parkings.values():
             parking.wake()
 
-    async def close(self, *, timeout_seconds: float) -> None:
-        """Close the outboxes; what waits stays in their files."""
-        await asyncio.gather(*(each.close(timeout_seconds=timeout_seconds) for each in self._parkings.values()))
+    def _parking(self, outbox: Outbox) -> Parking:
+        clock, seconds = self._parts.clock, self._options.send_msg_timeout_seconds
+        return Parking(
+            outbox,
+            clock=clock,
+            send=lambda queue, messages: self.sender.send_to(queue, messages, deadline=clock.monotonic() + seconds),
+            max_batch_size=self._options.max_message_size,
+            metrics_hook=self._parts.metrics_hook,
+        )
 
     async def _send_or_park(
         self, queue: MessageQueue, outgoing: OutgoingMessage, parking: Parking, deadline: float
@@ -132,7 +136,7 @@ class ExplicitSends:
         # Behind those that wait: order is what a queue is chosen for.
         if not parking.is_waiting_for(queue):
             try:
-                return to_result(outgoing, await self._sender.send_to(queue, [outgoing], deadline=deadline))
+                return await self._send_to(queue, outgoing, deadline)
             except (QueueUnavailableError, NameServersUnavailableError, SendFailedError, TopicNotFoundError) as error:
                 # With its last broker a topic is gone from the routes: whoever names a queue knows that there was one.
                 _raise_if_refused(error)
@@ -143,24 +147,21 @@ class ExplicitSends:
     async def _send_or_fall_back(
         self, queue: MessageQueue, outgoing: OutgoingMessage, fallback: Fallback, deadline: float
     ) -> SendResult:
-        now = self._clock.monotonic()
+        now = self._parts.clock.monotonic()
         try:
             # A broker that hangs leaves half of the time for the other queue.
-            sent = await self._sender.send_to(queue, [outgoing], deadline=now + (deadline - now) / 2)
+            return await self._send_to(queue, outgoing, now + (deadline - now) / 2)
         except (QueueUnavailableError, SendFailedError) as error:
             _raise_if_refused(error)
             tries = _tries_of(error)
-            other = fallback.queue_instead_of(queue, await self._client.publish_queues(queue.topic))
+            other = fallback.queue_instead_of(queue, await self._parts.client.publish_queues(queue.topic))
             check_queue("on_unavailable", other, queue.topic)
-            sent = await self._sender.send_to(other, [outgoing], deadline=deadline)
-            return replace(to_result(outgoing, sent), tries=tries + sent.tries)
-        return to_result(outgoing, sent)
+            result = await self._send_to(other, outgoing, deadline)
+            return replace(result, tries=tries + result.tries)
 
-
-def to_result(outgoing: OutgoingMessage, sent: Sent, *, position: int = 0) -> SendResult:
-    """The result of one of the messages that were sent together."""
-    offset = sent.receipt.queue_offsets[position]
-    return SendResult(outgoing.message_id, sent.queue, offset, sent.receipt.status, sent.tries)
+    async def _send_to(self, queue: MessageQueue, outgoing: OutgoingMessage, deadline: float) -> SendResult:
+        sent = await self.sender.send_to(queue, [outgoing], deadline=deadline)
+        return sent.results([outgoing])[0]
 
 
 def check_queue(option: str, queue: object, topic: str) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from pointsman_client.aio import Closing
+from pointsman_client.aio import Closing, finish_tasks
 from pointsman_client.client import NameServerClient
 from pointsman_client.clock import Clock
 from pointsman_client.core.checks import check_function, check_seconds
@@ -19,22 +20,25 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES, SendMode, SendResult
 from pointsman_client.core.sharding import HashRing, KeyQueues, ShardingMap
 from pointsman_client.errors import (
+    ClientClosedError,
     ClientNotStartedError,
     InvalidMessageError,
     InvalidOptionError,
     PointsmanError,
+    TooManyInFlightError,
     TopicNotFoundError,
 )
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.ownership import OwnedParts, TransportOrMaker
-from pointsman_client.producer.engine import ProducerEngine
-from pointsman_client.producer.explicit_send import Fallback, OnUnavailable, Park, check_queue, to_result
-from pointsman_client.producer.in_flight import InFlight, SendCallback
+from pointsman_client.producer.explicit_send import ExplicitSends, Fallback, OnUnavailable, Park, check_queue
 from pointsman_client.producer.options import ProducerOptions
+from pointsman_client.producer.sender import Sender
 
 SelectQueue = Callable[[tuple[MessageQueue, ...], Message, Any], MessageQueue]
 """From the topic's writable queues, the message and an argument to a queue (RocketMQ ``MessageQueueSelector``)."""
 
+SendCallback = Callable[[SendResult | Exception], object]
+"""Called in the event loop with the result of a send, or with the error that :meth:`Producer.send` would raise."""
 PARKED = "PARKED"
 """What the metrics hook hears instead of a SendStatus when a message was put into an outbox."""
 CANCELLED = "CANCELLED"
@@ -135,9 +139,9 @@ class Producer:
             rng=rng,
         )
         self._clock = self._parts.clock
-        self._in_flight = InFlight(most=back_pressure_for_async_send_num, most_bytes=back_pressure_for_async_send_size)
+        self._in_flight = _InFlight(most=back_pressure_for_async_send_num, most_bytes=back_pressure_for_async_send_size)
         self._key_queues = KeyQueues(sharding or HashRing(), zone=self._parts.client.zone)
-        self._engine: ProducerEngine | None = None
+        self._sends: ExplicitSends | None = None
         self._starting = asyncio.Lock()
         self._closing = Closing()
 
@@ -150,21 +154,20 @@ class Producer:
         """
         async with self._starting:
             await self._parts.start()
-            if self._engine is None:
+            if self._sends is None:
                 if self._owns_rng:
                     # Made before a fork, the children's producers would all give the same message ids.
                     self._rng.seed()
-                engine = ProducerEngine(
-                    self._parts, options=self._options, fault_rules=self._fault_rules, rng=self._rng
-                )
+                sender = Sender(self._parts, options=self._options, fault_rules=self._fault_rules, rng=self._rng)
+                sends = ExplicitSends(self._parts, sender, options=self._options)
                 try:
                     if isinstance(self._on_unavailable, Park):
-                        await engine.explicit.open(self._on_unavailable.outbox)
-                    engine.start()
-                    self._engine = engine
+                        await sends.open(self._on_unavailable.outbox)
+                    sender.start()
+                    self._sends = sends
                 finally:
-                    if self._engine is None:
-                        await engine.close(timeout_seconds=1.0)
+                    if self._sends is None:
+                        await sends.close(timeout_seconds=1.0)
                         await self._parts.close(timeout_seconds=self._options.close_timeout_seconds)
         return self
 
@@ -180,8 +183,8 @@ class Producer:
         seconds = self._options.close_timeout_seconds
         ends_at = asyncio.get_running_loop().time() + seconds
         await self._in_flight.close(timeout_seconds=max(seconds / 2, seconds - 2.5))
-        if self._engine is not None:
-            await self._engine.close(timeout_seconds=seconds / 8)
+        if self._sends is not None:
+            await self._sends.close(timeout_seconds=seconds / 8)
         left = ends_at - asyncio.get_running_loop().time()
         await self._parts.close(timeout_seconds=max(left, seconds / 8))
 
@@ -201,7 +204,7 @@ class Producer:
     @property
     def parked(self) -> int:
         """Messages that wait in its outboxes."""
-        return self._engine.explicit.parked if self._engine is not None else 0
+        return 0 if self._sends is None else self._sends.parked
 
     # To whichever queue
 
@@ -258,13 +261,13 @@ class Producer:
         :class:`QueueUnavailableError`, :class:`Park` or :class:`Fallback`. Raises otherwise as :meth:`send` does, and
         :class:`OutboxFullError` and :class:`OutboxFailedError` with a Park.
         """
-        engine, outgoing, deadline = self._begin(message, timeout_seconds)
+        sends, outgoing, deadline = self._begin(message, timeout_seconds)
         given: object = queue
         if not isinstance(given, MessageQueue):
             raise InvalidOptionError("queue", given, "must be a MessageQueue, such as those of client.publish_queues()")
         if queue.topic != message.topic:
             raise InvalidMessageError("topic", message.topic, f"is not the topic of {queue}")
-        return await self._explicit(engine, outgoing, queue, on_unavailable, deadline)
+        return await self._explicit(sends, outgoing, queue, on_unavailable, deadline)
 
     async def send_selected(
         self,
@@ -280,12 +283,12 @@ class Producer:
         The queues are those that can be written now, so a selector that counts them moves keys when a broker is away:
         :meth:`send_by_key` does not.
         """
-        engine, outgoing, deadline = self._begin(message, timeout_seconds)
+        sends, outgoing, deadline = self._begin(message, timeout_seconds)
         check_function("selector", selector, "must be a function of queues, message and argument")
-        info = await engine.sender.publish_info(message.topic, deadline)
+        info = await sends.sender.publish_info(message.topic, deadline)
         queue = selector(info.queues, message, argument)
         check_queue("selector", queue, message.topic)
-        return await self._explicit(engine, outgoing, queue, on_unavailable, deadline)
+        return await self._explicit(sends, outgoing, queue, on_unavailable, deadline)
 
     async def send_by_key(
         self,
@@ -302,20 +305,20 @@ class Producer:
         :mod:`~pointsman_client.core.sharding`. A topic that has gone with its last broker keeps the map
         that it had here; without one: :class:`TopicNotFoundError`. ``second`` spreads a key that has sub-shards.
         """
-        engine, outgoing, deadline = self._begin(message, timeout_seconds)
+        sends, outgoing, deadline = self._begin(message, timeout_seconds)
         check_key(key)
         if second is not None:
             check_key(second, name="second")
         queue: MessageQueue | None
         try:
-            route = await engine.sender.within(deadline, self._parts.client.topic_route(message.topic), message.topic)
+            route = await sends.sender.within(deadline, self._parts.client.topic_route(message.topic), message.topic)
             queue = self._key_queues.queue_of(route, key, second=second)
         except TopicNotFoundError:
             # All its brokers are away: the key's queue is the one that it was.
             queue = self._key_queues.queue_as_seen(message.topic, key, second=second)
             if queue is None:
                 raise
-        return await self._explicit(engine, outgoing, queue, on_unavailable, deadline)
+        return await self._explicit(sends, outgoing, queue, on_unavailable, deadline)
 
     def forget_away_brokers(self, topic: str) -> None:
         """Let :meth:`send_by_key` spread keys over the brokers in the route only: those that are away were taken away.
@@ -326,18 +329,18 @@ class Producer:
 
     # How
 
-    def _begin(self, message: Message, timeout_seconds: float | None) -> tuple[ProducerEngine, OutgoingMessage, float]:
-        engine = self._usable()
+    def _begin(self, message: Message, timeout_seconds: float | None) -> tuple[ExplicitSends, OutgoingMessage, float]:
+        sends = self._usable()
         check_message(message)
         outgoing = self._outgoing(message)
         check_size([outgoing], max_message_size=self._options.max_message_size)
-        return engine, outgoing, self._deadline(timeout_seconds)
+        return sends, outgoing, self._deadline(timeout_seconds)
 
-    def _usable(self) -> ProducerEngine:
-        self._parts.check_usable()
-        if self._engine is None:
+    def _usable(self) -> ExplicitSends:
+        self._parts.binding.check()
+        if self._sends is None:
             raise ClientNotStartedError
-        return self._engine
+        return self._sends
 
     def _outgoing(self, message: Message) -> OutgoingMessage:
         message_id = uuid.UUID(int=self._rng.getrandbits(128), version=4).hex
@@ -345,42 +348,36 @@ class Producer:
 
     def _deadline(self, timeout_seconds: float | None) -> float:
         if timeout_seconds is None:
-            timeout_seconds = self._options.send_msg_timeout_seconds
+            return self._clock.monotonic() + self._options.send_msg_timeout_seconds
         check_seconds("timeout_seconds", timeout_seconds)
         return self._clock.monotonic() + timeout_seconds
 
     async def _send(
         self, messages: Sequence[Message], mode: SendMode, timeout_seconds: float | None
     ) -> tuple[SendResult, ...]:
-        engine = self._usable()
+        sender = self._usable().sender
         check_batch(messages)
         outgoing = [self._outgoing(message) for message in messages]
         check_size(outgoing, max_message_size=self._options.max_message_size)
-        sending = self._chosen(engine, outgoing, mode, self._deadline(timeout_seconds))
+        sending = sender.send(outgoing, mode=mode, deadline=self._deadline(timeout_seconds))
         with self._in_flight.awaited():
             return await self._counted(messages[0].topic, sending)
 
     def _send_unawaited(
         self, message: Message, mode: SendMode, callback: SendCallback | None, timeout_seconds: float | None
     ) -> None:
-        engine, outgoing, deadline = self._begin(message, timeout_seconds)
+        sends, outgoing, deadline = self._begin(message, timeout_seconds)
         self._in_flight.check_room(outgoing.size)
 
         async def send() -> SendResult:
-            (result,) = await self._counted(message.topic, self._chosen(engine, [outgoing], mode, deadline))
-            return result
+            sending = sends.sender.send([outgoing], mode=mode, deadline=deadline)
+            return (await self._counted(message.topic, sending))[0]
 
         self._in_flight.start(send(), size=outgoing.size, callback=callback)
 
-    async def _chosen(
-        self, engine: ProducerEngine, outgoing: Sequence[OutgoingMessage], mode: SendMode, deadline: float
-    ) -> tuple[SendResult, ...]:
-        sent = await engine.sender.send(outgoing, mode=mode, deadline=deadline)
-        return tuple(to_result(each, sent, position=position) for position, each in enumerate(outgoing))
-
     async def _explicit(
         self,
-        engine: ProducerEngine,
+        sends: ExplicitSends,
         outgoing: OutgoingMessage,
         queue: MessageQueue,
         on_unavailable: OnUnavailable | None,
@@ -389,11 +386,10 @@ class Producer:
         what = self._on_unavailable if on_unavailable is None else _checked(on_unavailable)
 
         async def send() -> tuple[SendResult, ...]:
-            return (await engine.explicit.send(queue, outgoing, on_unavailable=what, deadline=deadline),)
+            return (await sends.send(queue, outgoing, on_unavailable=what, deadline=deadline),)
 
         with self._in_flight.awaited():
-            (result,) = await self._counted(queue.topic, send())
-        return result
+            return (await self._counted(queue.topic, send()))[0]
 
     async def _counted(
         self, topic: str, sending: Coroutine[Any, Any, tuple[SendResult, ...]]
@@ -417,3 +413,57 @@ def _checked(on_unavailable: OnUnavailable) -> OnUnavailable:
         problem = 'must be "raise", Park(outbox) or Fallback(queue)'
         raise InvalidOptionError("on_unavailable", on_unavailable, problem)
     return on_unavailable
+
+
+class _InFlight:
+    """Sends under way: those that nobody awaits are bounded here, and ``close()`` waits for all."""
+
+    def __init__(self, *, most: int, most_bytes: int) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._tasks: set[asyncio.Task[SendResult]] = set()
+        self._bytes = 0
+        self._awaited = 0
+        self._no_awaited = asyncio.Event()
+        self._no_awaited.set()
+
+    @contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Note that a caller awaits a send inside the block."""
+        self._awaited += 1
+        self._no_awaited.clear()
+        try:
+            yield
+        finally:
+            self._awaited -= 1
+            if not self._awaited:
+                self._no_awaited.set()
+
+    def check_room(self, size: int) -> None:
+        """Raise :class:`TooManyInFlightError` unless a message of this size may be sent unawaited now."""
+        if len(self._tasks) >= self._most or (self._tasks and self._bytes + size > self._most_bytes):
+            raise TooManyInFlightError(len(self._tasks), self._bytes)
+
+    def start(self, send: Coroutine[Any, Any, SendResult], *, size: int, callback: SendCallback | None) -> None:
+        """Run a send in a task of its own; ``callback`` hears how it ended."""
+        task = asyncio.create_task(send, name="pointsman-send")
+        self._tasks.add(task)
+        self._bytes += size
+        task.add_done_callback(lambda done: self._end(done, size, callback))
+
+    async def close(self, *, timeout_seconds: float) -> None:
+        """Wait for what is under way, at most so long; then end what nobody awaits."""
+        no_awaited = asyncio.create_task(self._no_awaited.wait(), name="pointsman-awaited-sends")
+        tasks = [*self._tasks]
+        _, late = await asyncio.wait([no_awaited, *tasks], timeout=timeout_seconds)
+        no_awaited.cancel()
+        await finish_tasks([*late], timeout_seconds=0.0)
+
+    def _end(self, task: asyncio.Task[SendResult], size: int, callback: SendCallback | None) -> None:
+        self._tasks.discard(task)
+        self._bytes -= size
+        error = ClientClosedError() if task.cancelled() else task.exception()
+        if callback is None or not isinstance(error, Exception | None):
+            return
+        # It runs from the event loop: its fault goes to the loop's handler, not to us.
+        asyncio.get_running_loop().call_soon(callback, task.result() if error is None else error)

@@ -6,17 +6,16 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pointsman_client.client import NameServerClient
-from pointsman_client.clock import Clock
-from pointsman_client.core.fault_strategy import LatencyFaultTolerance, PublishInfo, QueueSelector
+from pointsman_client.aio import end_tasks, start_task
+from pointsman_client.core.fault_strategy import FaultRules, LatencyFaultTolerance, PublishInfo, QueueSelector
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue, why_not_writable, why_without_queue
 from pointsman_client.core.route import BrokerKey
-from pointsman_client.core.send_outcome import Outcome, OutcomeRules, SendMode
+from pointsman_client.core.send_outcome import Outcome, OutcomeRules, SendMode, SendResult
 from pointsman_client.errors import (
     BrokerRefusedError,
     BrokerUnreachableError,
@@ -30,10 +29,11 @@ from pointsman_client.errors import (
     QueueUnavailableError,
     SendFailedError,
 )
-from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.ownership import OwnedParts
+from pointsman_client.producer.fault_recovery import FaultUpkeep, RouteRefresher
 from pointsman_client.producer.options import ProducerOptions
 from pointsman_client.transports.broker_call import answer_of
-from pointsman_client.transports.transport import SendReceipt, Transport
+from pointsman_client.transports.transport import SendReceipt
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +44,6 @@ DOWN_POLL_SECONDS = 0.5
 """Between two looks at a topic whose brokers are all down, while a send waits."""
 
 ResultT = TypeVar("ResultT")
-
-MasterAddr = Callable[[BrokerKey], str | None]
-"""The address of a replica group's master; None: no cached route has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,29 +56,122 @@ class Attempt:
     try_again: bool
 
 
-class Attempts:
-    """Makes the tries of one producer: each at one broker, in one queue. The fault table learns from each."""
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Messages that a broker has."""
+
+    queue: MessageQueue
+    receipt: SendReceipt
+    tries: int
+
+    def results(self, messages: Sequence[OutgoingMessage]) -> tuple[SendResult, ...]:
+        """The result of each message."""
+        offsets = zip(messages, self.receipt.queue_offsets, strict=True)
+        status, tries = self.receipt.status, self.tries
+        return tuple(SendResult(each.message_id, self.queue, offset, status, tries) for each, offset in offsets)
+
+
+class Sender:
+    """Sends for one producer, in tries: each at one broker, in one queue. The fault table learns from each."""
 
     def __init__(
-        self,
-        transport: Transport,
-        *,
-        master_addr: MasterAddr,
-        rules: OutcomeRules,
-        faults: LatencyFaultTolerance | None,
-        ask_for_route: Callable[[str], None],
-        clock: Clock,
-        metrics_hook: MetricsHook,
+        self, parts: OwnedParts, *, options: ProducerOptions, fault_rules: FaultRules, rng: random.Random
     ) -> None:
-        self._transport = transport
-        self._master_addr = master_addr
-        self._rules = rules
-        self._faults = faults
-        self.ask_for_route = ask_for_route
-        self._clock = clock
-        self._metrics_hook = metrics_hook
+        """Made inside the event loop, on parts that are started."""
+        self._client = parts.client
+        self._transport = parts.transport
+        self._options = options
+        self._clock = parts.clock
+        self._metrics_hook = parts.metrics_hook
+        self._rng = rng
+        self._table = LatencyFaultTolerance(fault_rules)
+        self._faults = self._table if options.send_latency_fault_enable else None
+        self._selector = QueueSelector(self._faults)
+        self._rules = OutcomeRules(
+            retry_response_codes=options.retry_response_codes,
+            retry_another_broker_when_not_store_ok=options.retry_another_broker_when_not_store_ok,
+            start_detector_enable=options.start_detector_enable,
+        )
+        self._infos: dict[str, PublishInfo] = {}
+        self._tries_of = {
+            SendMode.SYNC: 1 + options.retry_times_when_send_failed,
+            SendMode.ASYNC: 1 + options.retry_times_when_send_async_failed,
+            SendMode.ONEWAY: 1,
+        }
+        self._refresher = RouteRefresher(parts.client.refresh, clock=parts.clock)
+        self._upkeep: list[asyncio.Task[None]] = []
+        self._end_description = parts.client.attach_description("isolations", self._describe_isolations)
 
-    async def make(
+    def start(self) -> None:
+        """Begin the work beside the sends."""
+        if self._faults is not None:
+            upkeep = FaultUpkeep(
+                self._faults, self._transport, master_addr=self._master_addr, options=self._options, clock=self._clock
+            )
+            self._upkeep.append(start_task(upkeep.run(), name="pointsman-fault-upkeep"))
+
+    async def close(self, *, timeout_seconds: float) -> None:
+        """End it within the time."""
+        self._end_description()
+        await asyncio.gather(
+            end_tasks(self._upkeep, timeout_seconds=timeout_seconds),
+            self._refresher.close(timeout_seconds=timeout_seconds),
+        )
+
+    async def send(
+        self, messages: Sequence[OutgoingMessage], *, mode: SendMode, deadline: float
+    ) -> tuple[SendResult, ...]:
+        """Send to one of the topic's writable queues, all or none.
+
+        Raises :class:`SendFailedError`, :class:`NoWritableQueueError`, :class:`NoBrokerUpError`, and what looking the
+        route up raises.
+        """
+        topic = messages[0].message.topic
+        failed: list[FailedTry] = []
+        sent: Sent | None = None
+        last_broker: BrokerKey | None = None
+        most = self._options.send_msg_max_timeout_per_request_seconds
+        tries_left = self._tries_of[mode]
+        info = await self.publish_info(topic, deadline)
+        while tries_left and (left := deadline - self._clock.monotonic()) > 0:
+            tries_left -= 1
+            choice = self._selector.select(info, last_broker=last_broker, now=self._clock.monotonic())
+            for cluster, broker_name in choice.passed_over:
+                self._metrics_hook.isolation_hit(cluster=cluster, broker_name=broker_name)
+            seconds = min(left, most) if most is not None and tries_left else left
+            attempt = await self._try(choice.queue, messages, mode=mode, timeout_seconds=seconds)
+            last_broker = choice.queue.broker_key
+            if attempt.receipt is not None:
+                sent = Sent(choice.queue, attempt.receipt, self._tries_of[mode] - tries_left)
+            elif attempt.failed is not None:
+                failed.append(attempt.failed)
+            if not attempt.try_again:
+                break
+            info = await self._newer_info(info, topic, deadline)
+        if sent is not None:
+            return sent.results(messages)
+        raise self._failure(topic, failed, deadline) from (failed[-1].error if failed else None)
+
+    async def send_to(self, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, deadline: float) -> Sent:
+        """Send to this queue, in one try (RocketMQ tries explicit queues once).
+
+        Raises :class:`QueueUnavailableError` when nothing was written because the queue cannot be written now, and
+        :class:`SendFailedError` when the broker refused the messages, or is not known to have taken them.
+        """
+        route = await self.within(deadline, self._client.topic_route(queue.topic), queue.topic)
+        why = why_not_writable(route, queue)
+        if why is not None:
+            self._refresher.ask_for(queue.topic)
+            raise QueueUnavailableError(str(queue), why)
+        left = deadline - self._clock.monotonic()
+        if left <= 0:
+            raise self._failure(queue.topic, [], deadline)
+        attempt = await self._try(queue, messages, mode=SendMode.SYNC, timeout_seconds=left)
+        if attempt.receipt is not None:
+            return Sent(queue, attempt.receipt, 1)
+        raise self._explicit_failure(attempt, deadline)
+
+    async def _try(
         self, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, mode: SendMode, timeout_seconds: float
     ) -> Attempt:
         """Send, and note what follows. A failure is returned; a route that may be newer is asked for beside.
@@ -101,7 +191,7 @@ class Attempts:
             seconds = self._clock.monotonic() - began_at
             outcome = self._rules.of_error(error, mode, had_addr=addr is not None)
             self._note(queue, outcome, error.code, seconds, error)
-            self.ask_for_route(queue.topic)
+            self._refresher.ask_for(queue.topic)
             failed = FailedTry(queue.cluster, queue.broker_name, addr or "", queue.queue_id, error, seconds)
             return Attempt(queue, None, failed, outcome.try_again)
         outcome = self._rules.of_status(receipt.status, mode)
@@ -130,93 +220,6 @@ class Attempts:
                 level, why = (logging.INFO, f"it took {seconds:.3g} s") if error is None else (logging.WARNING, error)
                 logger.log(level, "%s/%s is left out for %.3g s: %s", cluster, broker_name, isolated_for, why)
 
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """Messages that a broker has."""
-
-    queue: MessageQueue
-    receipt: SendReceipt
-    tries: int
-
-
-class Sender:
-    """Sends for one producer."""
-
-    def __init__(
-        self,
-        client: NameServerClient,
-        attempts: Attempts,
-        selector: QueueSelector,
-        *,
-        options: ProducerOptions,
-        clock: Clock,
-        metrics_hook: MetricsHook,
-        rng: random.Random,
-    ) -> None:
-        self._client = client
-        self._attempts = attempts
-        self._selector = selector
-        self._options = options
-        self._clock = clock
-        self._metrics_hook = metrics_hook
-        self._rng = rng
-        self._infos: dict[str, PublishInfo] = {}
-        self._tries_of = {
-            SendMode.SYNC: 1 + options.retry_times_when_send_failed,
-            SendMode.ASYNC: 1 + options.retry_times_when_send_async_failed,
-            SendMode.ONEWAY: 1,
-        }
-
-    async def send(self, messages: Sequence[OutgoingMessage], *, mode: SendMode, deadline: float) -> Sent:
-        """Send to one of the topic's writable queues, all or none.
-
-        Raises :class:`SendFailedError`, :class:`NoWritableQueueError`, :class:`NoBrokerUpError`, and what looking the
-        route up raises.
-        """
-        topic = messages[0].message.topic
-        failed: list[FailedTry] = []
-        sent: Sent | None = None
-        last_broker: BrokerKey | None = None
-        tries_left = self._tries_of[mode]
-        info = await self.publish_info(topic, deadline)
-        while tries_left and (left := deadline - self._clock.monotonic()) > 0:
-            tries_left -= 1
-            queue = self._choose(info, last_broker)
-            attempt = await self._attempts.make(
-                queue, messages, mode=mode, timeout_seconds=self._share_of(left, is_last=tries_left == 0)
-            )
-            last_broker = queue.broker_key
-            if attempt.receipt is not None:
-                sent = Sent(queue, attempt.receipt, self._tries_of[mode] - tries_left)
-            elif attempt.failed is not None:
-                failed.append(attempt.failed)
-            if not attempt.try_again:
-                break
-            info = await self._newer_info(info, topic, deadline)
-        if sent is not None:
-            return sent
-        raise self._failure(topic, failed, deadline) from (failed[-1].error if failed else None)
-
-    async def send_to(self, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, deadline: float) -> Sent:
-        """Send to this queue, in one try (RocketMQ tries explicit queues once).
-
-        Raises :class:`QueueUnavailableError` when nothing was written because the queue cannot be written now, and
-        :class:`SendFailedError` when the broker refused the messages, or is not known to have taken them.
-        """
-        route = await self.within(deadline, self._client.topic_route(queue.topic), queue.topic)
-        why = why_not_writable(route, queue)
-        if why is not None:
-            self._attempts.ask_for_route(queue.topic)
-            raise QueueUnavailableError(str(queue), why)
-        left = deadline - self._clock.monotonic()
-        if left <= 0:
-            raise self._failure(queue.topic, [], deadline)
-        attempt = await self._attempts.make(queue, messages, mode=SendMode.SYNC, timeout_seconds=left)
-        if attempt.receipt is not None:
-            return Sent(queue, attempt.receipt, 1)
-        raise self._explicit_failure(attempt, deadline)
-
     async def within(self, deadline: float, lookup: Coroutine[Any, Any, ResultT], topic: str) -> ResultT:
         """Wait for a route until the deadline; raises :class:`SendFailedError` then."""
         try:
@@ -239,16 +242,6 @@ class Sender:
 
     def _failure(self, topic: str, failed: Sequence[FailedTry], deadline: float) -> SendFailedError:
         return SendFailedError(topic, failed, timed_out=self._clock.monotonic() >= deadline)
-
-    def _share_of(self, left: float, *, is_last: bool) -> float:
-        most = self._options.send_msg_max_timeout_per_request_seconds
-        return left if most is None or is_last else min(left, most)
-
-    def _choose(self, info: PublishInfo, last_broker: BrokerKey | None) -> MessageQueue:
-        choice = self._selector.select(info, last_broker=last_broker, now=self._clock.monotonic())
-        for cluster, broker_name in choice.passed_over:
-            self._metrics_hook.isolation_hit(cluster=cluster, broker_name=broker_name)
-        return choice.queue
 
     async def publish_info(self, topic: str, deadline: float) -> PublishInfo:
         """The topic's writable queues, asked for anew if there are none. Raises as :meth:`send` does."""
@@ -305,3 +298,22 @@ class Sender:
         except PointsmanError:
             return info
         return self._info_of(topic, queues) if queues else info
+
+    def _master_addr(self, broker: BrokerKey) -> str | None:
+        group = self._client.broker(*broker)
+        return None if group is None or group.master is None else group.master.addr or None
+
+    def _describe_isolations(self, topic: str) -> object:
+        routed = {group.key for group in self._client.brokers_of([topic])}
+        return [
+            {
+                "cluster": each.cluster,
+                "brokerName": each.broker_name,
+                "available": each.is_available,
+                "reachable": each.is_reachable,
+                "secondsLeft": round(each.seconds_left, 3),
+                "latencySeconds": round(each.latency_seconds, 6),
+            }
+            for each in self._table.describe(now=self._clock.monotonic())
+            if (each.cluster, each.broker_name) in routed
+        ]

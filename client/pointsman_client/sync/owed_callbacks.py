@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pointsman_client.core.send_outcome import SendResult
 from pointsman_client.errors import TooManyInFlightError
-from pointsman_client.producer.in_flight import SendCallback
+from pointsman_client.producer.producer import SendCallback
 
 
 class OwedCallbacks:

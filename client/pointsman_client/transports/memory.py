@@ -7,7 +7,7 @@ survive the one does not survive the other. Both are held by one suite of tests.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -45,7 +45,7 @@ class MemoryTransport:
         self._max_length = max_length
         self._wait_replicas = wait_replicas
         self._clock = clock or SystemClock()
-        self._brokers: dict[str, _Broker] = {}
+        self._brokers: defaultdict[str, _Broker] = defaultdict(_Broker)
         self._closed = False
 
     async def send(
@@ -172,7 +172,7 @@ class MemoryTransport:
         self._broker(addr).log(queue).trim(first)
 
     def _broker(self, addr: str) -> _Broker:
-        return self._brokers.setdefault(addr, _Broker())
+        return self._brokers[addr]
 
     def _copy_from_master(self, broker: _Broker) -> None:
         if broker.master is None or broker.is_away:
@@ -223,7 +223,7 @@ class _Log:
 
 class _Broker:
     def __init__(self) -> None:
-        self.logs: dict[tuple[str, int], _Log] = {}
+        self.logs: defaultdict[tuple[str, int], _Log] = defaultdict(_Log)
         self.topics: dict[str, int] = {}
         self.is_down = False
         self.is_hanging = False
@@ -240,7 +240,7 @@ class _Broker:
     def append(
         self, queue: MessageQueue, entries: Sequence[Sequence[bytes]], max_length: int | None
     ) -> tuple[int, ...]:
-        log = self.logs.setdefault((queue.topic, queue.queue_id), _Log())
+        log = self.logs[queue.topic, queue.queue_id]
         offsets = tuple(range(log.end, log.end + len(entries)))
         log.entries.extend(entries)
         log.end += len(entries)

@@ -21,7 +21,7 @@ from pointsman_client.errors import (
     WrongEventLoopError,
 )
 from pointsman_client.ownership import OwnedParts
-from pointsman_client.producer.engine import LOOKUPS_AT_ONCE, RouteRefresher
+from pointsman_client.producer.fault_recovery import LOOKUPS_AT_ONCE, RouteRefresher
 from pointsman_client.producer.producer import Producer
 from tests.fakes.condition import eventually
 from tests.fakes.manual_clock import ManualClock
@@ -57,7 +57,7 @@ async def test_parts_that_were_made_are_closed_and_the_transport_hears_of_gone_b
 
     assert transport.closed == 1
     with pytest.raises(ClientClosedError):
-        parts.check_usable()
+        parts.binding.check()
     with pytest.raises(ClientClosedError):
         await parts.client.topic_route("orders")
 
@@ -76,7 +76,7 @@ async def test_nothing_is_made_before_the_start() -> None:
     parts = OwnedParts(["ns:9876"], ScriptedTransport)
 
     with pytest.raises(ClientNotStartedError):
-        parts.check_usable()
+        parts.binding.check()
     with pytest.raises(ClientNotStartedError):
         _ = parts.transport
     await parts.close(timeout_seconds=1.0)
@@ -105,7 +105,7 @@ async def test_another_event_loop_is_refused(server: ScriptedRouteServer) -> Non
     await parts.start()
 
     async def use() -> None:
-        parts.check_usable()
+        parts.binding.check()
 
     def in_another_loop() -> None:
         asyncio.run(use())
@@ -124,7 +124,7 @@ async def test_a_forked_process_is_told_to_make_its_own(
     with monkeypatch.context() as child:
         child.setattr(os, "getpid", lambda: pid + 1)
         with pytest.raises(Exception, match="the process was forked"):
-            parts.check_usable()
+            parts.binding.check()
     await parts.close(timeout_seconds=1.0)
 
 

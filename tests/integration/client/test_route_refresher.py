@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pointsman_client.producer.engine import RouteRefresher
+from pointsman_client.producer.fault_recovery import RouteRefresher
 from tests.fakes.manual_clock import ManualClock
 
 

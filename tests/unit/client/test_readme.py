@@ -122,9 +122,9 @@ def test_every_metric_of_the_adapter_is_named_with_its_labels() -> None:
         own = next((each for each in vars(adapter).values() if getattr(each, "_name", None) == family.name), None)
         metrics[name] = list(own._labelnames) if own is not None else ["topic"]
 
-    told = {code(name)[0]: labels.split(", ") for name, labels, _ in rows(section("## Metrics"))}
+    found = {code(name)[0]: labels.split(", ") for name, labels, _ in rows(section("## Metrics"))}
 
-    assert told == metrics
+    assert found == metrics
 
 
 def test_every_error_is_named_and_none_that_is_not_there() -> None:
@@ -140,15 +140,15 @@ def test_every_error_is_named_and_none_that_is_not_there() -> None:
 
 
 def test_every_strategy_is_named_with_its_constructor_and_rocketmqs_name() -> None:
-    told = {}
+    found = {}
     for constructor, names, *_ in rows(section("## Strategies")):
         if constructor != "pinned":
             ours, rocketmqs = code(names)
-            told[ours] = code(constructor)[0].partition("(")[0]
+            found[ours] = code(constructor)[0].partition("(")[0]
             assert to_strategy_class(rocketmqs) is STRATEGIES[ours]
 
-    assert told == {name: getattr(make, "__name__", "") for name, make in STRATEGIES.items()}
-    assert set(told.values()) <= set(pointsman_client.__all__)
+    assert found == {name: getattr(make, "__name__", "") for name, make in STRATEGIES.items()}
+    assert set(found.values()) <= set(pointsman_client.__all__)
 
 
 def to_strategy_class(name: str) -> type:
@@ -159,9 +159,9 @@ def test_the_fields_of_an_entry_are_those_of_the_format() -> None:
     fields = re.findall(r"^``(\w+)``", entry.__doc__ or "", re.MULTILINE)
     table = section("## In Redis").partition("| field | content |")[2]
 
-    told = [name for cells in rows("| field" + table) for name in code(cells[0]) if len(cells) == 2]
+    found = [name for cells in rows("| field" + table) for name in code(cells[0]) if len(cells) == 2]
 
-    assert sorted(told) == sorted(fields)
+    assert sorted(found) == sorted(fields)
 
 
 def test_the_delays_and_bounds_in_the_text_are_those_of_the_code() -> None:

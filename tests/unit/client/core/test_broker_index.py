@@ -40,11 +40,11 @@ def test_groups_and_addresses_are_those_of_the_cached_routes(
         assert {data.broker_name for data in table.brokers_of("xyz")} == {data.broker_name for data in datas}
         for name in "ab":
             known = [data for data in datas if data.broker_name == name]
-            found = table.broker("DefaultCluster", name)
+            found = table.brokers.find("DefaultCluster", name)
             assert (found is not None) == bool(known)
         if groups:
             for data in route(topic, groups).broker_datas:
-                assert table.broker(data.cluster, data.broker_name) == data
+                assert table.brokers.find(data.cluster, data.broker_name) == data
 
 
 def test_a_topic_that_is_dropped_or_makes_room_is_told_once_as_forgotten() -> None:
@@ -65,7 +65,7 @@ def test_a_broker_that_moves_has_its_new_address_and_the_old_one_is_gone() -> No
     table.accept(route("x", {"a": {0: "10.0.0.1:1"}}), now=0.0)
     table.accept(route("x", {"a": {0: "10.0.0.2:1"}}), now=1.0)
 
-    found = table.broker("DefaultCluster", "a")
+    found = table.brokers.find("DefaultCluster", "a")
     assert found is not None
     assert found.master is not None
     assert found.master.addr == "10.0.0.2:1"
