@@ -193,6 +193,16 @@ BROKEN = {
     ],
     "group.py": [
         (
+            "another reason is not another phase",
+            "if state.phase is not self.state.phase:",
+            "if state != self.state:",
+        ),
+        (
+            "a stale generation changes nothing",
+            "return self.generation == generation and self.identity.addr == identity.addr",
+            "return self.identity.addr == identity.addr",
+        ),
+        (
             "strong evidence stays strong until the probe passes",
             "if before is Evidence.STRONG and health.failing is not None:",
             "if False:",
@@ -224,11 +234,6 @@ BROKEN = {
             "the phase of a replica continues when it registers again",
             "state_since=now if holder is None else holder.state_since,",
             "state_since=now,",
-        ),
-        (
-            "another reason is not another phase",
-            "if state.phase is not replica.state.phase:",
-            "if state != replica.state:",
         ),
         (
             "a replica that registers again was alive before",
@@ -291,11 +296,6 @@ BROKEN = {
             "if by_us:",
         ),
         (
-            "a stale generation changes nothing",
-            "return replica.generation == generation and replica.identity.addr == identity.addr",
-            "return replica.identity.addr == identity.addr",
-        ),
-        (
             "a lower state version does not displace a holder that is UP",
             "if claimed.state_version < held.state_version:",
             "if claimed < DataVersion():",
@@ -308,7 +308,7 @@ BROKEN = {
         ),
         (
             "a registration that changes nothing makes no event",
-            "if holder is None or not _is_renewal(replica, holder):",
+            "if holder is None or not replica.renews(holder):",
             "if True:",
         ),
         (

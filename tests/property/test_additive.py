@@ -108,7 +108,7 @@ class Brokers(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), writable=st.booleans())
     def wipe(self, name: str, writable: bool) -> None:
         for key in [key for key in self.core.routes.groups if key.broker_name == name]:
-            self.core.set_writable(key, writable)
+            self.core.routes.set_writable(key, writable)
 
     @rule(seconds=st.sampled_from([1.0, 20.0, 70.0, 200.0]))
     def wait(self, seconds: float) -> None:

@@ -550,7 +550,7 @@ class NameServerMachine(RuleBasedStateMachine):
     @rule(key=KEY, writable=st.booleans())
     def set_writable(self, key: Any, writable: bool) -> None:
         try:
-            answer: Any = self.core.set_writable(GroupKey(*key), writable)
+            answer: Any = self.core.routes.set_writable(GroupKey(*key), writable)
         except NameServerError as error:
             answer = error.code
         self.expect(answer, call="set_writable", key=key, writable=writable)
@@ -558,7 +558,7 @@ class NameServerMachine(RuleBasedStateMachine):
     @rule(topic=st.sampled_from(TOPIC_NAMES), cluster=st.sampled_from(["", "", "c1"]))
     def delete_topic(self, topic: str, cluster: str) -> None:
         try:
-            answer: Any = [tuple(key) for key in self.core.hide_topic(topic, cluster)]
+            answer: Any = [tuple(key) for key in self.core.routes.hide_topic(topic, cluster, with_absent=False)]
         except TopicNotFound as error:
             answer = error.code
         self.expect(answer, call="hide_topic", topic=topic, cluster=cluster)
@@ -740,7 +740,7 @@ class NameServerMachine(RuleBasedStateMachine):
             self.core.restore(registration, generation, now=self.now)
             self.history[registration.identity.position] = (registration.data_version, dict(registration.topics))
             self.expect(None, call="restore", generation=generation, **self.as_restored(registration))
-        self.core.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
+        self.core.routes.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
         tombstones = [
             (tuple(key), topic, tuple(version))
             for key, topics in before.overrides.tombstones.items()

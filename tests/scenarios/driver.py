@@ -295,7 +295,7 @@ class Player:
         for _, replica in before.replicas():
             held = replace(replica.registration, health=health_to_keep(replica))
             self.core.restore(held, replica.generation, now=self.now)
-        self.core.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
+        self.core.routes.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
         yield f"  {self.core.provisional_count()} provisional"
 
     def do_register_in_snapshot(self, broker: str, addr: str, incarnation: str) -> Iterator[str]:

@@ -224,7 +224,7 @@ class RecordedCore:
         for _, replica in before.replicas():
             held = replace(replica.registration, health=health_to_keep(replica))
             self.core.restore(held, replica.generation, now=self.now)
-        self.core.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
+        self.core.routes.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
         self.tell([Event(kind=EventKind.NAMESRV_STARTED)])
         if self.core.provisional_count():
             self.begin_day(Reason.START)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pointsman.wire.names import MIN_EXPIRY_INTERVALS, addr_problem, registered_name_problem
+from pointsman_namesrv.core.broker_answers import BeatStatus
 from pointsman_namesrv.core.errors import FirstOfOneTopic, HeldByAgent, InvalidRequest, LimitExceeded
 from pointsman_namesrv.core.events import Event, Reason
 from pointsman_namesrv.core.group import Group, MemberView, Replica
@@ -24,7 +25,7 @@ from pointsman_namesrv.core.model import (
     Registration,
     TopicTable,
 )
-from pointsman_namesrv.core.name_server import BeatStatus, NameServer
+from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.staging import StagedTopics, Staging, staged
 from pointsman_namesrv.core.validation import IntervalBounds, registration_violations, topic_violations
 
@@ -268,7 +269,7 @@ class AdditiveRegistrations:
         if registration.from_broker is None:
             events = self._core.vouch(identity, now=now)
         else:
-            self._core.move_to_peer(replica, peer_key(stream))
+            self._core.held.move(replica, peer_key(stream))
             answer = self._core.beat(
                 identity,
                 replica.generation,

@@ -87,7 +87,7 @@ class Administration:
 
     def check_write_perm(self, key: GroupKey, *, writable: bool) -> Rows:
         """See :meth:`set_write_perm`."""
-        incarnation, wipes = self._core.check_writable(key, writable), self._core.overrides.wipes
+        incarnation, wipes = self._core.routes.check_writable(key, writable), self._core.overrides.wipes
         if incarnation is None:
             return {wipe_key(key): None}
         refuse_beyond("wiped_broker_names", MAX_WIPES, held=len(wipes), added=key not in wipes)
@@ -96,7 +96,7 @@ class Administration:
     def set_write_perm(self, key: GroupKey, *, writable: bool, by: str) -> PermChange:
         """Wipe the write permission of a broker name, or give it back. Raises BrokerUnknown, LimitExceeded."""
         self.check_write_perm(key, writable=writable)
-        changed = self._core.set_writable(key, writable)
+        changed = self._core.routes.set_writable(key, writable)
         group = self._core.routes.groups.get(key)
         contributor = None if group is None else group.contributor()
         topic_count = 0 if contributor is None else len(contributor.registration.topics)
@@ -106,9 +106,9 @@ class Administration:
 
     def check_delete_topic(self, topic: str, *, cluster: str, force: bool) -> Rows:
         """See :meth:`delete_topic`."""
+        versions, tombstones = self._core.routes.versions_holding(topic, cluster), self._core.overrides.tombstones
         if not force:
-            raise TopicHeld(topic, self._core.holders(topic, cluster, with_absent=True))
-        versions, tombstones = self._core.versions_holding(topic, cluster), self._core.overrides.tombstones
+            raise TopicHeld(topic, list(versions))
         held = sum(map(len, tombstones.values()))
         added = sum(topic not in tombstones.get(key, ()) for key in versions)
         refuse_beyond("hidden_topics", MAX_HIDDEN_TOPICS, held=held, added=added)
@@ -122,7 +122,7 @@ class Administration:
         A topic lives on brokers: whoever deletes it there first has nothing left to delete here.
         """
         self.check_delete_topic(topic, cluster=cluster, force=force)
-        hidden_on = tuple(self._core.hide_topic(topic, cluster, with_absent=True))
+        hidden_on = tuple(self._core.routes.hide_topic(topic, cluster))
         detail: dict[str, object] = {"topic": topic, "forced": force, "by": by}
         deletions = tuple(
             Event(kind=EventKind.TOPIC_DELETED, reason=Reason.ADMIN, group=key, detail=detail) for key in hidden_on

@@ -6,13 +6,13 @@ things happened, so that every name server gives the same answer (RocketMQ edits
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pointsman_namesrv.core.events import BrokerFacts
 from pointsman_namesrv.core.liveness import Pulse
 from pointsman_namesrv.core.model import MASTER_ID, BrokerIdentity, Evidence, GroupKey, Health, Registration
 from pointsman_namesrv.core.punctuality import Punctuality
-from pointsman_namesrv.core.replica_state import ROUTED, UP, ReplicaState
+from pointsman_namesrv.core.replica_state import ROUTED, UP, Phase, ReplicaState
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,6 +48,28 @@ class Replica:
     def is_routed(self) -> bool:
         """Whether clients may be sent to it."""
         return self.state.phase in ROUTED
+
+    def is_held_by(self, identity: BrokerIdentity, generation: int) -> bool:
+        """Whether a call with this fence is about this registration."""
+        return self.generation == generation and self.identity.addr == identity.addr
+
+    def enter(self, state: ReplicaState, *, now: float) -> None:
+        """Apply a state."""
+        if state.phase is not self.state.phase:
+            self.state_since = now
+        self.state = state
+
+    @property
+    def visible(self) -> object:
+        """What clients see of it beside its topics; to compare."""
+        r = self.registration
+        return (r.identity, self.state.phase, r.ha_addr, r.agent_addr, r.zone, r.shown_acting_master, r.filter_servers)
+
+    def renews(self, holder: Replica) -> bool:
+        """Whether its registration says nothing that was not known of a living broker."""
+        if self.state.phase is not Phase.UP or holder.state.phase is not Phase.UP:
+            return False
+        return replace(self.registration, health=holder.registration.health) == holder.registration
 
     def record_health(self, health: Health, *, now: float) -> bool:
         """Take what the probe found; return whether it has just begun to fail.

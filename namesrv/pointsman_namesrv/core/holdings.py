@@ -7,10 +7,12 @@ tenth more, and the peer that holds most is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from pointsman_namesrv.core.errors import LimitExceeded
-from pointsman_namesrv.core.model import Registration
+from pointsman_namesrv.core.group import Replica
+from pointsman_namesrv.core.model import Registration, TopicTable
 
 MAX_DETAIL_BYTES = 64 * 1024 * 1024
 """What all brokers together may say of themselves, labels above all."""
@@ -67,3 +69,55 @@ class Holdings:
         """Hold the counts against those by peer; for tests."""
         assert self._by_peer == {peer: amount for peer, amount in expected.items() if amount}
         assert self.total == sum(expected.values())
+
+
+class PeerHoldings:
+    """What the registrations of a node hold of its bounds: brokers, topics, bytes of details."""
+
+    def __init__(self, *, max_brokers: int, max_topics: int) -> None:
+        self.brokers = Holdings("brokers", max_brokers, field="broker")
+        self.topics = Holdings("topics", max_topics, field="topics")
+        self._details = Holdings("bytes_of_broker_details", MAX_DETAIL_BYTES, field="broker")
+
+    def refuse_beyond(
+        self, peer: str, registration: Registration, *, topics: TopicTable, replaced: Collection[Replica]
+    ) -> None:
+        """Raise LimitExceeded if there is no room for a registration of a peer in place of these."""
+        self.brokers.refuse_beyond(peer, 1, freed=_sums(replaced, lambda _: 1))
+        self.topics.refuse_beyond(peer, len(topics), freed=_sums(replaced, _topic_count))
+        self._details.refuse_beyond(peer, detail_bytes(registration), freed=_sums(replaced, _detail_bytes))
+
+    def count(self, replica: Replica, sign: int) -> None:
+        """Count a replica, or with -1 discount it."""
+        self.brokers.add(replica.peer, sign)
+        self.topics.add(replica.peer, sign * _topic_count(replica))
+        self._details.add(replica.peer, sign * _detail_bytes(replica))
+
+    def move(self, replica: Replica, peer: str) -> None:
+        """Count a broker that came over another connection there from now on."""
+        if replica.peer != peer:
+            self.count(replica, -1)
+            replica.peer = peer
+            self.count(replica, 1)
+
+    def check_invariants(self, replicas: Collection[Replica]) -> None:
+        """Hold the counts against the replicas; for tests."""
+        self.brokers.check_invariants(_sums(replicas, lambda _: 1))
+        self.topics.check_invariants(_sums(replicas, _topic_count))
+        self._details.check_invariants(_sums(replicas, _detail_bytes))
+
+
+def _topic_count(replica: Replica) -> int:
+    return len(replica.registration.topics)
+
+
+def _detail_bytes(replica: Replica) -> int:
+    return detail_bytes(replica.registration)
+
+
+def _sums(replicas: Iterable[Replica], amount: Callable[[Replica], int]) -> Counter[str]:
+    """Amounts by peer."""
+    sums = Counter[str]()
+    for replica in replicas:
+        sums[replica.peer] += amount(replica)
+    return sums

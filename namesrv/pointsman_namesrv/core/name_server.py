@@ -6,13 +6,21 @@ Every method is synchronous and runs to its end, so there is no lock and nobody 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from math import inf
 
 from pointsman.wire.violation import FieldViolation, bounded, shown
+from pointsman_namesrv.core.broker_answers import (
+    BeatAnswer,
+    BeatStatus,
+    LeaveAnswer,
+    LeaveStatus,
+    Registered,
+    StatsAnswer,
+    StatsStatus,
+    TopicsUpdated,
+)
 from pointsman_namesrv.core.broker_events import (
     broker_event,
     delta_event,
@@ -20,7 +28,6 @@ from pointsman_namesrv.core.broker_events import (
     registration_event,
     topics_event,
     transition_event,
-    write_perm_event,
 )
 from pointsman_namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker, DepartedBrokers
 from pointsman_namesrv.core.errors import (
@@ -31,13 +38,12 @@ from pointsman_namesrv.core.errors import (
     LimitExceeded,
     StaleDataVersion,
     StaleGeneration,
-    TopicNotFound,
 )
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.flapping import Penalties
-from pointsman_namesrv.core.group import Group, MemberView, Replica
+from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.guard import Guard, GuardRules
-from pointsman_namesrv.core.holdings import MAX_DETAIL_BYTES, Holdings, detail_bytes
+from pointsman_namesrv.core.holdings import PeerHoldings
 from pointsman_namesrv.core.kv import KvConfig
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.liveness import LivenessRules, Pulse, sweep_interval
@@ -54,7 +60,7 @@ from pointsman_namesrv.core.model import (
     Registration,
     TopicTable,
 )
-from pointsman_namesrv.core.overrides import NEXT_REGISTRATION, Overrides, wiped_against
+from pointsman_namesrv.core.overrides import Overrides
 from pointsman_namesrv.core.punctuality import Punctuality
 from pointsman_namesrv.core.queue_stats import QueueStats
 from pointsman_namesrv.core.replica_state import UP, Facts, Phase, ReplicaState, replica_state
@@ -69,77 +75,6 @@ OVERDUE_AT_ONCE = 200
 """Maximum overdue brokers per sweep. The next sweep follows immediately; queries are served in between."""
 PAUSE_SECONDS = 1.0
 """A pause of our own from which the history is told of it; shorter ones are credited all the same."""
-
-
-class BeatStatus(StrEnum):
-    """What the server wants after a beat."""
-
-    OK = "OK"
-    UNKNOWN_BROKER = "UNKNOWN_BROKER"
-    STALE_GENERATION = "STALE_GENERATION"
-    TOPICS_OUT_OF_DATE = "TOPICS_OUT_OF_DATE"
-
-
-class LeaveStatus(StrEnum):
-    """What became of a polite leave."""
-
-    UNREGISTERED = "UNREGISTERED"
-    UNKNOWN_BROKER = "UNKNOWN_BROKER"
-    STALE_GENERATION = "STALE_GENERATION"
-
-
-class StatsStatus(StrEnum):
-    """What became of a report of queue statistics."""
-
-    RECORDED = "RECORDED"
-    UNKNOWN_BROKER = "UNKNOWN_BROKER"
-    STALE_GENERATION = "STALE_GENERATION"
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """The answer to an accepted registration."""
-
-    generation: int
-    view: MemberView
-    events: tuple[Event, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicsUpdated:
-    """The answer to an accepted delta."""
-
-    topic_count: int
-    events: tuple[Event, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BeatAnswer:
-    """The answer to a beat."""
-
-    status: BeatStatus
-    view: MemberView = MemberView()
-    holder_addr: str = ""
-    held_data_version: DataVersion | None = None
-    events: tuple[Event, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LeaveAnswer:
-    """The answer to a polite leave."""
-
-    status: LeaveStatus
-    holder_addr: str = ""
-    events: tuple[Event, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StatsAnswer:
-    """The answer to a report of queue statistics."""
-
-    status: StatsStatus
-    holder_addr: str = ""
-    events: tuple[Event, ...] = ()
 
 
 class NameServer:
@@ -174,9 +109,7 @@ class NameServer:
         self._next_generation = first_generation % GENERATIONS
         self._lenient_since = started_at
         self._has_more_overdue = False
-        self._brokers = Holdings("brokers", max_brokers, field="broker")
-        self._topics = Holdings("topics", max_topics, field="topics")
-        self._details = Holdings("bytes_of_broker_details", MAX_DETAIL_BYTES, field="broker")
+        self.held = PeerHoldings(max_brokers=max_brokers, max_topics=max_topics)
         self._shortest_expiry: float | None = None
         """No longer than the shortest that is declared: exact after each sweep."""
         self._every_heartbeat = every_heartbeat
@@ -210,9 +143,7 @@ class NameServer:
         if topics is None:
             topics = staged(registration.topics, held=self.held_topics(identity))
         replaced = [replica for replica in (holder, vacated) if replica is not None]
-        self._brokers.refuse_beyond(peer, 1, freed=Counter(replica.peer for replica in replaced))
-        self._topics.refuse_beyond(peer, len(topics.topics), freed=_sums(replaced, _topic_count))
-        self._details.refuse_beyond(peer, detail_bytes(registration), freed=_sums(replaced, _detail_bytes))
+        self.held.refuse_beyond(peer, registration, topics=topics.topics, replaced=replaced)
         if registration.topics is not topics.topics:
             registration = replace(registration, topics=topics.topics)
         events: list[Event] = []
@@ -221,23 +152,25 @@ class NameServer:
         replica = self._new_replica(registration, holder, now=now)
         replica.peer = peer
         if holder is not None:
-            self._count(holder, -1)
-        self._count(replica, 1)
+            self.held.count(holder, -1)
+        self.held.count(replica, 1)
         self.departed.forget(identity.position)
         group.replicas[identity.broker_id] = replica
         self.routes.groups[group.key] = group
         recovered = holder is not None and holder.failing_since is not None and replica.failing_since is None
-        ended = self._end_wipe(registration, recovered=recovered) or self._end_wipe_of_version(registration)
+        ended = self.overrides.end_wipe(registration, recovered=recovered)
+        ended = ended or self.overrides.end_wipe_of_version(registration)
         self.overrides.follow_incarnation(registration)
         if replica.failing_since is not None and (holder is None or holder.failing_since is None):
             events += self._judge_failure(replica, now=now)
         self._settle(replica, now=now)
         reappears = group.contributor() is replica and self.overrides.end_tombstones(registration)
         disappears = group.key in self.overrides.tombstones and registration.data_version != _data_version(holder)
-        visibly = vacated is not None or bool(ended) or _visible(replica) != _visible(holder)
-        if visibly or reappears or disappears or replica.registration.topics is not _topics(holder):
+        visibly = vacated is not None or bool(ended) or replica.visible != (None if holder is None else holder.visible)
+        has_other_topics = holder is None or replica.registration.topics is not holder.registration.topics
+        if visibly or reappears or disappears or has_other_topics:
             self.routes.refresh(group, visibly=visibly, staged=topics)
-        if holder is None or not _is_renewal(replica, holder):
+        if holder is None or not replica.renews(holder):
             events.append(registration_event(replica, holder=holder, vacated=vacated, now=now))
         topics_row = topics_event(replica, topics, holder=holder, now=now)
         if topics_row is not None:
@@ -269,7 +202,7 @@ class NameServer:
             replica.state_since = None
         self.departed.forget(registration.identity.position)
         group.replicas[registration.identity.broker_id] = replica
-        self._count(replica, 1)
+        self.held.count(replica, 1)
         self.routes.refresh(group, staged=topics)
         self._make_room()
 
@@ -284,20 +217,11 @@ class NameServer:
 
     def _make_room(self) -> None:
         """Drop remembered brokers where they and the registered ones together exceed a bound of the node."""
-        self._refresh(self.departed.keep_within(brokers=self._brokers.room, topics=self._topics.room))
+        self._refresh(self.departed.keep_within(brokers=self.held.brokers.room, topics=self.held.topics.room))
 
     def _refresh(self, keys: Iterable[GroupKey]) -> None:
         for key in keys:
             self.routes.refresh(self.routes.groups.get(key) or Group(key))
-
-    def restore_overrides(
-        self, wipes: Mapping[GroupKey, str], tombstones: Mapping[GroupKey, Mapping[str, DataVersion]]
-    ) -> None:
-        """Take what operators had laid over the brokers' own word."""
-        for key in self.overrides.restore(wipes, tombstones):
-            group = self.routes.groups.get(key)
-            if group is not None:
-                self.routes.refresh(group)
 
     def update_topics(
         self,
@@ -320,7 +244,7 @@ class NameServer:
         replica = self._replica(identity)
         if replica is None:
             raise BrokerUnknown(identity)
-        if not _is_held_by(replica, identity, generation):
+        if not replica.is_held_by(identity, generation):
             raise StaleGeneration(identity, generation=generation, holder_addr=replica.identity.addr)
         held = replica.registration
         if held.data_version != base:
@@ -338,15 +262,15 @@ class NameServer:
             del topics[topic]
         if len(topics) > max_topics:
             raise LimitExceeded("topics_per_broker", max_topics, field="changed", value=len(topics))
-        self._topics.refuse_beyond(replica.peer, len(topics), freed={replica.peer: len(held.topics)})
-        self._topics.add(replica.peer, len(topics) - len(held.topics))
+        self.held.topics.refuse_beyond(replica.peer, len(topics), freed={replica.peer: len(held.topics)})
+        self.held.topics.add(replica.peer, len(topics) - len(held.topics))
         replica.registration = replace(held, topics=topics, data_version=data_version)
         group = self.routes.groups[identity.group_key]
         if group.contributor() is replica:
             self.overrides.end_tombstones(replica.registration)
         if keeps_wipe:
             self.overrides.keep_wipe(held, replica.registration)
-        ended = self._end_wipe_of_version(replica.registration) if data_version != base else ()
+        ended = self.overrides.end_wipe_of_version(replica.registration) if data_version != base else ()
         delta = StagedTopics(topics, held.topics, changed, gone)
         self.routes.refresh(group, visibly=bool(ended), staged=delta)
         self._make_room()
@@ -372,7 +296,7 @@ class NameServer:
         replica = group.replicas.get(identity.broker_id) if group is not None else None
         if group is None or replica is None:
             return BeatAnswer(BeatStatus.UNKNOWN_BROKER)
-        if not _is_held_by(replica, identity, generation):
+        if not replica.is_held_by(identity, generation):
             return BeatAnswer(BeatStatus.STALE_GENERATION, holder_addr=replica.identity.addr)
         events = self._record_heartbeat(group, replica, health, stream=stream, hand_over=hand_over, now=now)
         if clock_ahead_ms is not None:
@@ -418,7 +342,7 @@ class NameServer:
         before, events = replica.state, list[Event]()
         self._settle(replica, now=now)
         # Also of a broker of the snapshot: its wipe may be older than the process that it was stored with.
-        ended = self._end_wipe(replica.registration, recovered=was_failing and replica.health.failing is None)
+        ended = self.overrides.end_wipe(replica.registration, recovered=was_failing and replica.health.failing is None)
         if replica.state.phase is not before.phase or ended:
             self.routes.refresh(group)
         if was_provisional:
@@ -465,7 +389,7 @@ class NameServer:
         """
         group = self.routes.groups.get(identity.group_key)
         replica = self._replica(identity)
-        if group is None or replica is None or not _is_held_by(replica, identity, generation):
+        if group is None or replica is None or not replica.is_held_by(identity, generation):
             return ()
         if by_us or now - self._lenient_since <= replica.pulse.expiry:
             replica.pulse.forget_stream(stream)
@@ -480,7 +404,7 @@ class NameServer:
         replica = self._replica(identity)
         if group is None or replica is None:
             return LeaveAnswer(LeaveStatus.UNKNOWN_BROKER)
-        if not _is_held_by(replica, identity, generation):
+        if not replica.is_held_by(identity, generation):
             return LeaveAnswer(LeaveStatus.STALE_GENERATION, holder_addr=replica.identity.addr)
         events = self._leave(group, replica, reason, now=now)
         self.routes.refresh(group)
@@ -493,7 +417,7 @@ class NameServer:
         replica = self._replica(identity)
         if replica is None:
             return StatsAnswer(StatsStatus.UNKNOWN_BROKER)
-        if not _is_held_by(replica, identity, generation):
+        if not replica.is_held_by(identity, generation):
             return StatsAnswer(StatsStatus.STALE_GENERATION, holder_addr=replica.identity.addr)
         event = Event(kind=EventKind.QUEUE_STATS, broker=replica.facts(now=now), detail=stats.detail())
         return StatsAnswer(StatsStatus.RECORDED, events=(event,))
@@ -505,7 +429,10 @@ class NameServer:
 
         A plain walk: 10,000 brokers take a few milliseconds, less than keeping a heap in step with each beat.
         """
-        events = [_maintenance_over(window.key) for window in self.maintenance.end_overdue(now=now)]
+        events = [
+            Event(kind=EventKind.MAINTENANCE_OFF, reason=Reason.TIME_OVER, group=window.key)
+            for window in self.maintenance.end_overdue(now=now)
+        ]
         self._refresh(self.departed.end_overdue(now=now))
         members = list(self.members())
         events += self._judge(members, now=now)
@@ -561,7 +488,7 @@ class NameServer:
             assert after.reason is not None, "what is lost is lost for a reason"
             self.departed.note(DepartedBroker(replica.registration, after.reason, now))
         else:
-            _enter(replica, after, now=now)
+            replica.enter(after, now=now)
             events = [transition_event(replica, now=now)]
         if after.phase is not before.phase:
             self.routes.refresh(group)
@@ -569,7 +496,7 @@ class NameServer:
 
     def _settle(self, replica: Replica, *, now: float) -> None:
         """Apply the state of a replica that was just heard; the caller updates the routes and reports it."""
-        _enter(replica, replica_state(self._facts(replica, now=now)), now=now)
+        replica.enter(replica_state(self._facts(replica, now=now)), now=now)
 
     def _leave(
         self, group: Group, replica: Replica, reason: Reason, *, now: float, detail: Mapping[str, object] | None = None
@@ -593,16 +520,14 @@ class NameServer:
         detail: Mapping[str, object] | None = None,
     ) -> list[Event]:
         heartbeats = heartbeats_event(replica, now=now)
-        _enter(replica, state, now=now)
+        replica.enter(state, now=now)
         del group.replicas[replica.identity.broker_id]
-        self._count(replica, -1)
+        self.held.count(replica, -1)
         self.guard.note_departed(replica, lost=not state.planned, now=now)
         assert state.reason is not None, "each way out has a reason"
-        why = self.overrides.why_departure_ends_wipe(
+        ended = self.overrides.note_departure(
             replica.registration, state.reason, failing=replica.failing_since is not None
         )
-        ended = self._lift_wipe(replica.registration, why)
-        self.overrides.note_absence(replica.registration, state.reason)
         return [*heartbeats, transition_event(replica, now=now, detail=detail), *ended]
 
     def _facts(self, replica: Replica, *, now: float) -> Facts:
@@ -637,68 +562,6 @@ class NameServer:
         return 0.0 if self._has_more_overdue else sweep_interval(self._shortest_expiry)
 
     # --- what operators do ------------------------------------------------------------------------------------
-
-    def set_writable(self, key: GroupKey, writable: bool) -> bool:
-        """Wipe the write permission of a group, or give it back; return whether that changed anything.
-
-        What ends a wipe: see :class:`pointsman_namesrv.core.overrides.Overrides`. Raises BrokerUnknown.
-        """
-        wiped = self.check_writable(key, writable)
-        if writable is (key not in self.overrides.wipes):
-            return False
-        if wiped is None:
-            del self.overrides.wipes[key]
-        else:
-            self.overrides.wipes[key] = wiped
-        group = self.routes.groups.get(key)
-        if group is not None:
-            self.routes.refresh(group)
-        return True
-
-    def check_writable(self, key: GroupKey, writable: bool) -> str | None:
-        """Return what a wipe is made against; None where there is to be none. Raises BrokerUnknown."""
-        group, wiped = self.routes.groups.get(key), self.overrides.wipes.get(key)
-        if group is None and wiped is None:
-            raise BrokerUnknown(key)
-        if writable:
-            return None
-        if group is None or wiped is not None:
-            return wiped
-        master = group.replicas.get(MASTER_ID)
-        if master is not None:
-            return wiped_against(master.registration)
-        slave = group.lowest()
-        return "" if slave is None or slave.registration.from_broker is None else NEXT_REGISTRATION
-
-    def holders(self, topic: str, cluster: str = "", *, with_absent: bool = False) -> list[GroupKey]:
-        """The groups that have a topic in the routes, or also those without a broker that is up, sorted.
-
-        Raises TopicNotFound.
-        """
-        keys = sorted(self.routes.known(topic, cluster) if with_absent else self.routes.holders(topic, cluster))
-        if not keys:
-            raise TopicNotFound(topic, cluster)
-        return keys
-
-    def versions_holding(self, topic: str, cluster: str = "") -> dict[GroupKey, DataVersion]:
-        """The groups that have a topic, broker up or not, each with the version of its topics. Raises TopicNotFound."""
-        return {key: self._contributor(key).data_version for key in self.holders(topic, cluster, with_absent=True)}
-
-    def _contributor(self, key: GroupKey) -> Registration:
-        registration = self.routes.registration_behind(key)
-        assert registration is not None, "a holder has a contributor"
-        return registration
-
-    def hide_topic(self, topic: str, cluster: str = "", *, with_absent: bool = False) -> list[GroupKey]:
-        """Hide a topic on every group that has it, until each brings another version of its topics; return those.
-
-        Raises TopicNotFound.
-        """
-        keys = self.holders(topic, cluster, with_absent=with_absent)
-        for key in keys:
-            self.overrides.hide(topic, self._contributor(key))
-            self.routes.refresh(self.routes.groups.get(key) or Group(key), visibly=False)
-        return keys
 
     def evict(
         self, cluster: str, broker_name: str, broker_id: int, *, now: float, detail: Mapping[str, object]
@@ -754,18 +617,6 @@ class NameServer:
 
     # --- within -----------------------------------------------------------------------------------------------
 
-    def move_to_peer(self, replica: Replica, peer: str) -> None:
-        """Count a broker that came over another connection there from now on."""
-        if replica.peer != peer:
-            self._count(replica, -1)
-            replica.peer = peer
-            self._count(replica, 1)
-
-    def _count(self, replica: Replica, sign: int) -> None:
-        self._brokers.add(replica.peer, sign)
-        self._topics.add(replica.peer, sign * _topic_count(replica))
-        self._details.add(replica.peer, sign * _detail_bytes(replica))
-
     def _new_replica(self, registration: Registration, holder: Replica | None, *, now: float) -> Replica:
         identity = registration.identity
         if holder is not None:
@@ -792,27 +643,6 @@ class NameServer:
         )
         replica.record_health(registration.health, now=now)
         return replica
-
-    def _end_wipe(self, registration: Registration, *, recovered: bool) -> tuple[Event, ...]:
-        """End the wipe of a broker that reports from its next process; the caller updates the routes."""
-        reason = self.overrides.why_wipe_ends(registration, recovered=recovered)
-        return self._lift_wipe(registration, reason)
-
-    def _end_wipe_of_version(self, registration: Registration) -> tuple[Event, ...]:
-        """End the wipe of a RocketMQ broker that registers other topics; the caller updates the routes."""
-        return self._lift_wipe(registration, self.overrides.why_version_ends_wipe(registration))
-
-    def _lift_wipe(self, registration: Registration, reason: Reason | None) -> tuple[Event, ...]:
-        if reason is None:
-            return ()
-        key = registration.identity.group_key
-        del self.overrides.wipes[key]
-        detail: dict[str, object] = {}
-        if reason is Reason.INCARNATION:
-            detail["incarnation"] = registration.incarnation
-        elif reason is Reason.DATA_VERSION:
-            detail["data_version"] = str(registration.data_version)
-        return (write_perm_event(key, reason, writable=True, detail=detail),)
 
     def _refuse_lower_claim(self, registration: Registration, holder: Replica | None, *, now: float) -> None:
         """Two claims on one identity: a lower state version does not displace a holder that is UP."""
@@ -847,9 +677,7 @@ class NameServer:
         generations = [replica.generation for replica in replicas]
         assert len(generations) == len(set(generations))
         assert all(generations)
-        self._brokers.check_invariants(Counter(replica.peer for replica in replicas))
-        self._topics.check_invariants(_sums(replicas, _topic_count))
-        self._details.check_invariants(_sums(replicas, _detail_bytes))
+        self.held.check_invariants(replicas)
         for replica in replicas:
             is_failing = replica.health.failing is not None
             assert is_failing == (replica.failing_since is not None)
@@ -858,54 +686,5 @@ class NameServer:
             assert replica.state.planned <= (replica.state.phase is Phase.OUT)
 
 
-def _topic_count(replica: Replica) -> int:
-    return len(replica.registration.topics)
-
-
-def _detail_bytes(replica: Replica) -> int:
-    return detail_bytes(replica.registration)
-
-
-def _sums(replicas: Iterable[Replica], amount: Callable[[Replica], int]) -> Counter[str]:
-    """Amounts by peer."""
-    sums = Counter[str]()
-    for replica in replicas:
-        sums[replica.peer] += amount(replica)
-    return sums
-
-
-def _enter(replica: Replica, state: ReplicaState, *, now: float) -> None:
-    if state.phase is not replica.state.phase:
-        replica.state_since = now
-    replica.state = state
-
-
-def _is_held_by(replica: Replica, identity: BrokerIdentity, generation: int) -> bool:
-    return replica.generation == generation and replica.identity.addr == identity.addr
-
-
-def _is_renewal(replica: Replica, holder: Replica) -> bool:
-    """Whether a registration says nothing that was not known of a living broker."""
-    if replica.state.phase is not Phase.UP or holder.state.phase is not Phase.UP:
-        return False
-    return replace(replica.registration, health=holder.registration.health) == holder.registration
-
-
-def _visible(replica: Replica | None) -> object:
-    """What clients see of a replica beside its topics."""
-    if replica is None:
-        return None
-    r = replica.registration
-    return (r.identity, replica.state.phase, r.ha_addr, r.agent_addr, r.zone, r.shown_acting_master, r.filter_servers)
-
-
-def _topics(replica: Replica | None) -> object:
-    return None if replica is None else replica.registration.topics
-
-
 def _data_version(replica: Replica | None) -> DataVersion | None:
     return None if replica is None else replica.registration.data_version
-
-
-def _maintenance_over(key: GroupKey) -> Event:
-    return Event(kind=EventKind.MAINTENANCE_OFF, reason=Reason.TIME_OVER, group=key)

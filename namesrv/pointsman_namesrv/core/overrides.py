@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pointsman_namesrv.core.events import Reason
+from pointsman_namesrv.core.broker_events import write_perm_event
+from pointsman_namesrv.core.events import Event, Reason
 from pointsman_namesrv.core.model import MASTER_ID, DataVersion, GroupKey, Registration
 
 _ENDS_WIPE = frozenset({Reason.DRAIN, Reason.REMOVED_FROM_CONFIG})
@@ -67,6 +68,26 @@ class Overrides:
             self.tombstones[key] = standing
         return len(standing) < len(before)
 
+    def end_wipe(self, registration: Registration, *, recovered: bool) -> tuple[Event, ...]:
+        """End the wipe of a broker that reports from its next process, see :meth:`why_wipe_ends`."""
+        return self._lift(registration, self.why_wipe_ends(registration, recovered=recovered))
+
+    def end_wipe_of_version(self, registration: Registration) -> tuple[Event, ...]:
+        """End the wipe of a RocketMQ broker that registers other topics, see :meth:`why_version_ends_wipe`."""
+        return self._lift(registration, self.why_version_ends_wipe(registration))
+
+    def _lift(self, registration: Registration, reason: Reason | None) -> tuple[Event, ...]:
+        if reason is None:
+            return ()
+        key = registration.identity.group_key
+        del self.wipes[key]
+        detail: dict[str, object] = {}
+        if reason is Reason.INCARNATION:
+            detail["incarnation"] = registration.incarnation
+        elif reason is Reason.DATA_VERSION:
+            detail["data_version"] = str(registration.data_version)
+        return (write_perm_event(key, reason, writable=True, detail=detail),)
+
     def why_wipe_ends(self, registration: Registration, *, recovered: bool) -> Reason | None:
         """Return why what an agent reports now ends the wipe of its group; None: there is none, or it stays.
 
@@ -101,12 +122,17 @@ class Overrides:
         if registration.identity.broker_id == MASTER_ID and self.wipes.get(key) == wiped_against(held):
             self.wipes[key] = wiped_against(registration)
 
-    def note_absence(self, registration: Registration, reason: Reason) -> None:
-        """A RocketMQ broker has left: its next registration ends a wipe, but not when an operator evicted it."""
+    def note_departure(self, registration: Registration, reason: Reason, *, failing: bool) -> tuple[Event, ...]:
+        """End the wipe that does not outlive the registration, see :meth:`why_departure_ends_wipe`.
+
+        A wipe of a RocketMQ broker ends with its next registration, but not when an operator evicted it.
+        """
+        ended = self._lift(registration, self.why_departure_ends_wipe(registration, reason, failing=failing))
         key = registration.identity.group_key
         is_master = registration.identity.broker_id == MASTER_ID
         if key in self.wipes and is_master and registration.from_broker is not None and reason is not Reason.ADMIN:
             self.wipes[key] = NEXT_REGISTRATION
+        return ended
 
     def _wiped_incarnation(self, registration: Registration) -> str | None:
         """Return the wiped incarnation of a master's group, empty where it is unknown; None: there is no wipe."""

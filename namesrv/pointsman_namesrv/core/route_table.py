@@ -11,15 +11,15 @@ broker's change of state touches the broker alone and none of its topics.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
 from pointsman_namesrv.core.departed import AbsentBroker, DepartedBrokers
-from pointsman_namesrv.core.errors import TopicNotFound
+from pointsman_namesrv.core.errors import BrokerUnknown, TopicNotFound
 from pointsman_namesrv.core.group import Group
-from pointsman_namesrv.core.model import MASTER_ID, GroupKey, QueueConfig, Registration, TopicTable
-from pointsman_namesrv.core.overrides import Overrides
+from pointsman_namesrv.core.model import MASTER_ID, DataVersion, GroupKey, QueueConfig, Registration, TopicTable
+from pointsman_namesrv.core.overrides import NEXT_REGISTRATION, Overrides, wiped_against
 from pointsman_namesrv.core.staging import StagedTopics
 
 AT_ONCE = 5_000
@@ -408,6 +408,71 @@ class RouteTable:
         for key in sorted(self.groups):
             clusters.setdefault(key.cluster, []).append(self.groups[key])
         yield from clusters.items()
+
+    # --- what operators lay over it ---------------------------------------------------------------------------
+
+    def set_writable(self, key: GroupKey, writable: bool) -> bool:
+        """Wipe the write permission of a group, or give it back; return whether that changed anything.
+
+        What ends a wipe: see :class:`pointsman_namesrv.core.overrides.Overrides`. Raises BrokerUnknown.
+        """
+        wiped, wipes = self.check_writable(key, writable), self._overrides.wipes
+        if writable is (key not in wipes):
+            return False
+        if wiped is None:
+            del wipes[key]
+        else:
+            wipes[key] = wiped
+        self._refresh_held([key])
+        return True
+
+    def check_writable(self, key: GroupKey, writable: bool) -> str | None:
+        """Return what a wipe is made against; None where there is to be none. Raises BrokerUnknown."""
+        group, wiped = self.groups.get(key), self._overrides.wipes.get(key)
+        if group is None and wiped is None:
+            raise BrokerUnknown(key)
+        if writable:
+            return None
+        if group is None or wiped is not None:
+            return wiped
+        master = group.replicas.get(MASTER_ID)
+        if master is not None:
+            return wiped_against(master.registration)
+        slave = group.lowest()
+        return "" if slave is None or slave.registration.from_broker is None else NEXT_REGISTRATION
+
+    def versions_holding(self, topic: str, cluster: str = "") -> dict[GroupKey, DataVersion]:
+        """The groups that have a topic, broker up or not, each with the version of its topics. Raises TopicNotFound."""
+        return {key: behind.data_version for key, behind in self._behind(self.known(topic, cluster), topic, cluster)}
+
+    def hide_topic(self, topic: str, cluster: str = "", *, with_absent: bool = True) -> list[GroupKey]:
+        """Hide a topic on every group that has it, until each brings another version of its topics; return those.
+
+        ``with_absent``: also where no broker is up. Raises TopicNotFound.
+        """
+        keys = self.known(topic, cluster) if with_absent else self.holders(topic, cluster)
+        holders = self._behind(keys, topic, cluster)
+        for key, behind in holders:
+            self._overrides.hide(topic, behind)
+            self.refresh(self.groups.get(key) or Group(key), visibly=False)
+        return [key for key, _ in holders]
+
+    def restore_overrides(
+        self, wipes: Mapping[GroupKey, str], tombstones: Mapping[GroupKey, Mapping[str, DataVersion]]
+    ) -> None:
+        """Take what operators had laid over the brokers' own word."""
+        self._refresh_held(self._overrides.restore(wipes, tombstones))
+
+    def _behind(self, keys: Collection[GroupKey], topic: str, cluster: str) -> list[tuple[GroupKey, Registration]]:
+        if not keys:
+            raise TopicNotFound(topic, cluster)
+        found = ((key, self.registration_behind(key)) for key in sorted(keys))
+        return [(key, registration) for key, registration in found if registration is not None]
+
+    def _refresh_held(self, keys: Iterable[GroupKey]) -> None:
+        for key in keys:
+            if (group := self.groups.get(key)) is not None:
+                self.refresh(group)
 
     def check_invariants(self) -> None:
         """Hold what readers see against what the groups say, and the settled index against both; for tests."""

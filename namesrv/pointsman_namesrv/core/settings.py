@@ -159,7 +159,7 @@ def _restore_wipe(core: NameServer, name: tuple[str, ...], setting: Setting) -> 
     if len(incarnation) > MAX_INCARNATION_LENGTH:
         problems.append(FieldViolation("incarnation", f"has more than {MAX_INCARNATION_LENGTH} characters"))
     _refuse_if_any(problems)
-    core.restore_overrides({GroupKey(*name): incarnation}, {})
+    core.routes.restore_overrides({GroupKey(*name): incarnation}, {})
 
 
 def _restore_hidden(core: NameServer, name: tuple[str, ...], setting: Setting) -> None:
@@ -167,7 +167,7 @@ def _restore_hidden(core: NameServer, name: tuple[str, ...], setting: Setting) -
     _refuse_if_any([*_group_violations(group), *name_violations("topic", topic)])
     version = DataVersion(*map(int, setting.value))
     key = GroupKey(*group)
-    core.restore_overrides({}, {key: {**core.overrides.tombstones.get(key, {}), topic: version}})
+    core.routes.restore_overrides({}, {key: {**core.overrides.tombstones.get(key, {}), topic: version}})
 
 
 def _restore_guard(core: NameServer, name: tuple[str, ...], setting: Setting) -> None:

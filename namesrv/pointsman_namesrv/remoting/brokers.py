@@ -26,10 +26,11 @@ from pointsman.service.fair_bound import FairBound
 from pointsman.wire.names import MAX_TEXT_LENGTH, text_problem
 from pointsman.wire.violation import FieldViolation, shown
 from pointsman_namesrv.core.additive import Accepted, AdditiveRegistrations, Claim, Incoming, peer_key
+from pointsman_namesrv.core.broker_answers import BeatStatus
 from pointsman_namesrv.core.errors import InvalidRequest, LimitExceeded
 from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, QueueConfig, Registration
-from pointsman_namesrv.core.name_server import BeatStatus, NameServer
+from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.staging import BYTES_OF_STAGED_TOPIC, COMING_IN_LIMIT
 from pointsman_namesrv.core.validation import MAX_INCARNATION_LENGTH
 from pointsman_namesrv.metrics import Metrics

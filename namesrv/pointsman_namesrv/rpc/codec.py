@@ -16,7 +16,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pointsman.v1 import admin_service_pb2, broker_pb2, registration_service_pb2
 from pointsman.wire.names import registered_name_problem
 from pointsman.wire.violation import FieldViolation, bounded
-from pointsman_namesrv.core import name_server
+from pointsman_namesrv.core import broker_answers
 from pointsman_namesrv.core.errors import InvalidRequest
 from pointsman_namesrv.core.events import Event, Reason
 from pointsman_namesrv.core.group import Group, MemberView, Replica
@@ -80,20 +80,20 @@ _NODE_STATES = {
     NodeState.DRAINING: broker_pb2.NODE_STATE_DRAINING,
 }
 _BEAT_STATUSES = {
-    name_server.BeatStatus.OK: registration_service_pb2.BEAT_STATUS_OK,
-    name_server.BeatStatus.UNKNOWN_BROKER: registration_service_pb2.BEAT_STATUS_UNKNOWN_BROKER,
-    name_server.BeatStatus.STALE_GENERATION: registration_service_pb2.BEAT_STATUS_STALE_GENERATION,
-    name_server.BeatStatus.TOPICS_OUT_OF_DATE: registration_service_pb2.BEAT_STATUS_TOPICS_OUT_OF_DATE,
+    broker_answers.BeatStatus.OK: registration_service_pb2.BEAT_STATUS_OK,
+    broker_answers.BeatStatus.UNKNOWN_BROKER: registration_service_pb2.BEAT_STATUS_UNKNOWN_BROKER,
+    broker_answers.BeatStatus.STALE_GENERATION: registration_service_pb2.BEAT_STATUS_STALE_GENERATION,
+    broker_answers.BeatStatus.TOPICS_OUT_OF_DATE: registration_service_pb2.BEAT_STATUS_TOPICS_OUT_OF_DATE,
 }
 _LEAVE_STATUSES = {
-    name_server.LeaveStatus.UNREGISTERED: registration_service_pb2.UNREGISTER_STATUS_UNREGISTERED,
-    name_server.LeaveStatus.UNKNOWN_BROKER: registration_service_pb2.UNREGISTER_STATUS_UNKNOWN_BROKER,
-    name_server.LeaveStatus.STALE_GENERATION: registration_service_pb2.UNREGISTER_STATUS_STALE_GENERATION,
+    broker_answers.LeaveStatus.UNREGISTERED: registration_service_pb2.UNREGISTER_STATUS_UNREGISTERED,
+    broker_answers.LeaveStatus.UNKNOWN_BROKER: registration_service_pb2.UNREGISTER_STATUS_UNKNOWN_BROKER,
+    broker_answers.LeaveStatus.STALE_GENERATION: registration_service_pb2.UNREGISTER_STATUS_STALE_GENERATION,
 }
 _STATS_STATUSES = {
-    name_server.StatsStatus.RECORDED: registration_service_pb2.REPORT_QUEUE_STATS_STATUS_RECORDED,
-    name_server.StatsStatus.UNKNOWN_BROKER: registration_service_pb2.REPORT_QUEUE_STATS_STATUS_UNKNOWN_BROKER,
-    name_server.StatsStatus.STALE_GENERATION: registration_service_pb2.REPORT_QUEUE_STATS_STATUS_STALE_GENERATION,
+    broker_answers.StatsStatus.RECORDED: registration_service_pb2.REPORT_QUEUE_STATS_STATUS_RECORDED,
+    broker_answers.StatsStatus.UNKNOWN_BROKER: registration_service_pb2.REPORT_QUEUE_STATS_STATUS_UNKNOWN_BROKER,
+    broker_answers.StatsStatus.STALE_GENERATION: registration_service_pb2.REPORT_QUEUE_STATS_STATUS_STALE_GENERATION,
 }
 _LEAVE_REASONS = {
     registration_service_pb2.UNREGISTER_REASON_SHUTDOWN: Reason.SHUTDOWN,
@@ -360,7 +360,7 @@ def group_view(view: MemberView) -> broker_pb2.GroupView:
     )
 
 
-def beat_answer(answer: name_server.BeatAnswer) -> registration_service_pb2.BeatAnswer:
+def beat_answer(answer: broker_answers.BeatAnswer) -> registration_service_pb2.BeatAnswer:
     """Encode the answer to a beat."""
     encoded = registration_service_pb2.BeatAnswer(
         status=_BEAT_STATUSES[answer.status], group=group_view(answer.view), holder_addr=answer.holder_addr
@@ -370,14 +370,14 @@ def beat_answer(answer: name_server.BeatAnswer) -> registration_service_pb2.Beat
     return encoded
 
 
-def leave_answer(answer: name_server.LeaveAnswer) -> registration_service_pb2.UnregisterBrokerResponse:
+def leave_answer(answer: broker_answers.LeaveAnswer) -> registration_service_pb2.UnregisterBrokerResponse:
     """Encode the answer to a leave."""
     return registration_service_pb2.UnregisterBrokerResponse(
         status=_LEAVE_STATUSES[answer.status], holder_addr=answer.holder_addr
     )
 
 
-def stats_answer(answer: name_server.StatsAnswer) -> registration_service_pb2.ReportQueueStatsResponse:
+def stats_answer(answer: broker_answers.StatsAnswer) -> registration_service_pb2.ReportQueueStatsResponse:
     """Encode the answer to a report of queue statistics."""
     return registration_service_pb2.ReportQueueStatsResponse(
         status=_STATS_STATUSES[answer.status], holder_addr=answer.holder_addr

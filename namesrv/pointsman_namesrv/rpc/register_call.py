@@ -21,9 +21,10 @@ from pointsman.service.peers import Peer
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman.wire.violation import FieldViolation
+from pointsman_namesrv.core.broker_answers import Registered
 from pointsman_namesrv.core.errors import InvalidRequest, LimitExceeded
 from pointsman_namesrv.core.model import Registration, TopicTable
-from pointsman_namesrv.core.name_server import NameServer, Registered
+from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.staging import (
     BYTES_OF_STAGED_TOPIC,
     COMING_IN_BYTES,

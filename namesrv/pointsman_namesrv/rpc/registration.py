@@ -13,10 +13,11 @@ from pointsman.service.peers import Peer
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman.wire.violation import FieldViolation
+from pointsman_namesrv.core.broker_answers import BeatAnswer, BeatStatus
 from pointsman_namesrv.core.errors import InvalidRequest, LimitExceeded
 from pointsman_namesrv.core.events import EventKind
 from pointsman_namesrv.core.model import BrokerIdentity
-from pointsman_namesrv.core.name_server import BeatAnswer, BeatStatus, NameServer
+from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.validation import IntervalBounds
 from pointsman_namesrv.metrics import Metrics
 from pointsman_namesrv.rpc import codec

@@ -220,13 +220,13 @@ def test_a_timeout_makes_a_broker_fast(fleet: Fleet) -> None:
 
 def test_a_wipe_ends_with_the_masters_next_version_or_its_return(fleet: Fleet) -> None:
     fleet.register("t1", "t2")
-    fleet.core.set_writable(KEY, False)
+    fleet.core.routes.set_writable(KEY, False)
     assert fleet.register("t1", "t2") == []
     assert fleet.register("t1", "t2", zone="z2") == ["REREGISTERED"]
     assert KEY in fleet.core.overrides.wipes
     assert fleet.register("t1", "t2", counter=2, zone="z2") == ["TOPICS", "PERM_CHANGED"]
     assert KEY not in fleet.core.overrides.wipes
-    fleet.core.set_writable(KEY, False)
+    fleet.core.routes.set_writable(KEY, False)
     fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now)
     assert "PERM_CHANGED" in fleet.register("t1", "t2", counter=2)
     assert fleet.core.routes.route("t1").queues[0][1].perm == 6
@@ -234,7 +234,7 @@ def test_a_wipe_ends_with_the_masters_next_version_or_its_return(fleet: Fleet) -
 
 def test_a_wipe_outlives_a_registration_of_one_new_topic(fleet: Fleet) -> None:
     fleet.register("t1", "t2")
-    fleet.core.set_writable(KEY, False)
+    fleet.core.routes.set_writable(KEY, False)
     assert fleet.register("t3", counter=2) == ["TOPICS"]
     assert fleet.register("t1", "t2", "t3", counter=2) == []
     assert [fleet.core.routes.route(topic).queues[0][1].perm for topic in ("t1", "t3")] == [4, 4]
@@ -244,7 +244,7 @@ def test_a_wipe_outlives_a_registration_of_one_new_topic(fleet: Fleet) -> None:
 def test_a_slaves_new_topic_does_not_touch_a_wipe(fleet: Fleet) -> None:
     fleet.register("t1", "t2")
     fleet.register("t1", "t2", who=SLAVE)
-    fleet.core.set_writable(KEY, False)
+    fleet.core.routes.set_writable(KEY, False)
     wipes = dict(fleet.core.overrides.wipes)
     fleet.register("t3", who=SLAVE, counter=2)
     assert fleet.core.overrides.wipes == wipes
@@ -253,7 +253,7 @@ def test_a_slaves_new_topic_does_not_touch_a_wipe(fleet: Fleet) -> None:
 @pytest.mark.parametrize("absence", ["left", "silent", "cut off"])
 def test_a_wipe_stays_while_its_broker_is_away(fleet: Fleet, absence: str) -> None:
     fleet.register("t1", "t2")
-    fleet.core.set_writable(KEY, False)
+    fleet.core.routes.set_writable(KEY, False)
     if absence == "left":
         fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now)
     elif absence == "cut off":
@@ -270,7 +270,7 @@ def test_a_wipe_outlives_an_eviction_and_restarts_of_the_name_server(fleet: Flee
     old = fleet.core.registration_of(A)
     assert old is not None
     fleet.register("t1", "t2", counter=2)
-    fleet.core.set_writable(KEY, False)
+    fleet.core.routes.set_writable(KEY, False)
     fleet.core.evict(*A.position, now=fleet.now, detail={})
     assert "PERM_CHANGED" not in fleet.register("t1", "t2", counter=2)
     later = Fleet()
@@ -288,13 +288,13 @@ def test_a_wipe_outlives_an_eviction_and_restarts_of_the_name_server(fleet: Flee
 
 def test_a_wipe_of_a_name_without_a_master_ends_when_one_registers(fleet: Fleet) -> None:
     fleet.register("t1", "t2", who=SLAVE)
-    fleet.core.set_writable(KEY, False)
+    fleet.core.routes.set_writable(KEY, False)
     assert fleet.register("t1", "t2")[-1] == "PERM_CHANGED"
 
 
 def test_a_wipe_goes_from_a_broker_to_its_agent_and_back(fleet: Fleet) -> None:
     fleet.register("t1", "t2")
-    fleet.core.set_writable(KEY, False)
+    fleet.core.routes.set_writable(KEY, False)
     agents(fleet, incarnation="run1")
     assert fleet.core.overrides.wipes == {KEY: "run1"}
     for _ in range(5):  # the agent is silent; the broker itself is heard
@@ -307,14 +307,14 @@ def test_a_wipe_goes_from_a_broker_to_its_agent_and_back(fleet: Fleet) -> None:
 
 def test_the_agent_of_the_next_process_ends_a_wipe(fleet: Fleet) -> None:
     agents(fleet, incarnation="run1")
-    fleet.core.set_writable(KEY, False)
+    fleet.core.routes.set_writable(KEY, False)
     agents(fleet, incarnation="run2")
     assert KEY not in fleet.core.overrides.wipes
 
 
 def test_a_slave_ends_no_wipe(fleet: Fleet) -> None:
     fleet.register("t1", "t2")
-    fleet.core.set_writable(KEY, False)
+    fleet.core.routes.set_writable(KEY, False)
     fleet.register("t1", "t2", who=SLAVE)
     fleet.register("t1", "t2", "t3", who=SLAVE, counter=2)
     assert KEY in fleet.core.overrides.wipes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pointsman_namesrv.config import RoutesConfig
-from pointsman_namesrv.core import name_server
+from pointsman_namesrv.core import holdings
 from pointsman_namesrv.core.errors import LimitExceeded
 from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.liveness import LivenessRules
@@ -104,7 +104,7 @@ def test_a_delta_counts_as_well() -> None:
 
 
 def test_what_brokers_say_of_themselves_is_bounded_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(name_server, "MAX_DETAIL_BYTES", 10_000)
+    monkeypatch.setattr(holdings, "MAX_DETAIL_BYTES", 10_000)
     core = server()
 
     def claim(name: str, label: str, peer: str) -> None:

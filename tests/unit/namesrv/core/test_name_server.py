@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from pointsman_namesrv.core.broker_answers import BeatStatus
 from pointsman_namesrv.core.broker_events import full_checkpoint_events
 from pointsman_namesrv.core.errors import BrokerUnknown, ClusterNotFound, IdentityHeld, InvalidRequest, StaleGeneration
 from pointsman_namesrv.core.events import Event, EventKind, Reason
@@ -21,7 +22,7 @@ from pointsman_namesrv.core.model import (
     QueueConfig,
     Registration,
 )
-from pointsman_namesrv.core.name_server import OVERDUE_AT_ONCE, BeatStatus, NameServer
+from pointsman_namesrv.core.name_server import OVERDUE_AT_ONCE, NameServer
 from pointsman_namesrv.core.replica_state import Phase, ReplicaState
 
 A = BrokerIdentity("c1", "a", 0, "10.0.0.1:10911")

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pointsman_namesrv.core.broker_answers import StatsStatus
 from pointsman_namesrv.core.events import EventKind
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, Registration
-from pointsman_namesrv.core.name_server import NameServer, StatsStatus
+from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.queue_stats import (
     MAX_MESSAGES,
     MAX_PERIOD,

@@ -348,7 +348,7 @@ async def test_a_change_looks_at_the_topics_that_it_touches_and_at_no_others(wor
     for changed, change in (
         (["t1"], lambda: world.register("a", {"t0": 1, "t1": 2})),
         (["absent-3"], lambda: world.register("a", {"t0": 1, "t1": 2, "absent-3": 1, "unwatched": 1})),
-        (["t2"], lambda: world.core.hide_topic("t2")),
+        (["t2"], lambda: world.core.routes.hide_topic("t2")),
         (["t2"], lambda: world.core.routes.set_order_topic("t2", "b:1")),
         (["t0", "t1", "absent-3"], lambda: world.register("a", {"t0": 1, "t1": 2, "absent-3": 1}, zone="z")),
         ([], lambda: world.register("c", {"unwatched": 1})),

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from pointsman_namesrv.core.broker_answers import BeatStatus
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import Registration
-from pointsman_namesrv.core.name_server import BeatStatus, NameServer
+from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.metrics import Metrics
 from pointsman_namesrv.snapshot import keeper as module

@@ -1,0 +1,81 @@
+"""What the name server answers its brokers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pointsman_namesrv.core.events import Event
+from pointsman_namesrv.core.group import MemberView
+from pointsman_namesrv.core.model import DataVersion
+
+
+class BeatStatus(StrEnum):
+    """What the server wants after a beat."""
+
+    OK = "OK"
+    UNKNOWN_BROKER = "UNKNOWN_BROKER"
+    STALE_GENERATION = "STALE_GENERATION"
+    TOPICS_OUT_OF_DATE = "TOPICS_OUT_OF_DATE"
+
+
+class LeaveStatus(StrEnum):
+    """What became of a polite leave."""
+
+    UNREGISTERED = "UNREGISTERED"
+    UNKNOWN_BROKER = "UNKNOWN_BROKER"
+    STALE_GENERATION = "STALE_GENERATION"
+
+
+class StatsStatus(StrEnum):
+    """What became of a report of queue statistics."""
+
+    RECORDED = "RECORDED"
+    UNKNOWN_BROKER = "UNKNOWN_BROKER"
+    STALE_GENERATION = "STALE_GENERATION"
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The answer to an accepted registration."""
+
+    generation: int
+    view: MemberView
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsUpdated:
+    """The answer to an accepted delta."""
+
+    topic_count: int
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BeatAnswer:
+    """The answer to a beat."""
+
+    status: BeatStatus
+    view: MemberView = MemberView()
+    holder_addr: str = ""
+    held_data_version: DataVersion | None = None
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveAnswer:
+    """The answer to a polite leave."""
+
+    status: LeaveStatus
+    holder_addr: str = ""
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StatsAnswer:
+    """The answer to a report of queue statistics."""
+
+    status: StatsStatus
+    holder_addr: str = ""
+    events: tuple[Event, ...] = ()
