@@ -126,3 +126,7 @@ async def consumer_setup(clock: ManualClock) -> AsyncIterator[Setup]:
                 break
             await clock.advance(0.5)
         await closing
+
+
+def queues_of(consumer: PushConsumer) -> list[int]:
+    return [each["queueId"] for each in consumer.describe()["queues"] if each["topic"] == "orders"]

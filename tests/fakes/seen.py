@@ -1,7 +1,8 @@
-"""A listener that remembers what it was given."""
+"""Listeners that remember what they were given."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from pointsman_client.core.message import ReceivedMessage
@@ -23,3 +24,22 @@ class Seen:
     def bodies(self) -> list[str]:
         """In the order of the calls."""
         return [message.body.decode() for message in self.messages]
+
+
+class Held:
+    """A listener that does not return before it is let go."""
+
+    def __init__(self) -> None:
+        self.bodies: list[str] = []
+        self.running = 0
+        self.most = 0
+        self.go = asyncio.Event()
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        self.bodies.append(message.body.decode())
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await self.go.wait()
+        finally:
+            self.running -= 1

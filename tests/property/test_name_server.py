@@ -6,42 +6,38 @@ calls come in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
+from hypothesis.stateful import Bundle, initialize, multiple, precondition, rule
 
 from pointsman_namesrv.core import route_table
 from pointsman_namesrv.core.errors import IdentityHeld, NameServerError, TopicNotFound
-from pointsman_namesrv.core.events import Event, EventKind, Reason
-from pointsman_namesrv.core.group import MemberView
-from pointsman_namesrv.core.guard import GuardMode, GuardRules
-from pointsman_namesrv.core.lifecycle import NodeLifecycle
-from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.events import Reason
+from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
-    Evidence,
     GroupKey,
-    Health,
-    Position,
-    ProbeVerdict,
-    QueueConfig,
     Registration,
 )
-from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.staging import StagedTopics, Staging
 from pointsman_namesrv.snapshot.keeper import health_to_keep
 from tests.fakes.queue_stats import NOTHING_MEASURED
-from tests.property.naive_model import GRACE, HAND_OVER, Oracle
+from tests.property.compared_name_server import (
+    CLUSTERS,
+    SWAP_SIZE,
+    TOPIC_NAMES,
+    ComparedNameServer,
+    health_facts,
+    health_of,
+    queue_configs,
+    shown,
+    shown_view,
+)
 
-CLUSTERS = ("c1", "c2")
 NAMES = ("a", "b")
-WARM_UP = 60.0
-TOPIC_NAMES = ("t1", "t2", "t3", "t4", "t5")
-AT_ONCE = route_table.AT_ONCE
 
 WHO = st.tuples(
     st.sampled_from(["c1", "c1", "c2"]),
@@ -95,52 +91,8 @@ ONE_TOPIC: dict[str, Any] = {
     "ever_passed": None,
 }
 
-NOT_COMPARED = {EventKind.TOPICS, EventKind.HEARTBEATS}
 
-
-def shown(events: Iterable[Event]) -> list[Any]:
-    """Return events as the oracle has them, sorted: which of two clusters comes first has no meaning."""
-    return sorted((shown_event(event) for event in events if event.kind not in NOT_COMPARED), key=repr)
-
-
-def shown_event(event: Event) -> Any:
-    about = event.broker.identity if event.broker else event.group
-    head = (event.kind.value, about and tuple(about), event.reason and event.reason.value)
-    if event.broker:
-        state = event.broker.state
-        return (*head, state.phase.value, state.planned, event.broker.state_for)
-    if "lost" in event.detail:
-        counts = (event.detail[word] for word in ("lost", "baseline", "up"))
-        return (*head, *counts, event.detail.get("active_seconds", 0.0))
-    return head
-
-
-def in_order(answer: Any) -> Any:
-    """Return an answer of the oracle with its events sorted as well."""
-    if isinstance(answer, tuple) and answer and isinstance(answer[-1], list):
-        return (*answer[:-1], sorted(answer[-1], key=repr))
-    return sorted(answer, key=repr) if isinstance(answer, list) else answer
-
-
-def shown_view(view: MemberView) -> tuple[int, str, str, str]:
-    return (view.min_broker_id, view.min_broker_addr, view.master_addr, view.ha_addr)
-
-
-def health_of(probe: str, ever_passed: bool | None) -> Health:
-    if probe == "REFUSED":
-        return Health(ProbeVerdict.FAILING, evidence=Evidence.STRONG, ever_passed=ever_passed)
-    return Health(ProbeVerdict(probe), ever_passed=ever_passed)
-
-
-def health_facts(health: Health) -> dict[str, Any]:
-    return {"probe": health.verdict.value, "evidence": health.evidence.value, "ever_passed": health.ever_passed}
-
-
-def queue_configs(topics: Any) -> dict[str, QueueConfig]:
-    return {topic: QueueConfig(queues, queues, perm) for topic, (queues, perm) in topics.items()}
-
-
-class NameServerMachine(RuleBasedStateMachine):
+class NameServerMachine(ComparedNameServer):
     """Every rule makes one call of both; answers and everything visible must agree."""
 
     held = Bundle("held")
@@ -148,7 +100,7 @@ class NameServerMachine(RuleBasedStateMachine):
 
     @initialize(
         first=st.integers(1, 5),
-        at_once=st.sampled_from([1, 2, AT_ONCE]),
+        at_once=st.sampled_from([1, 2, SWAP_SIZE]),
         at_least=st.sampled_from([1, 2, 3]),
         limit=st.sampled_from([100.0, 600.0]),
         enabled=st.sampled_from([True, True, True, False]),
@@ -159,55 +111,6 @@ class NameServerMachine(RuleBasedStateMachine):
         self.guard_rules: Any = {"share": 0.5, "at_least": at_least, "limit": limit, "enabled": enabled}
         self.boots = 0
         self.begin(first)
-
-    def begin(self, first: int, *, warming: bool = False) -> None:
-        self.lifecycle = NodeLifecycle(started_at=self.now, warm_up_seconds=WARM_UP)
-        if not warming:
-            self.be_ready()
-        self.core = NameServer(
-            rules=LivenessRules(stream_grace=GRACE, hand_over=HAND_OVER),
-            guard_rules=GuardRules(**self.guard_rules),
-            first_generation=first,
-            started_at=self.now,
-            lifecycle=self.lifecycle,
-        )
-        self.oracle = Oracle(now=self.now, first_generation=first, **self.guard_rules)
-        self.arriving: list[tuple[Any, Staging, list[str]]] = []
-        self.windows: dict[Any, float] = {}
-        self.history: dict[Position, tuple[DataVersion, dict[str, QueueConfig]]] = {}
-        self.routes_at: dict[Any, Any] = {}
-        self.last_counter: dict[str, int] = {}
-        self.absent_at: dict[Any, int] = {}
-
-    def teardown(self) -> None:
-        if hasattr(self, "core"):
-            self.core.check_invariants()
-        route_table.AT_ONCE = AT_ONCE
-
-    def expect(self, answer: Any, **call: Any) -> None:
-        given, expected = in_order(answer), in_order(self.oracle.answer({"now": self.now, **call}))
-        assert given == expected, f"{call['call']}: {given} is not {expected}"
-
-    def take(self, events: Iterable[Event]) -> list[Any]:
-        """Follow the topic sets as a reader of the history would: a delta starts from the version told before."""
-        before = dict(self.history)
-        for event in events:
-            if event.broker is None:
-                continue
-            position = event.broker.identity.position
-            _, topics = self.history.get(position, (None, {}))
-            if event.topics is not None:
-                if event.topics.base is None:
-                    topics = {}
-                else:
-                    assert event.topics.base == before[position][0]
-                    assert not event.topics.changed.keys() & set(event.topics.removed)
-                    assert set(event.topics.removed) <= topics.keys()
-                kept = {topic: queues for topic, queues in topics.items() if topic not in event.topics.removed}
-                topics = {**kept, **event.topics.changed}
-            assert event.broker.data_version is not None
-            self.history[position] = (event.broker.data_version, topics)
-        return shown(events)
 
     # --- brokers ----------------------------------------------------------------------------------------------
 
@@ -720,11 +623,6 @@ class NameServerMachine(RuleBasedStateMachine):
         """A server that restarted without a snapshot has no broker; generations that agents hold are of another run."""
         self.begin(first, warming=warming)
 
-    @precondition(lambda self: not self.lifecycle.is_warmed_up)
-    @rule()
-    def be_ready(self) -> None:
-        self.lifecycle.end_warm_up(now=self.now + WARM_UP, still_provisional=0)
-
     @rule(first=st.integers(100, 105), warming=st.booleans())
     def warm_restart(self, first: int, warming: bool) -> None:
         """One with a snapshot has all brokers, and their generations."""
@@ -774,78 +672,6 @@ class NameServerMachine(RuleBasedStateMachine):
     def check(self) -> None:
         """What the core holds true of itself; it settles the index as well."""
         self.core.check_invariants()
-
-    # --- what must agree --------------------------------------------------------------------------------------
-
-    @invariant()
-    def everything_visible_agrees(self) -> None:
-        if not hasattr(self, "core"):
-            return
-        if route_table.AT_ONCE == AT_ONCE:
-            self.core.check_invariants()
-        brokers = [
-            (
-                tuple(r.identity),
-                (r.state.phase.value, r.state.reason and r.state.reason.value, r.state.planned),
-                r.generation,
-            )
-            for _, r in self.core.replicas()
-        ]
-        assert brokers == self.oracle.brokers()
-        for cluster in CLUSTERS:
-            status = self.core.guard.status(cluster)
-            is_overdue = cluster in self.core.guard.overdue()
-            seen = (status.mode.value, status.active, status.lost, status.baseline, status.up, is_overdue)
-            assert seen == self.oracle.guard_seen(cluster)
-        for cluster in ("", *CLUSTERS):
-            expected = self.oracle.routes(cluster)
-            assert self.core.routes.topic_names(cluster) == sorted(expected)
-            for topic, route in expected.items():
-                assert self.route(topic, cluster) == [route, self.oracle.orders.get(topic, "")]
-        for topic, route in self.oracle.routes(zone="z1").items():
-            assert self.route(topic, zone="z1") == [route, self.oracle.orders.get(topic, "")]
-
-    def route(self, topic: str, cluster: str = "", zone: str = "") -> Any:
-        route = self.core.routes.route(topic, cluster=cluster, zone=zone)
-        groups = [
-            (
-                tuple(key),
-                (queues.read_queue_nums, queues.perm),
-                [(r.identity.broker_id, r.identity.addr, r.state.phase.value) for r in group.routed()],
-            )
-            for (key, queues), group in zip(route.queues, route.groups, strict=True)
-        ]
-        return [groups, route.order_topic_conf]
-
-    @invariant()
-    def a_visible_change_moves_the_revision(self) -> None:
-        """And the same counter means the same route, for as long as this boot lives."""
-        if not hasattr(self, "core"):
-            return
-        routes = self.core.routes
-        for topic in TOPIC_NAMES:
-            counter = routes.counter(topic)
-            if counter is not None:
-                assert counter >= self.last_counter.get(topic, 0)
-                assert counter <= routes.change
-                self.last_counter[topic] = counter
-            for cluster in ("", *CLUSTERS):
-                try:
-                    route = self.route(topic, cluster)
-                    assert routes.route(topic, cluster=cluster).counter == counter
-                except TopicNotFound:
-                    self.absent_at[topic, cluster] = routes.change
-                    continue
-                assert counter is not None
-                assert counter > self.absent_at.pop((topic, cluster), -1)
-                assert self.routes_at.setdefault((topic, cluster, counter), route) == route
-
-    @invariant()
-    def the_history_tells_each_topic_set(self) -> None:
-        if not hasattr(self, "core"):
-            return
-        for _, replica in self.core.replicas():
-            assert self.history[replica.identity.position][1] == replica.registration.topics
 
 
 TestNameServer = NameServerMachine.TestCase
