@@ -360,11 +360,6 @@ class BodyCrc32:
         return self._crc & 0x7FFFFFFF
 
 
-def body_crc32(body: bytes) -> int:
-    """``bodyCrc32`` of a whole body."""
-    return zlib.crc32(body) & 0x7FFFFFFF
-
-
 def version_text(version: int) -> str:
     """A header's version as people write it, 479 as 5.3.3 (RocketMQ ``MQVersion``); empty below 4.0.0 and above 5.x."""
     if not 212 <= version < 612:

@@ -30,7 +30,7 @@ class ServiceManager:
         self._failed = False
 
     def ready(self) -> None:
-        """We serve: units that are ordered after ours may start. Also the end of :meth:`reloading`."""
+        """We serve: units that are ordered after ours may start."""
         self._send("READY=1")
 
     def status(self, text: str) -> None:
@@ -39,10 +39,6 @@ class ServiceManager:
         if text != self._status:
             self._status = text
             self._send(f"STATUS={text}")
-
-    def reloading(self) -> None:
-        """The configuration is being read again. Call :meth:`ready` when that is done."""
-        self._send(f"RELOADING=1\nMONOTONIC_USEC={int(self._clock.monotonic() * 1_000_000)}")
 
     def stopping(self) -> None:
         """We drain: the time to stop runs from here."""

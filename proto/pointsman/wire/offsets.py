@@ -12,19 +12,12 @@ import re
 
 MAX_OFFSET = 2**64 - 1
 
-_KEY = re.compile(r"(?P<topic>[%|a-zA-Z0-9_-]{1,127}):queue:(?P<queue_id>0|[1-9][0-9]{0,4})")
 _ID = re.compile(r"0-(?P<counted>0|[1-9][0-9]{0,19})")
 
 
 def stream_key(topic: str, queue_id: int) -> str:
     """The key of a queue's stream."""
     return f"{topic}:queue:{queue_id}"
-
-
-def split_stream_key(key: str) -> tuple[str, int] | None:
-    """Topic and queue id of a key; None for a key that is no queue's."""
-    match = _KEY.fullmatch(key)
-    return None if match is None else (match["topic"], int(match["queue_id"]))
 
 
 def entry_id(offset: int) -> str:

@@ -1,4 +1,4 @@
-"""Queues as streams: keys and ids go there and back, and what is none of ours is told apart."""
+"""Ids of entries go there and back; an id that is not ours is found."""
 
 from __future__ import annotations
 
@@ -6,37 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.wire.names import MAX_QUEUES, name_problem
-from pointsman.wire.offsets import MAX_OFFSET, entry_id, id_before, offset_after, split_stream_key, stream_key
-
-TOPICS = st.from_regex(r"[%|a-zA-Z0-9_-]{1,127}", fullmatch=True)
-
-
-@given(topic=TOPICS, queue_id=st.integers(0, MAX_QUEUES))
-def test_a_key_tells_its_topic_and_queue(topic: str, queue_id: int) -> None:
-    assert name_problem(topic) is None
-    assert split_stream_key(stream_key(topic, queue_id)) == (topic, queue_id)
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "orders",
-        ":queue:3",
-        "a b:queue:3",
-        "orders:queue:",
-        "orders:queue:x",
-        "orders:queue:-1",
-        "orders:queue:03",
-        "orders:queue:3:dead",
-        "orders:queue:3\n",
-        "orders:queue:\u0663",
-        "orders:queue:999999",
-        "x" * 128 + ":queue:0",
-    ],
-)
-def test_a_key_that_is_no_queues_is_none(key: str) -> None:
-    assert split_stream_key(key) is None
+from pointsman.wire.offsets import MAX_OFFSET, entry_id, id_before, offset_after
 
 
 @given(st.integers(0, MAX_OFFSET - 1))

@@ -52,9 +52,8 @@ def manager(inbox: Inbox, clock: ManualClock) -> ServiceManager:
 
 def test_each_message_is_one_datagram_in_the_words_of_systemd(manager: ServiceManager, inbox: Inbox) -> None:
     manager.ready()
-    manager.reloading()
     manager.stopping()
-    assert inbox.take() == ["READY=1", "RELOADING=1\nMONOTONIC_USEC=1000000000", "STOPPING=1"]
+    assert inbox.take() == ["READY=1", "STOPPING=1"]
 
 
 def test_a_status_is_one_line_and_said_once(manager: ServiceManager, inbox: Inbox) -> None:
@@ -122,7 +121,6 @@ def test_the_watchdogs_time_is_what_the_environment_says(environment: dict[str, 
 def say_everything(manager: ServiceManager) -> None:
     manager.ready()
     manager.status("serving")
-    manager.reloading()
     manager.stopping()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,6 @@ from pointsman.remoting.frames import (
     Command,
     FrameReader,
     ReadyAnswer,
-    body_crc32,
     compact,
     cut_opaque,
     encode,
@@ -233,11 +233,13 @@ def test_a_checksum_by_parts_is_that_of_the_whole(parts: list[bytes]) -> None:
     crc = BodyCrc32()
     for part in parts:
         crc.add(part)
-    assert crc.value == body_crc32(b"".join(parts))
+    assert crc.value == zlib.crc32(b"".join(parts)) & 0x7FFFFFFF
 
 
 def test_checksum_and_versions_are_rocketmqs() -> None:
-    assert body_crc32(b"123456789") == 1274296614
+    crc = BodyCrc32()
+    crc.add(b"123456789")
+    assert crc.value == 1274296614
     assert [version_text(v) for v in (213, 317, 407, 478, 479, 513, 0, 612)] == [
         "4.0.0", "4.5.2", "4.9.7", "5.3.3-SNAPSHOT", "5.3.3", "5.5.0", "", "",
     ]  # fmt: skip
