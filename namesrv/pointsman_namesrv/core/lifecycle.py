@@ -32,20 +32,13 @@ class NodeLifecycle:
     def __init__(self, *, started_at: float, warm_up_seconds: float) -> None:
         self._started_at = started_at
         self._latest = self._earliest = started_at + warm_up_seconds
-        self._state = NodeState.WARMING
-        self._is_stopping = False
+        # Attributes, not properties: every call reads them.
+        self.state = NodeState.WARMING
+        """What this node serves; changed here alone. DRAINING also while it stops."""
+        self.is_stopping = False
+        """Whether :meth:`stop` was called, after which nothing changes."""
         self._was_ready = False
         self._listeners: list[Callable[[], None]] = []
-
-    @property
-    def state(self) -> NodeState:
-        """What this node serves. DRAINING also while it stops."""
-        return self._state
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether :meth:`stop` was called, after which nothing changes."""
-        return self._is_stopping
 
     @property
     def is_warmed_up(self) -> bool:
@@ -85,14 +78,14 @@ class NodeLifecycle:
 
     def stop(self) -> None:
         """Be DRAINING from now on."""
-        self._state, self._is_stopping = NodeState.DRAINING, True
+        self.state, self.is_stopping = NodeState.DRAINING, True
         self._notify()
 
     def _enter(self, state: NodeState) -> bool:
         """Change the state if that may follow now, and return whether it did."""
-        if self._is_stopping or state not in _NEXT[self._state]:
+        if self.is_stopping or state not in _NEXT[self.state]:
             return False
-        self._state = state
+        self.state = state
         self._notify()
         return True
 
