@@ -430,9 +430,8 @@ class AgentConfig:
         return self.offsets.store == "redis" or (self.offsets.store == "auto" and self.is_redis)
 
 
-def load(file: Path, environment: Mapping[str, str], *, log_level: str | None = None) -> AgentConfig:
-    """Load the configuration. Raises ConfigError with every fault."""
-    flags = {"log.level": log_level}
+def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, object] | None = None) -> AgentConfig:
+    """Load defaults < file < environment < flags. Raises ConfigError with every fault."""
     return service_config.load(AgentConfig, file=file, environment=environment, prefix="AGENT", flags=flags)
 
 

@@ -76,7 +76,7 @@ class CommandsBySubject(click.Group):
     metavar="SECONDS",
     help="Longest wait for a server's whole answer.",
 )
-@click.version_option(__version__, prog_name="pointsmanctl")
+@click.version_option(__version__, prog_name="pointsmanctl", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, namesrv: tuple[str, ...], output: str, timeout: float) -> None:
     """Ask Pointsman's name servers who is alive and who holds which queues, and tell them what operators decide.

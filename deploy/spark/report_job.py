@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pointsman_report.__main__ import main
+import sys
+
+from pointsman_report.cli import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

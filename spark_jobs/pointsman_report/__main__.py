@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pointsman_report.cli import main as _main
-
-
-def main() -> None:
-    """Run the command and exit with its code."""
-    sys.exit(_main())
-
+from pointsman_report.cli import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,82 +1,96 @@
-"""The command ``pointsman-report``: what a person types, and what comes back as text and exit code."""
+"""The command ``pointsman-report``: what is typed, and what comes back as text and exit code."""
 
 from __future__ import annotations
 
-import argparse
-import sys
+from collections.abc import Sequence
+
+import click
 
 from pointsman_report import __version__
-from pointsman_report.commands import (
-    backfill,
-    compact,
-    compare,
-    explain,
-    import_,
-    ingest,
-    nightly,
-    route_at,
-    simulate,
-    validate,
-)
-from pointsman_report.commands.command import FAILED, Command
+from pointsman_report.commands import asking, computing, raw_history
+from pointsman_report.commands.arguments import FAILED
 from pointsman_report.errors import ReportError, one_line
 from pointsman_report.parameters import ParametersError
 from pointsman_report.session import SparkUnavailableError
 
-_MODULES = (nightly, backfill, ingest, compact, compare, route_at, explain, simulate, validate, import_)
-COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in _MODULES}
 
-_DESCRIPTION = """\
-From the name servers' history to a report: which brokers went down, which flap, and why.
+class ReportCommands(click.Group):
+    """Commands whose errors are one line on standard error and exit code 2."""
 
-every night
-  pointsman-report nightly --history /var/lib/pointsman/history --warehouse /srv/warehouse
-each hour, so that the night is short; each month, so that the tables stay handy
-  pointsman-report ingest --history /var/lib/pointsman/history --warehouse /srv/warehouse
-  pointsman-report compact --warehouse /srv/warehouse --before 2026-11-01
-after a gap, or with other parameters
-  pointsman-report backfill --history HISTORY --warehouse /srv/warehouse --from 2026-11-01 --to 2026-11-20
-something happened at 03:12
-  pointsman-report route-at orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
-  pointsman-report explain orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
-is it better than last week, and what if
-  pointsman-report compare 2026-11-13 2026-11-20 --warehouse /srv/warehouse
-  pointsman-report simulate --warehouse /srv/warehouse --set flapping.suppress_above=2000 --from ... --to ...
-RocketMQ's own name servers
-  pointsman-report import rocketmq-log namesrv.log --ids rocketmq-1:9876 --node rocketmq-1 --history mq/history
+    def invoke(self, ctx: click.Context) -> object:
+        """Return the exit code of the command."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except (ReportError, SparkUnavailableError, ParametersError) as error:
+            return _failed(str(error))
+        except ModuleNotFoundError as error:
+            library = str(error.name).partition(".")[0]
+            return _failed(f"{library} is missing: pip install pointsman-report")
+        except KeyboardInterrupt:
+            return _failed("interrupted; the tables are as they were")
+        except Exception as error:  # noqa: BLE001  # an uncaught error would exit 1, which means findings
+            return _failed(one_line(error))
 
-exit code: 0 nothing to look at; 1 findings (a broker flaps or is dead, nobody watched, history was lost); 2 failed.
-pointsman-report COMMAND --help has the rest.
-"""
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="pointsman-report", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--version", action="version", version=f"pointsman-report {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in COMMANDS.values():
-        command.add_to(commands)
-    return parser
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of use, not of the alphabet."""
+        del ctx
+        return list(self.commands)
 
 
-def main(arguments: list[str] | None = None) -> int:
+@click.group(
+    "pointsman-report",
+    cls=ReportCommands,
+    commands=[*computing.COMMANDS, *asking.COMMANDS, *raw_history.COMMANDS],
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    epilog="""\
+\b
+Exit codes:  0 no findings; 1 findings (a broker flaps or is dead, a cluster
+             had no observer, history was lost); 2 failed
+
+`pointsman-report COMMAND --help` has the rest.
+""",
+)
+@click.version_option(__version__, prog_name="pointsman-report", message="%(prog)s %(version)s")
+def cli() -> None:
+    """From the name servers' history to a report: which brokers went down, which flap, and why.
+
+    \b
+    Examples:
+      every night
+        pointsman-report nightly --history /var/lib/pointsman/history --warehouse /srv/warehouse
+      each hour, so that the night is short; each month, so that the tables stay handy
+        pointsman-report ingest --history /var/lib/pointsman/history --warehouse /srv/warehouse
+        pointsman-report compact --warehouse /srv/warehouse --before 2026-11-01
+      after a gap, or with other parameters
+        pointsman-report backfill --history HISTORY --warehouse /srv/warehouse --from 2026-11-01 --to 2026-11-20
+      something happened at 03:12
+        pointsman-report route-at orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
+        pointsman-report explain orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
+      is it better than last week, and what if
+        pointsman-report compare 2026-11-13 2026-11-20 --warehouse /srv/warehouse
+        pointsman-report simulate --warehouse /srv/warehouse --set flapping.suppress_above=2000 --from ... --to ...
+      RocketMQ's own name servers
+        pointsman-report import rocketmq-log namesrv.log --ids rocketmq-1:9876 --node rocketmq-1 --history mq/history
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; every fault is one line on standard error."""
-    options = build_parser().parse_args(arguments)
     try:
-        return COMMANDS[options.command].run(options)
-    except (ReportError, SparkUnavailableError, ParametersError) as error:
-        return _failed(str(error))
-    except ModuleNotFoundError as error:
-        library = str(error.name).partition(".")[0]
-        return _failed(f"{library} is missing: pip install pointsman-report")
-    except KeyboardInterrupt:
-        return _failed("interrupted; the tables are as they were")
-    except Exception as error:  # noqa: BLE001  # an uncaught error would exit 1, which means findings
-        return _failed(one_line(error))
+        code = cli.main(args=arguments, prog_name=cli.name, standalone_mode=False)
+    except click.ClickException as error:
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        message = error.format_message()
+        end = "" if message.endswith((".", "?")) else "."
+        return _failed(f"{message}{end} See `{context.command_path if context else cli.name} --help`.")
+    except click.Abort:
+        return FAILED
+    return int(code)
 
 
 def _failed(text: str) -> int:
-    print(f"pointsman-report: {text}", file=sys.stderr)
+    click.echo(f"pointsman-report: {text}", err=True)
     return FAILED

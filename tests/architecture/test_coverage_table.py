@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+
+import click
 
 import pointsman_agent.__main__
 import pointsman_namesrv.__main__
@@ -37,21 +38,19 @@ def programs() -> set[str]:
     return scripts | {f"`pointsmanctl`, {subject}" for subject, _ in SUBJECTS}
 
 
-def words_of(parser: argparse.ArgumentParser) -> Iterator[str]:
+def words_of(command: click.Command) -> Iterator[str]:
     """The commands below a program, as they are typed."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, below in action.choices.items():
-                yield from (f"{name} {words}" for words in words_of(below)) if list(words_of(below)) else [name]
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            yield from (f"{command.name} {words}" for words in words_of(below))
+    else:
+        yield str(command.name)
 
 
 def commands() -> set[str]:
-    parsers = (
-        pointsman_namesrv.__main__.parser(),
-        pointsman_agent.__main__._build_parser(),
-        pointsman_report.cli.build_parser(),
-    )
-    typed = [f"{parser.prog} {words}" for parser in parsers for words in words_of(parser)]
+    daemons = (pointsman_namesrv.__main__.DAEMON, pointsman_agent.__main__.DAEMON)
+    typed = [words for daemon in daemons for words in words_of(daemon.command())]
+    typed += [f"pointsman-report {name}" for name in pointsman_report.cli.cli.commands]
     return {f"`{each}`" for each in [*typed, *(f"pointsmanctl {name}" for name in cli.commands)]}
 
 

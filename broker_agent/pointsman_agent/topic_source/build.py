@@ -22,10 +22,10 @@ def build_topic_source(
     clock: Clock,
     file: Path | None,
     environment: Mapping[str, str],
-    log_level: str | None = None,
+    flags: Mapping[str, object] | None = None,
     on_left_out: Callable[[int], None] | None = None,
 ) -> TopicSource:
-    """Build it. ``file``, ``environment`` and ``log_level`` are what ``config`` was loaded from.
+    """Build it. ``file``, ``environment`` and ``flags`` are what ``config`` was loaded from.
 
     Raises TopicSourceNotInstalledError.
     """
@@ -53,4 +53,4 @@ def build_topic_source(
             password=probe.password if goes_to_redis else "",
             on_left_out=on_left_out,
         )
-    return TomlTopicSource(config, file=file, environment=environment, log_level=log_level, clock=clock)
+    return TomlTopicSource(config, file=file, environment=environment, flags=flags, clock=clock)

@@ -45,13 +45,13 @@ class TomlTopicSource:
         *,
         file: Path | None = None,
         environment: Mapping[str, str] | None = None,
-        log_level: str | None = None,
+        flags: Mapping[str, object] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._config = config
         self._path = file
         self._environment = environment or {}
-        self._log_level = log_level
+        self._flags = flags
         self._clock = clock or SystemClock()
         self._thread = LoneThread("topics-toml", busy=TopicSourceError)
         self._file = FollowedFile(file, max_bytes=MAX_BYTES, parse=_digest) if file is not None else None
@@ -93,7 +93,7 @@ class TomlTopicSource:
     def _load(self, path: Path) -> AgentConfig | ConfigError:
         try:
             with collector_paused():
-                return load(path, self._environment, log_level=self._log_level)
+                return load(path, self._environment, self._flags)
         except ConfigError as error:
             return error
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import logging
 import sys
 from collections.abc import Sequence
 
+import click
+
 from pointsman.remoting.bodies import read_json
 from pointsman.remoting.codes import RequestCode
 from pointsman.service import logs, process
 from pointsman.service.clock import SystemClock
+from pointsman.service.command_line import CONTEXT, LOOP, Number, run, version_option
 from pointsman.wire.names import addr_problem
 from pointsman_namesrv import __version__
 from pointsman_namesrv.config import HistoryConfig
@@ -21,94 +23,112 @@ from pointsman_namesrv.observe.connection import NoAnswer, Refused, body_of, con
 from pointsman_namesrv.observe.fleet_view import BadAnswer
 from pointsman_namesrv.observe.observer import Observer, ObserverSettings
 
-DESCRIPTION = """\
-Polls RocketMQ's own name servers, and writes which brokers come and go as a history that pointsman-report reads.
-Nothing is installed on brokers, and nothing is changed: it sends the requests 106, 206 and 105, as mqadmin does.
-"""
-
-EPILOG = """\
-examples:
-  pointsman-observe --namesrv rocketmq-1:9876 --namesrv rocketmq-2:9876 --history /var/lib/pointsman/history
-  pointsman-observe --namesrv rocketmq-1:9876 --print      the fleet as the name server lists it now, as JSON
-  pointsman-report nightly --history /var/lib/pointsman/history --warehouse /srv/warehouse       each night
-
-A broker is down while no name server that can be polled lists it, so give all of them. While a name
-server cannot be polled, or has just restarted and waits for its brokers, it does not count.
-
-It cannot see heartbeats, why a broker left, a restart between two polls, or a planned shutdown; the report says so.
-
-signals:     SIGTERM and SIGINT write the end and stop; a second one stops immediately
-exit codes:  0 stopped, 1 failed (a folder, or --print without an answer), 2 usage, 130 forced by a second signal
-"""
-
 log = logging.getLogger(__name__)
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    root = argparse.ArgumentParser(
-        "pointsman-observe",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    root.add_argument(
-        "--namesrv",
-        action="append",
-        required=True,
-        type=_addr,
-        metavar="HOST:PORT",
-        help="a RocketMQ name server; once for each, at most 16",
-    )
-    what = root.add_mutually_exclusive_group(required=True)
-    what.add_argument("--history", metavar="DIR", help="folder of the history; may be shared with other observers")
-    what.add_argument("--print", action="store_true", help="print what the name servers list, and end")
-    root.add_argument(
-        "--poll-seconds",
-        type=_number(0.2, 60.0),
-        default=1.0,
-        metavar="SECONDS",
-        help="between two polls (default: 1, from 0.2 to 60); an answer has about 150 bytes for each broker",
-    )
-    root.add_argument(
-        "--topics-seconds",
-        type=_number(0.0, 86_400.0),
-        default=600.0,
-        metavar="SECONDS",
-        help="between two walks over all topics, at most 20 requests per poll (default: 600); 0: no topics",
-    )
-    root.add_argument(
-        "--retain-days",
-        type=_days,
-        default=HistoryConfig().retain_days,
-        metavar="DAYS",
-        help="days of history that are kept (default: 400); 0: all. At most 20 GiB are kept in any case",
-    )
-    root.add_argument("--log-level", choices=logs.LEVELS, default="INFO", help="(default: INFO)")
-    root.add_argument("--loop", choices=process.LOOPS, default="uvloop", help="event loop (default: uvloop)")
-    root.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    return root
-
 
 MAX_NAME_SERVERS = 16
 
 
+def read_addrs(_ctx: click.Context, _param: click.Parameter, addrs: tuple[str, ...]) -> tuple[str, ...]:
+    """Check the addresses; one that is given twice counts once."""
+    for addr in addrs:
+        if problem := addr_problem(addr):
+            raise click.BadParameter(f"name server address {problem}, got {addr!r}")
+    distinct = tuple(dict.fromkeys(addrs))
+    if len(distinct) > MAX_NAME_SERVERS:
+        raise click.BadParameter(f"given {len(distinct)} times, at most {MAX_NAME_SERVERS} are watched")
+    return distinct
+
+
+@click.command(
+    "pointsman-observe",
+    context_settings=CONTEXT,
+    epilog="""\
+\b
+Signals:     SIGTERM and SIGINT write the end and stop; a second one stops
+             immediately
+Exit codes:  0 stopped, 1 failed (a folder, or --print without an answer),
+             2 usage, 130 forced by a second signal
+""",
+)
+@click.option(
+    "--namesrv",
+    multiple=True,
+    required=True,
+    callback=read_addrs,
+    metavar="HOST:PORT",
+    help=f"A RocketMQ name server; once for each, at most {MAX_NAME_SERVERS}.",
+)
+@click.option("--history", metavar="DIR", help="Folder of the history; may be shared with other observers.")
+@click.option("--print", "prints", is_flag=True, help="Print what the name servers list, and end.")
+@click.option(
+    "--poll-seconds",
+    type=Number(0.2, 60.0),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two polls, 0.2 to 60; an answer has about 150 bytes for each broker.",
+)
+@click.option(
+    "--topics-seconds",
+    type=Number(0.0, 86_400.0),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two walks over all topics, at most 20 requests per poll; 0: no topics.",
+)
+@click.option(
+    "--retain-days",
+    type=click.IntRange(0, 36_500),
+    default=HistoryConfig().retain_days,
+    show_default=True,
+    metavar="DAYS",
+    help="Days of history that are kept; 0: all. At most 20 GiB are kept in any case.",
+)
+@click.option("--log-level", type=click.Choice(logs.LEVELS), default="INFO", show_default=True)
+@click.option("--loop", type=LOOP, default="uvloop", show_default=True, help="Event loop.")
+@version_option("pointsman-observe", __version__)
+def command(
+    *,
+    namesrv: tuple[str, ...],
+    history: str | None,
+    prints: bool,
+    poll_seconds: float,
+    topics_seconds: float,
+    retain_days: int,
+    log_level: str,
+    loop: str,
+) -> int:
+    """Poll RocketMQ's own name servers, and write which brokers come and go.
+
+    The result is a history that pointsman-report reads. Nothing is installed on brokers, and nothing is changed: it
+    sends the requests 106, 206 and 105, as mqadmin does.
+
+    A broker is down while no name server that can be polled lists it, so give all of them. While a name server cannot
+    be polled, or has just restarted and waits for its brokers, it does not count. Heartbeats, why a broker left, a
+    restart between two polls and a planned shutdown cannot be seen; the report says so.
+
+    \b
+    Examples:
+      pointsman-observe --namesrv rocketmq-1:9876 --namesrv rocketmq-2:9876 --history /var/lib/pointsman/history
+      pointsman-observe --namesrv rocketmq-1:9876 --print      the fleet as it is listed now, as JSON
+      pointsman-report nightly --history /var/lib/pointsman/history --warehouse /srv/warehouse    each night
+    """
+    if (history is None) is not prints:
+        raise click.UsageError("give either --history DIR or --print")
+    if history is None:
+        return asyncio.run(_print(namesrv))
+    logs.configure(log_level)
+    config = HistoryConfig(directory=history, retain_days=retain_days)
+    settings = ObserverSettings(poll_seconds=poll_seconds, topics_seconds=topics_seconds)
+    return process.run(lambda stop: observe(namesrv, config, settings, stop), loop=loop)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    root = parser()
-    given = root.parse_args(arguments)
-    addrs = list(dict.fromkeys(given.namesrv))
-    if len(addrs) > MAX_NAME_SERVERS:
-        root.error(f"--namesrv is given {len(addrs)} times, at most {MAX_NAME_SERVERS} are watched")
-    if given.print:
-        return asyncio.run(_print(addrs))
-    logs.configure(given.log_level)
-    history = HistoryConfig(directory=given.history, retain_days=given.retain_days)
-    settings = ObserverSettings(poll_seconds=given.poll_seconds, topics_seconds=given.topics_seconds)
-    return process.run(lambda stop: observe(addrs, history, settings, stop), loop=given.loop)
+    return run(command, arguments)
 
 
-async def observe(addrs: list[str], history: HistoryConfig, settings: ObserverSettings, stop: asyncio.Event) -> int:
+async def observe(addrs: Sequence[str], history: HistoryConfig, settings: ObserverSettings, stop: asyncio.Event) -> int:
     """Watch until ``stop`` is set; return the exit code."""
     clock, metrics = SystemClock(), Metrics()
     observers = [
@@ -140,7 +160,7 @@ async def _run(observers: list[Observer], stop: asyncio.Event) -> None:
         await asyncio.gather(*(observer.close() for observer in observers))
 
 
-async def _print(addrs: list[str]) -> int:
+async def _print(addrs: Sequence[str]) -> int:
     failed = False
     for addr in addrs:
         try:
@@ -161,30 +181,6 @@ def _first(error: Exception) -> Exception:
 
 def _sentence(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
-
-
-def _addr(text: str) -> str:
-    if problem := addr_problem(text):
-        raise argparse.ArgumentTypeError(f"name server address {problem}, got {text!r}")
-    return text
-
-
-class _number:  # noqa: N801  # reads as a type of argparse
-    def __init__(self, low: float, high: float) -> None:
-        self._low, self._high = low, high
-
-    def __call__(self, text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if not self._low <= value <= self._high:
-            raise argparse.ArgumentTypeError(f"must be a number from {self._low:g} to {self._high:g}, got {text!r}")
-        return value
-
-
-def _days(text: str) -> int:
-    return int(_number(0, 36_500)(text))
 
 
 if __name__ == "__main__":

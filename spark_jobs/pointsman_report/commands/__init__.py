@@ -1,1 +1,1 @@
-"""What ``pointsman-report`` can do, a module a command; `pointsman_report.cli` puts them together."""
+"""What ``pointsman-report`` can do; `pointsman_report.cli` puts the commands together."""

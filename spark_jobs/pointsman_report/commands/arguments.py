@@ -1,157 +1,243 @@
-"""Arguments that several commands share, and how their values are read."""
+"""Options that several commands share, how their values are read, and what is checked of them before Spark starts."""
 
 from __future__ import annotations
 
-import argparse
 import re
-from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import wraps
 from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
 
-from pointsman_report import parameters
-from pointsman_report.commands.command import UsageError
+import click
 
+from pointsman_report.parameters import Parameters, ParametersError, ReportParameters, load
+
+FINE, FINDINGS, FAILED = 0, 1, 2
 MOST_DAYS = 3_700
 YESTERDAY = "yesterday"
+TIMES = "2026-11-20T03:12Z, 2026-11-20T03:12+01:00, '2026-11-20 03:12' (by --timezone), 03:12 (the last time it was)"
+FILE = click.Path(path_type=Path)
+
+Function = Callable[..., int]
 
 
 def day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a day written YYYY-MM-DD") from None
+        raise click.BadParameter(f"{text!r} is not a day written YYYY-MM-DD") from None
 
 
 def count(text: str) -> int:
     if not re.fullmatch(r"[1-9]\d{0,5}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+        raise click.BadParameter(f"{text!r} is not a number from 1 on")
     return int(text)
 
 
-def setting(text: str) -> tuple[str, str]:
+def moment(text: str) -> datetime | time:
+    """Read a time; one without an offset gets its zone later, by `instant`."""
+    for read in (datetime.fromisoformat, time.fromisoformat):
+        try:
+            found: datetime | time = read(text)
+        except ValueError:
+            continue
+        if isinstance(found, time) or len(text) > len("YYYY-MM-DD"):
+            return found
+    raise click.BadParameter(f"{text!r} is not a time such as {TIMES}")
+
+
+def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (equals and name.startswith("spark.")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE with a name that begins with spark.")
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE with a name that begins with spark.")
     return name, value
 
 
-def size(text: str) -> str:
+def _size(text: str) -> str:
     if not re.fullmatch(r"[1-9]\d*[kmg]", text.lower()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 4g or 1500m")
+        raise click.BadParameter(f"{text!r} is not a size such as 4g or 1500m")
     return text.lower()
 
 
-def add_histories(command: argparse.ArgumentParser, *, required: bool = True) -> None:
-    command.add_argument(
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """How to start Spark."""
+
+    master: str | None
+    memory: str | None
+    conf: Sequence[tuple[str, str]]
+    quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a command that may have findings ends."""
+
+    output: str
+    exit_zero: bool
+
+    def exit_code(self, code: int) -> int:
+        """Turn findings into success for a scheduler that asked for it; a failure stays one."""
+        return FINE if code == FINDINGS and self.exit_zero else code
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterOptions:
+    """Where the parameters are from."""
+
+    parameters: Path | None
+    timezone: str | None
+
+    def loaded(self) -> Parameters:
+        """Read ``--parameters``, and ``--timezone`` over it.
+
+        Raises:
+            click.UsageError: the file cannot be read, or there is no such zone.
+            ParametersError: a value in the file is invalid.
+        """
+        try:
+            loaded = load(self.parameters)
+        except OSError as error:
+            raise click.UsageError(f"--parameters {self.parameters}: {error.strerror}") from error
+        if self.timezone is None:
+            return loaded
+        try:
+            return replace(loaded, report=replace(loaded.report, timezone=self.timezone))
+        except ParametersError as error:
+            raise click.UsageError(f"--timezone {self.timezone} is no IANA time zone such as Europe/Berlin") from error
+
+
+def gathered(name: str, into: type, *options: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """Make a decorator that adds options; the command gets their values as one argument."""
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def call(**given: Any) -> int:  # noqa: ANN401  # what click has read
+            values = into(**{each.name: given.pop(each.name) for each in fields(into)})
+            return function(**given, **{name: values})
+
+        decorated: Function = call
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+def history_option(*, required: bool = True) -> Callable[[Function], Function]:
+    return click.option(
         "--history",
-        action="append",
+        multiple=True,
         required=required,
-        default=None if required else [],
         metavar="DIR",
-        help="a history directory (holds raw/), or any path Hadoop can name; once for each name server",
+        help="History directory (with raw/) or URI; once for each name server.",
     )
 
 
-def add_warehouse(command: argparse.ArgumentParser, *, required: bool = True) -> None:
-    command.add_argument(
-        "--warehouse", required=required, metavar="DIR", help="the tables, a folder each, or any path Hadoop can name"
-    )
+def warehouse_option(*, required: bool = True) -> Callable[[Function], Function]:
+    return click.option("--warehouse", required=required, metavar="DIR", help="Warehouse directory or URI.")
 
 
-def add_range(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--from", dest="first_day", type=day, required=True, metavar="DAY", help="first day")
-    command.add_argument("--to", dest="last_day", type=day, required=True, metavar="DAY", help="last day")
-
-
-def add_parameters(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--parameters", type=Path, metavar="FILE", help="TOML over the defaults (deploy/config/report.example.toml)"
-    )
-    add_timezone(command)
-
-
-def add_timezone(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--timezone", metavar="ZONE", help="IANA time zone of what people read, over report.timezone of the file"
-    )
-
-
-def add_output(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--output", choices=("table", "json"), default="table", help="what goes to standard output")
-
-
-def add_outcome(command: argparse.ArgumentParser) -> None:
-    """Every command that may find something."""
-    add_output(command)
-    command.add_argument(
-        "--exit-zero", action="store_true", help="exit 0 with findings too, for schedulers; a failure stays 2"
-    )
-
-
-def add_spark(command: argparse.ArgumentParser) -> None:
-    """Every command that starts Spark."""
-    command.add_argument("--master", help="Spark master (default: local[*], or what spark-submit says)")
-    command.add_argument(
+timezone_option = click.option(
+    "--timezone", metavar="ZONE", help="IANA time zone of the output, over report.timezone of the file."
+)
+output_option = click.option(
+    "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Format of the output."
+)
+parameter_options = gathered(
+    "given",
+    ParameterOptions,
+    click.option(
+        "--parameters", type=FILE, metavar="FILE", help="TOML over the defaults (deploy/config/report.example.toml)."
+    ),
+    timezone_option,
+)
+outcome_options = gathered(
+    "outcome",
+    Outcome,
+    output_option,
+    click.option("--exit-zero", is_flag=True, help="Exit 0 with findings too, for schedulers; a failure stays 2."),
+)
+spark_options = gathered(
+    "spark",
+    SparkOptions,
+    click.option("--master", metavar="URL", help="Spark master.  [default: local[*], or spark-submit's]"),
+    click.option(
         "--memory",
-        type=size,
+        type=_size,
         metavar="SIZE",
-        help="Java's memory for a local master, as 4g (default: a quarter of the machine's, 1g to 8g)",
-    )
-    command.add_argument(
+        help="Java's memory for a local master, as 4g.  [default: a quarter of the machine's, 1g to 8g]",
+    ),
+    click.option(
         "--conf",
-        action="append",
-        type=setting,
-        default=[],
+        type=_setting,
+        multiple=True,
         metavar="NAME=VALUE",
-        help="a setting of Spark over ours; spark.pointsman.tableFormat=orc for a new warehouse's tables",
-    )
-    command.add_argument("--quiet", action="store_true", help="no progress on standard error")
+        help="Spark setting over ours; spark.pointsman.tableFormat=orc for the tables of a new warehouse.",
+    ),
+    click.option("--quiet", is_flag=True, help="No progress on standard error."),
+)
 
 
-def checked_range(options: argparse.Namespace) -> tuple[date, date]:
-    """Return the first and the last day.
+@dataclass(frozen=True, slots=True)
+class Days:
+    """A range of days."""
+
+    first_day: date
+    last_day: date
+
+    def checked(self) -> tuple[date, date]:
+        """Return the first and the last day.
+
+        Raises:
+            click.UsageError: they are not a range that can be computed.
+        """
+        if self.last_day < self.first_day:
+            raise click.UsageError(f"--to {self.last_day} is before --from {self.first_day}")
+        if (self.last_day - self.first_day).days >= MOST_DAYS:
+            raise click.UsageError(f"--from {self.first_day} --to {self.last_day} is more than {MOST_DAYS} days")
+        return self.first_day, self.last_day
+
+
+range_options = gathered(
+    "days",
+    Days,
+    click.option("--from", "first_day", type=day, required=True, metavar="DAY", help="First day."),
+    click.option("--to", "last_day", type=day, required=True, metavar="DAY", help="Last day."),
+)
+
+
+def checked_histories(histories: Sequence[str]) -> Sequence[str]:
+    """Find a missing local directory before Spark starts; Spark asks other file systems.
 
     Raises:
-        UsageError: they are no range that can be computed.
+        click.UsageError: a directory is not a history directory.
     """
-    first_day, last_day = options.first_day, options.last_day
-    if last_day < first_day:
-        raise UsageError(f"--to {last_day} is before --from {first_day}")
-    if (last_day - first_day).days >= MOST_DAYS:
-        raise UsageError(f"--from {first_day} --to {last_day} is more than {MOST_DAYS} days")
-    return first_day, last_day
-
-
-def checked_histories(options: argparse.Namespace) -> list[str]:
-    """Say at once, before Spark starts, that a local directory is missing; other file systems are asked later.
-
-    Raises:
-        UsageError: a directory is no history directory.
-    """
-    histories: list[str] = options.history
     for directory in histories:
         local = local_path(directory)
         if local is None:
             continue
         if not local.is_dir():
-            raise UsageError(f"--history {directory}: no such directory")
+            raise click.UsageError(f"--history {directory}: no such directory")
         if not (local / "raw").is_dir():
-            raise UsageError(
+            raise click.UsageError(
                 f"--history {directory}: no history directory, for it holds no raw/ (raw/dt=YYYY-MM-DD/*.jsonl)"
             )
     return histories
 
 
-def checked_warehouse(options: argparse.Namespace) -> str:
-    """Return a warehouse that is asked and not made.
+def checked_warehouse(warehouse: str) -> str:
+    """Return a warehouse that is read and not made.
 
     Raises:
-        UsageError: there is none.
+        click.UsageError: there is none.
     """
-    warehouse: str = options.warehouse
     local = local_path(warehouse)
     if local is not None and not local.is_dir():
-        raise UsageError(f"--warehouse {warehouse}: no such directory (nightly, backfill and ingest make one)")
+        raise click.UsageError(f"--warehouse {warehouse}: no such directory (nightly, backfill and ingest make one)")
     return warehouse
 
 
@@ -162,31 +248,38 @@ def local_path(path: str) -> Path | None:
     return None if "://" in path else Path(path)
 
 
-def loaded_parameters(options: argparse.Namespace) -> parameters.Parameters:
-    """Read ``--parameters``, and ``--timezone`` over it.
-
-    Raises:
-        UsageError: the file cannot be read, or there is no such zone.
-        ParametersError: what stands in the file makes no sense.
-    """
-    path: Path | None = getattr(options, "parameters", None)
-    try:
-        loaded = parameters.load(path)
-    except OSError as error:
-        raise UsageError(f"--parameters {path}: {error.strerror}") from error
-    if options.timezone is None:
-        return loaded
-    try:
-        return replace(loaded, report=replace(loaded.report, timezone=options.timezone))
-    except parameters.ParametersError as error:
-        raise UsageError(f"--timezone {options.timezone} is no IANA time zone such as Europe/Berlin") from error
-
-
-def yesterday(report: parameters.ReportParameters) -> date:
+def yesterday(report: ReportParameters) -> date:
     """Return the last day that is over, both where the report is read and in UTC, of which the tables are."""
     return min(today(report), datetime.now(tz=UTC).date()) - timedelta(days=1)
 
 
-def today(report: parameters.ReportParameters) -> date:
+def today(report: ReportParameters) -> date:
     """Return the day that it is where the report is read."""
     return datetime.now(tz=UTC).astimezone(report.zone).date()
+
+
+def instant(at: datetime | time, zone: ZoneInfo, *, now: datetime) -> datetime:
+    """Convert a time as `moment` read it to UTC.
+
+    Raises:
+        click.UsageError: the zone's clock never showed that time.
+    """
+    if isinstance(at, time):
+        return _last_time(at, zone, now=now)
+    if at.tzinfo is not None:
+        return at.astimezone(UTC)
+    return _placed(at, zone)
+
+
+def _placed(at: datetime, zone: tzinfo) -> datetime:
+    placed = at.replace(tzinfo=zone).astimezone(UTC)
+    if placed.astimezone(zone).replace(tzinfo=None) != at:
+        raise click.UsageError(f"--at {at}: the clocks of {zone} were put forward over that time")
+    return placed
+
+
+def _last_time(clock: time, zone: ZoneInfo, *, now: datetime) -> datetime:
+    where = clock.tzinfo or zone
+    today = datetime.combine(now.astimezone(where).date(), clock.replace(tzinfo=None))
+    is_over = today.replace(tzinfo=where) <= now
+    return _placed(today if is_over else today - timedelta(days=1), where)

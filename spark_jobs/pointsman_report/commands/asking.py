@@ -1,47 +1,66 @@
-"""What ``route-at`` and ``explain`` share: a topic, a moment, and where the history of it is."""
+"""Commands that answer a question: ``route-at``, ``explain``, ``compare``, ``simulate``. They write nothing."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
-from datetime import UTC, datetime
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
-from pointsman_report.commands import arguments, moment
-from pointsman_report.commands.command import UsageError
+import click
+
+from pointsman_report import parameters
+from pointsman_report.commands import arguments
+from pointsman_report.commands.arguments import Days, Outcome, ParameterOptions, SparkOptions
 from pointsman_report.commands.running import answered, running
 
 if TYPE_CHECKING:
-    from pointsman_report.questions.answer import Answer
     from pointsman_report.questions.source import Source
 
-Question = Callable[["Source", str, datetime, str | None], "Answer"]
+SETTING = "flapping.suppress_above=2000"
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("topic", metavar="TOPIC")
-    command.add_argument("--at", type=moment.written, required=True, metavar="TIME", help=moment.HELP)
-    command.add_argument("--cluster", metavar="NAME", help="this cluster alone (default: all that have the topic)")
-    arguments.add_warehouse(command, required=False)
-    arguments.add_histories(command, required=False)
-    arguments.add_parameters(command)
-    arguments.add_outcome(command)
-    arguments.add_spark(command)
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What ``route-at`` and ``explain`` share: a topic, a moment, and where the history of it is."""
+
+    topic: str
+    at: datetime | time
+    cluster: str | None
+    warehouse: str | None
+    history: Sequence[str]
 
 
-def ask(options: argparse.Namespace, question: Question) -> int:
-    """Ask a warehouse, or history that no night has read yet; print the answer and return the exit code."""
-    if (options.warehouse is None) == (not options.history):
-        raise UsageError(
-            "say one of the two: --warehouse DIR (days that were computed) or --history DIR (the files as they are)"
-        )
-    zone = arguments.loaded_parameters(options).report.zone
+question_options = arguments.gathered(
+    "question",
+    Question,
+    click.argument("topic"),
+    click.option("--at", type=arguments.moment, required=True, metavar="TIME", help=f"{arguments.TIMES}."),
+    click.option("--cluster", metavar="NAME", help="Only this cluster.  [default: all that have the topic]"),
+    arguments.warehouse_option(required=False),
+    arguments.history_option(required=False),
+)
+
+
+@contextmanager
+def _asked(
+    question: Question, given: ParameterOptions, options: SparkOptions
+) -> Iterator[tuple[Source, datetime, ZoneInfo]]:
+    """Open a warehouse, or history that no night has read yet; raises click.UsageError before that."""
+    warehouse = question.warehouse
+    if (warehouse is None) == (not question.history):
+        raise click.UsageError("give either --warehouse DIR (computed days) or --history DIR (the files as they are)")
+    zone = given.loaded().report.zone
     now = datetime.now(tz=UTC)
-    at = moment.instant(options.at, zone, now=now)
+    at = arguments.instant(question.at, zone, now=now)
     if at > now:
-        raise UsageError(f"--at {options.at} is still to come")
-    histories = arguments.checked_histories(options)
-    warehouse = None if options.warehouse is None else arguments.checked_warehouse(options)
+        raise click.UsageError(f"--at {question.at} is in the future")
+    histories = list(arguments.checked_histories(question.history))
+    if warehouse is not None:
+        arguments.checked_warehouse(warehouse)
     with running(options, reads=histories if warehouse is None else [warehouse]) as (spark, _):
         # Only now: these import pyspark, whose absence has been said in one line.
         from pointsman_report.io import History, Warehouse  # noqa: PLC0415
@@ -52,5 +71,153 @@ def ask(options: argparse.Namespace, question: Question) -> int:
             if warehouse is None
             else Source(warehouse=Warehouse(spark, warehouse))
         )
-        answer = question(source, options.topic, at, options.cluster)
-    return answered(answer, options, zone)
+        yield source, at, zone
+
+
+@click.command("route-at")
+@question_options
+@arguments.parameter_options
+@arguments.outcome_options
+@arguments.spark_options
+def route_at(question: Question, given: ParameterOptions, outcome: Outcome, spark: SparkOptions) -> int:
+    """Show a topic's route at a moment, from each name server.
+
+    \b
+    Examples:
+      pointsman-report route-at orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
+      pointsman-report route-at orders --at 03:12 --history /var/lib/pointsman/history --timezone Europe/Berlin
+    """
+    with _asked(question, given, spark) as (source, at, zone):
+        from pointsman_report.questions.route_at import route_at as found  # noqa: PLC0415 - it imports pyspark
+
+        answer = found(source, question.topic, at, cluster=question.cluster)
+    return answered(answer, outcome, zone)
+
+
+@click.command
+@question_options
+@arguments.parameter_options
+@arguments.outcome_options
+@arguments.spark_options
+def explain(question: Question, given: ParameterOptions, outcome: Outcome, spark: SparkOptions) -> int:
+    """Explain who was missing from a topic's route.
+
+    Since when, why, which name servers saw it, and when clients could know.
+
+    \b
+    Examples:
+      pointsman-report explain orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
+      pointsman-report explain orders --at 03:12 --history /var/lib/pointsman/history --timezone Europe/Berlin
+    """
+    with _asked(question, given, spark) as (source, at, zone):
+        from pointsman_report.questions.explain import explain as found  # noqa: PLC0415 - it imports pyspark
+
+        answer = found(source, question.topic, at, cluster=question.cluster)
+    return answered(answer, outcome, zone)
+
+
+@click.command
+@click.argument("one", type=arguments.day, metavar="DAY")
+@click.argument("other", type=arguments.day, metavar="DAY")
+@arguments.warehouse_option()
+@arguments.timezone_option
+@arguments.outcome_options
+@arguments.spark_options
+def compare(one: date, other: date, warehouse: str, timezone: str | None, outcome: Outcome, spark: SparkOptions) -> int:
+    """Show what got better or worse between two computed days.
+
+    \b
+    Example:
+      pointsman-report compare 2026-11-13 2026-11-20 --warehouse /srv/warehouse
+
+    Exit codes: 0 nothing got worse; 1 something did; 2 failed, as where a day was not computed.
+    """
+    arguments.checked_warehouse(warehouse)
+    zone = ParameterOptions(None, timezone).loaded().report.zone
+    with running(spark, reads=[warehouse]) as (session, _):
+        # Only now: these import pyspark, whose absence has been said in one line.
+        from pointsman_report.io import Warehouse  # noqa: PLC0415
+        from pointsman_report.questions.compare import compare as found  # noqa: PLC0415
+
+        answer = found(Warehouse(session, warehouse), one, other)
+    return answered(answer, outcome, zone)
+
+
+def _setting(text: str) -> tuple[str, str, object]:
+    name, equals, written = text.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not (equals and dot):
+        raise click.BadParameter(f"{text!r} is not TABLE.NAME=VALUE, such as {SETTING}")
+    try:
+        return section, key, tomllib.loads(f"value = {written}")["value"]
+    except tomllib.TOMLDecodeError:
+        raise click.BadParameter(f"{written!r} is not a TOML value; valid is such as {SETTING}") from None
+
+
+def with_settings(given: parameters.Parameters, settings: Sequence[tuple[str, str, object]]) -> parameters.Parameters:
+    """Put values over parameters.
+
+    Raises:
+        click.UsageError: a name is unknown, or a value makes no sense.
+    """
+    own = given.as_dict()
+    values: dict[str, dict[str, object]] = {}
+    for section, key, value in settings:
+        if section not in own or key not in own[section]:
+            known = ", ".join(own.get(section, own))
+            raise click.UsageError(f"--set {section}.{key}: unknown; known: {known}")
+        values.setdefault(section, {})[key] = value
+    changed = given
+    for section, over in values.items():
+        try:
+            changed = replace(changed, **{section: replace(getattr(given, section), **over)})
+        except parameters.ParametersError as error:
+            raise click.UsageError(f"--set {section}: {error}") from error
+    return changed
+
+
+@click.command
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    type=_setting,
+    required=True,
+    metavar="TABLE.NAME=VALUE",
+    help=f"A number of the parameters file, such as {SETTING}; repeat for more.",
+)
+@arguments.range_options
+@arguments.warehouse_option()
+@arguments.parameter_options
+@arguments.outcome_options
+@arguments.spark_options
+def simulate(
+    settings: Sequence[tuple[str, str, object]],
+    days: Days,
+    warehouse: str,
+    given: ParameterOptions,
+    outcome: Outcome,
+    spark: SparkOptions,
+) -> int:
+    """Show what other thresholds would have flagged.
+
+    Changes nothing. The days must have been computed with the numbers of --parameters, with which --set is compared.
+
+    \b
+    Example:
+      pointsman-report simulate --set flapping.chronic_days=2 --from 2026-11-01 --to 2026-11-20 --warehouse warehouse
+    """
+    first_day, last_day = days.checked()
+    arguments.checked_warehouse(warehouse)
+    these = given.loaded()
+    others = with_settings(these, settings)
+    with running(spark, reads=[warehouse]) as (session, _):
+        # Only now: these import pyspark, whose absence has been said in one line.
+        from pointsman_report.io import Warehouse  # noqa: PLC0415
+        from pointsman_report.questions.simulate import simulate as found  # noqa: PLC0415
+
+        answer = found(Warehouse(session, warehouse), first_day, last_day, given=these, others=others)
+    return answered(answer, outcome, these.report.zone)
+
+
+COMMANDS = (route_at, explain, compare, simulate)

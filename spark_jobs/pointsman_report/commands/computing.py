@@ -1,81 +1,214 @@
-"""What ``nightly`` and ``backfill`` share: compute days, write their report, print its summary."""
+"""Commands that compute tables: ``nightly``, ``backfill``, ``ingest``, ``compact``."""
 
 from __future__ import annotations
 
-import argparse
-from datetime import date
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
+
+import click
 
 from pointsman_report.commands import arguments
-from pointsman_report.commands.command import FINDINGS, FINE, UsageError, exit_code
-from pointsman_report.commands.running import as_json, running
+from pointsman_report.commands.arguments import (
+    FILE,
+    FINDINGS,
+    FINE,
+    YESTERDAY,
+    Days,
+    Outcome,
+    ParameterOptions,
+    SparkOptions,
+)
+from pointsman_report.commands.running import as_json, as_lines, running
 from pointsman_report.parameters import Parameters
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    arguments.add_histories(command)
-    arguments.add_warehouse(command)
-    command.add_argument(
-        "--report", type=Path, metavar="DIR", help="where report.html and report.json go (default: below the warehouse)"
-    )
-    command.add_argument(
-        "--textfile", type=Path, metavar="FILE", help="figures for node_exporter's textfile collector go to this .prom"
-    )
-    arguments.add_parameters(command)
-    arguments.add_outcome(command)
-    arguments.add_spark(command)
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What ``nightly`` and ``backfill`` share."""
+
+    history: Sequence[str]
+    warehouse: str
+    report: Path | None
+    textfile: Path | None
+
+    def check(self) -> None:
+        """Find what is wrong with the places before Spark starts.
+
+        Raises:
+            click.UsageError: something cannot be used.
+        """
+        arguments.checked_histories(self.history)
+        report, textfile = self.report, self.textfile
+        if report is not None and report.exists() and not report.is_dir():
+            raise click.UsageError(f"--report {report}: no directory")
+        if textfile is not None and textfile.is_dir():
+            raise click.UsageError(f"--textfile {textfile}: a directory; name a file in it, such as pointsman.prom")
 
 
-def checked(options: argparse.Namespace) -> Parameters:
-    """Read the parameters, and find what is wrong with the places, before Spark starts.
+job_options = arguments.gathered(
+    "job",
+    Job,
+    arguments.history_option(),
+    arguments.warehouse_option(),
+    click.option(
+        "--report", type=FILE, metavar="DIR", help="For report.html and report.json.  [default: below the warehouse]"
+    ),
+    click.option("--textfile", type=FILE, metavar="FILE", help="Metrics for node_exporter's textfile collector."),
+)
 
-    Raises:
-        UsageError: something cannot be used.
-        ParametersError: what stands in the file makes no sense.
+
+def _day(text: str) -> date | str:
+    return text if text == YESTERDAY else arguments.day(text)
+
+
+@click.command
+@click.option(
+    "--date", "asked", type=_day, default=YESTERDAY, show_default=True, metavar="DAY", help="YYYY-MM-DD, or yesterday."
+)
+@job_options
+@arguments.parameter_options
+@arguments.outcome_options
+@arguments.spark_options
+def nightly(asked: date | str, job: Job, given: ParameterOptions, outcome: Outcome, spark: SparkOptions) -> int:
+    """Compute one day, and report on it.
+
+    Continues from the day before, and writes WAREHOUSE/report/dt=2026-11-20/report.html beside report.json. A day that
+    is computed again replaces itself and nothing else. A day is one of report.timezone. For a scheduler: --exit-zero
+    --quiet --textfile FILE.
+
+    \b
+    Example:
+      pointsman-report nightly --history /var/lib/pointsman/history --warehouse /srv/warehouse
     """
-    arguments.checked_histories(options)
-    report, textfile = options.report, options.textfile
-    if report is not None and report.exists() and not report.is_dir():
-        raise UsageError(f"--report {report}: no directory")
-    if textfile is not None and textfile.is_dir():
-        raise UsageError(f"--textfile {textfile}: a directory; name a file in it, such as pointsman.prom")
-    return arguments.loaded_parameters(options)
+    job.check()
+    parameters = given.loaded()
+    day = arguments.yesterday(parameters.report) if isinstance(asked, str) else asked
+    return _compute(job, day, day, parameters, outcome, spark, looks_back=True)
 
 
-def compute(
-    options: argparse.Namespace,
+@click.command
+@arguments.range_options
+@click.option("--reread", is_flag=True, help="Drop the stored history of these days and read the raw files alone.")
+@job_options
+@arguments.parameter_options
+@arguments.outcome_options
+@arguments.spark_options
+def backfill(
+    days: Days, job: Job, given: ParameterOptions, outcome: Outcome, spark: SparkOptions, *, reread: bool
+) -> int:
+    """Compute a range of days in one pass.
+
+    The same tables as night by night: after a gap, for a new warehouse, or with other parameters. There is one report
+    of all days.
+
+    \b
+    Example:
+      pointsman-report backfill --history HISTORY --warehouse /srv/warehouse --from 2026-11-01 --to 2026-11-20
+    """
+    first_day, last_day = days.checked()
+    job.check()
+    return _compute(job, first_day, last_day, given.loaded(), outcome, spark, reread=reread)
+
+
+def _compute(
+    job: Job,
     first_day: date,
     last_day: date,
     parameters: Parameters,
+    outcome: Outcome,
+    options: SparkOptions,
     *,
     looks_back: bool = False,
     reread: bool = False,
 ) -> int:
-    """Compute the days and return the exit code.
-
-    Raises:
-        UsageError: the last day is still to come.
-    """
     now = arguments.today(parameters.report)
     if last_day > now:
-        raise UsageError(f"{last_day} has not begun: today is {now} in {parameters.report.timezone}")
-    with running(options, reads=options.history) as (spark, say):
+        raise click.UsageError(f"{last_day} has not begun: today is {now} in {parameters.report.timezone}")
+    with running(options, reads=job.history) as (spark, say):
         # Only now: these import pyspark, whose absence has been said in one line.
         from pointsman_report.jobs.days import Request, compute_and_report  # noqa: PLC0415
         from pointsman_report.report.summary import summary  # noqa: PLC0415
 
-        places = options.history, options.warehouse
+        places = list(job.history), job.warehouse
         request = Request(
             *places,
             first_day,
             last_day,
             parameters,
-            options.report,
-            options.textfile,
+            job.report,
+            job.textfile,
             looks_back=looks_back,
             reread=reread,
         )
         numbers, page = compute_and_report(spark, request, say=say)
         say(f"          report: {page}")
-    print(as_json(numbers) if options.output == "json" else summary(numbers))
-    return exit_code(FINDINGS if numbers["headline"]["findings"] else FINE, options)
+    print(as_json(numbers) if outcome.output == "json" else summary(numbers))
+    return outcome.exit_code(FINDINGS if numbers["headline"]["findings"] else FINE)
+
+
+@click.command
+@arguments.history_option()
+@arguments.warehouse_option()
+@arguments.output_option
+@arguments.spark_options
+def ingest(history: Sequence[str], warehouse: str, output: str, spark: SparkOptions) -> int:
+    """Bring new history into the warehouse, without a report.
+
+    Each hour, it makes the night short, and late rows get to their day. Running it again changes nothing.
+
+    \b
+    Example:
+      pointsman-report ingest --history HISTORY --warehouse /srv/warehouse
+    """
+    histories = list(arguments.checked_histories(history))
+    with running(spark, reads=histories) as (session, say):
+        from pointsman_report.jobs.ingest import ingest as bring  # noqa: PLC0415 - it imports pyspark
+
+        done = bring(session, histories, warehouse, say=say).as_dict()
+    return _printed(done, output)
+
+
+@click.command
+@arguments.warehouse_option()
+@click.option(
+    "--before", type=arguments.day, required=True, metavar="DAY", help="Months that are over before this day."
+)
+@click.option(
+    "--keep-beats-days",
+    type=arguments.count,
+    metavar="DAYS",
+    help="Drop single heartbeats and queue measurements that were older than this at --before; such a day cannot be "
+    "computed again from the warehouse.",
+)
+@arguments.output_option
+@arguments.spark_options
+def compact(warehouse: str, before: date, keep_beats_days: int | None, output: str, spark: SparkOptions) -> int:
+    """Rewrite past months: one file a table and day.
+
+    Without --keep-beats-days no row changes. A day that is computed again is compacted again.
+
+    \b
+    Examples:
+      pointsman-report compact --warehouse /srv/warehouse --before 2026-11-01
+      pointsman-report compact --warehouse /srv/warehouse --before 2026-11-01 --keep-beats-days 90
+    """
+    arguments.checked_warehouse(warehouse)
+    today = datetime.now(tz=UTC).date()
+    if before > today:
+        raise click.UsageError(f"--before {before} has not begun: today is {today}")
+    with running(spark, reads=[warehouse]) as (session, say):
+        from pointsman_report.jobs.compact import compact as rewrite  # noqa: PLC0415 - it imports pyspark
+
+        done = rewrite(session, warehouse, before=before, say=say, keep_beats_days=keep_beats_days).as_dict()
+    return _printed(done, output)
+
+
+def _printed(done: dict[str, Any], output: str) -> int:
+    print(as_json(done) if output == "json" else as_lines(done))
+    return FINE
+
+
+COMMANDS = (nightly, backfill, ingest, compact)

@@ -199,8 +199,10 @@ async def test_another_source_waits_for_a_start_and_does_not_empty_the_broker(
 
 async def test_environment_and_flags_hold_over_a_changed_file(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     environment = {"AGENT_BROKER__ZONE": "z1"}
-    config = load(file, environment, log_level="DEBUG")
-    source = TomlTopicSource(config, file=file, environment=environment, log_level="DEBUG", clock=InstantClock())
+    config = load(file, environment, {"log.level": "DEBUG"})
+    source = TomlTopicSource(
+        config, file=file, environment=environment, flags={"log.level": "DEBUG"}, clock=InstantClock()
+    )
     await source.read()
     write(file, HEAD + table("bills"))
 

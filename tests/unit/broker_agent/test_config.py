@@ -76,7 +76,7 @@ def test_environment_beats_file_and_flags_beat_both(tmp_path: Path) -> None:
 
     assert load(file, environment).log.level == "ERROR"
     assert load(file, environment).heartbeat.interval_seconds == 10.0
-    assert load(file, environment, log_level="DEBUG").log.level == "DEBUG"
+    assert load(file, environment, {"log.level": "DEBUG"}).log.level == "DEBUG"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ import pointsman_namesrv.app
 from pointsman.service.config import to_toml
 from pointsman_agent.config import load as load_agent
 from pointsman_namesrv.config import load as load_name_server
-from pointsman_report.cli import build_parser
+from pointsman_report.cli import cli
 from tests.fakes.unit_file import UnitFile
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -34,6 +35,11 @@ def unit(name: str) -> UnitFile:
     return UnitFile(SYSTEMD / name)
 
 
+def nightly(words: list[str]) -> dict[str, Any]:
+    """What `pointsman-report nightly` reads from its command line."""
+    return cli.commands["nightly"].make_context("nightly", words).params
+
+
 def variables(name: str) -> dict[str, str]:
     """The settings of an environment file, those that are commented out as well."""
     lines = (SYSTEMD / name).read_text(encoding="utf-8").splitlines()
@@ -46,7 +52,7 @@ def test_the_name_servers_unit_starts_it_with_the_sample_configuration(capsys: p
     assert arguments == ["--config", "/etc/pointsman/namesrv.toml"]
     sample = str(CONFIG / "namesrv.example.toml")
     assert pointsman_namesrv.__main__.main([arguments[0], sample, "config", "check"]) == 0
-    assert "good" in capsys.readouterr().out
+    assert "ok" in capsys.readouterr().out
 
 
 def test_the_agents_unit_starts_it_with_the_sample_configuration(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,21 +71,21 @@ def test_a_reload_sends_a_daemon_the_signal_that_reloads(name: str) -> None:
 
 def test_the_reports_unit_asks_for_yesterday_and_is_no_failure_with_findings() -> None:
     program, *arguments = unit("pointsman-report.service").command(S="/var/lib")
-    asked = build_parser().parse_args(arguments)
-    assert program == "/opt/pointsman/bin/pointsman-report"
-    assert (asked.command, asked.date) == ("nightly", "yesterday")
-    assert asked.history == ["/run/pointsman-report/history"]
-    assert asked.warehouse == "/var/lib/pointsman-report/warehouse"
+    assert (program, arguments[0]) == ("/opt/pointsman/bin/pointsman-report", "nightly")
+    asked = nightly(arguments[1:])
+    assert asked["asked"] == "yesterday"
+    assert asked["history"] == ("/run/pointsman-report/history",)
+    assert asked["warehouse"] == "/var/lib/pointsman-report/warehouse"
     # Python itself ends with 1 where it cannot even start: that must not pass for a night with findings.
-    assert asked.exit_zero
+    assert asked["exit_zero"]
     assert unit("pointsman-report.service").all("SuccessExitStatus") == []
 
 
 def test_every_sample_of_the_reports_options_can_be_used_and_its_figures_can_be_written() -> None:
     lines = (SYSTEMD / "report.env").read_text(encoding="utf-8").splitlines()
     samples = [line.split("=", 1)[1].split() for line in lines if re.match("#?REPORT_OPTIONS=", line)]
-    asked = [build_parser().parse_args(["nightly", "--warehouse", "w", *sample]) for sample in samples]
-    folders = {str(options.textfile.parent) for options in asked if options.textfile}
+    asked = [nightly(["--warehouse", "w", *sample]) for sample in samples]
+    folders = {str(options["textfile"].parent) for options in asked if options["textfile"]}
     assert folders == {unit("pointsman-report.service").one("ReadWritePaths").removeprefix("-")}
 
 

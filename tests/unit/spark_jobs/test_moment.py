@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from click import BadParameter, UsageError
 
-from pointsman_report.commands.command import UsageError
-from pointsman_report.commands.moment import instant, written
+from pointsman_report.commands.arguments import instant, moment
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 def read(text: str, zone: ZoneInfo = BERLIN, *, now: datetime = NOW) -> datetime:
-    return instant(written(text), zone, now=now)
+    return instant(moment(text), zone, now=now)
 
 
 @pytest.mark.parametrize(
@@ -50,5 +49,5 @@ def test_a_clock_that_the_clocks_left_out_the_last_time_is_refused(now: str) -> 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-11-20", "25:00", "2026-11-31T03:12"])
 def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="is no time; such are 2026-11-20T03:12Z"):
-        written(text)
+    with pytest.raises(BadParameter, match="is not a time such as 2026-11-20T03:12Z"):
+        moment(text)

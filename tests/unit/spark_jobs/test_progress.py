@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from pointsman_report.commands import progress
-from pointsman_report.commands.progress import Progress
+from pointsman_report.commands import running
+from pointsman_report.commands.running import Progress
 from tests.fakes.deadline import until
 
 
@@ -51,7 +51,7 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("QUIET_SECONDS", "LOOK_SECONDS", "LINE_SECONDS"):
-        monkeypatch.setattr(progress, name, 0.01)
+        monkeypatch.setattr(running, name, 0.01)
 
 
 def watched(stream: io.StringIO, spark: Spark, *, quiet: bool = False) -> Any:

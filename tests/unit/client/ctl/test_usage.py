@@ -228,7 +228,7 @@ def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("pointsmanctl, version ")
+    assert capsys.readouterr().out.startswith("pointsmanctl ")
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])

@@ -1,0 +1,87 @@
+"""The agent from its configuration: built whole, then run to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from pointsman.service import process
+from pointsman.service.clock import SystemClock
+from pointsman.service.config import ConfigError
+from pointsman.service.monitoring import CannotListen
+from pointsman_agent import __version__
+from pointsman_agent.app import Agent
+from pointsman_agent.config import AgentConfig
+from pointsman_agent.metrics import AgentMetrics
+from pointsman_agent.offsets.store import StoreNotInstalledError
+from pointsman_agent.probe import ProbeNotInstalledError
+from pointsman_agent.probe.configured import build_probe
+from pointsman_agent.topic_source import TopicSourceError, TopicSourceNotInstalledError
+from pointsman_agent.topic_source.build import build_topic_source
+from pointsman_agent.topic_source.rocketmq import load_broker_conf
+from pointsman_agent.topic_source.source_metrics import SourceMetrics
+
+log = logging.getLogger("pointsman_agent")
+
+
+def build_agent(config: AgentConfig, *, file: Path | None, flags: Mapping[str, object]) -> Agent:
+    """Build everything from a configuration and from what it was loaded from; nothing is opened.
+
+    Raises ConfigError: a package is missing, or the broker's own configuration cannot be read.
+    """
+    try:
+        return _built(config, file, flags)
+    except (ProbeNotInstalledError, TopicSourceNotInstalledError, StoreNotInstalledError, TopicSourceError) as error:
+        raise ConfigError([f"pointsman-agent: {error}"]) from error
+
+
+def _built(config: AgentConfig, file: Path | None, flags: Mapping[str, object]) -> Agent:
+    clock, metrics = SystemClock(), AgentMetrics(version=__version__)
+    source_metrics = SourceMetrics(metrics.registry, clock=clock)
+    if config.rpc.listen and config.keeps_offsets_in_redis:
+        import pointsman_agent.offsets.redis_store  # noqa: F401, PLC0415  # says what to install, before anything runs
+    if config.topics.broker_conf:
+        _compare_with_broker_conf(config)
+    return Agent(
+        config,
+        probe=build_probe(config, clock=clock, registry=metrics.registry),
+        clock=clock,
+        version=__version__,
+        topic_source=build_topic_source(
+            config,
+            clock=clock,
+            file=file,
+            environment=os.environ,
+            flags=flags,
+            on_left_out=source_metrics.set_left_out,
+        ),
+        metrics=metrics,
+        source_metrics=source_metrics,
+    )
+
+
+def _compare_with_broker_conf(config: AgentConfig) -> None:
+    """Say where the agent's configuration contradicts its broker's. Raises TopicSourceError."""
+    broker = config.broker
+    conf = load_broker_conf(Path(config.topics.broker_conf), environment=os.environ)
+    for line in conf.contradictions(cluster=broker.cluster, name=broker.name, broker_id=broker.id, addr=broker.addr):
+        click.echo(f"pointsman-agent: {config.topics.broker_conf}: {line}", err=True)
+
+
+async def serve(agent: Agent, stop: asyncio.Event) -> int:
+    """Run until ``stop`` is set; return the exit code."""
+    code = process.EXIT_OK
+    try:
+        await agent.run(stop)
+    except* CannotListen as group:
+        code = process.EXIT_FAILED
+        log.error("cannot start: %s", group.exceptions[0])  # noqa: TRY400  # the sentence says it all
+    except* Exception:  # the edge of the task group: the log has what failed
+        code = process.EXIT_FAILED
+        log.exception("failed")
+    return code

@@ -1,0 +1,132 @@
+"""What the daemons' command lines have in common: ``--config``, ``config check``, ``config print``, how a run ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import click
+
+from pointsman.service.config import ConfigError
+from pointsman.service.process import EXIT_BAD_CONFIGURATION, EXIT_FORCED, EXIT_OK, LOOPS
+
+ConfigT = TypeVar("ConfigT")
+
+CONTEXT: Mapping[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
+LOOP = click.Choice(LOOPS)
+
+config_option = click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Configuration, TOML.")
+
+
+def version_option(name: str, version: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make ``--version``."""
+    return click.version_option(version, prog_name=name, message="%(prog)s %(version)s")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What was typed."""
+
+    file: Path | None
+    flags: Mapping[str, object] = field(default_factory=dict)
+    """``section.key`` of a setting to its value, or None, as :func:`pointsman.service.config.load` takes them."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """Options that are not settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon(Generic[ConfigT]):
+    """A program that runs with a configuration until it is stopped."""
+
+    name: str
+    version: str
+    help: str
+    epilog: str
+    options: Sequence[click.Option]
+    """One named ``section__key`` overrides that setting."""
+    load: Callable[[Given], ConfigT]
+    """Raises ConfigError."""
+    to_toml: Callable[[ConfigT], str]
+    prepare: Callable[[ConfigT, Given], Callable[[], int]]
+    """Return what runs the program, with nothing opened yet. Raises ConfigError."""
+    needs_file: bool = False
+
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """Run the command line and return its exit code."""
+        return run(self.command(), arguments)
+
+    def command(self) -> click.Group:
+        """Build the command line."""
+
+        @click.group(
+            self.name, help=self.help, epilog=self.epilog, invoke_without_command=True, context_settings=CONTEXT
+        )
+        @config_option
+        @version_option(self.name, self.version)
+        @click.pass_context
+        def root(ctx: click.Context, /, config: Path | None, **options: object) -> int:
+            flags = {name.replace("__", "."): value for name, value in options.items() if "__" in name}
+            ctx.obj = Given(config, flags, {name: value for name, value in options.items() if "__" not in name})
+            return EXIT_OK if ctx.invoked_subcommand else self._prepared(ctx.obj)[1]()
+
+        @root.group("config", no_args_is_help=False)
+        def config_commands() -> None:
+            """Check or print the configuration."""
+
+        @config_commands.command
+        @config_option
+        @click.pass_obj
+        def check(given: Given, config: Path | None) -> None:
+            """Report all configuration errors; exit 2 if any."""
+            self._prepared(given, config)
+            click.echo(f"{config or given.file or 'configuration'}: ok")
+
+        @config_commands.command("print")
+        @config_option
+        @click.pass_obj
+        def print_(given: Given, config: Path | None) -> None:
+            """Print every setting with the value that applies, as TOML."""
+            click.echo(self.to_toml(self._prepared(given, config)[0]).rstrip())
+
+        root.params[1:1] = self.options
+        return root
+
+    def _prepared(self, given: Given, file: Path | None = None) -> tuple[ConfigT, Callable[[], int]]:
+        given = replace(given, file=file or given.file)
+        if self.needs_file and given.file is None:
+            raise click.UsageError("--config FILE is required")
+        config = self.load(given)
+        return config, self.prepare(config, given)
+
+
+class Number(click.FloatRange):
+    """A number in a range, which "nan" is not."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  # click's
+        """Raises click.BadParameter."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return float(number)
+
+
+def run(command: click.Command, arguments: Sequence[str] | None) -> int:
+    """Run a command line and return its exit code; an error of usage or configuration is on standard error."""
+    try:
+        code = command.main(args=arguments, prog_name=command.name, standalone_mode=False)
+    except click.ClickException as error:
+        ctx = error.ctx if isinstance(error, click.UsageError) else None
+        path = ctx.command_path if ctx else command.name
+        message = error.format_message()
+        end = "" if message.endswith((".", "?")) else "."
+        click.echo(f"{command.name}: {message}{end} See `{path} --help`.", err=True)
+        return EXIT_BAD_CONFIGURATION
+    except ConfigError as error:
+        click.echo("\n".join(error.problems), err=True)
+        return EXIT_BAD_CONFIGURATION
+    except click.Abort:
+        return EXIT_FORCED
+    return code if isinstance(code, int) else EXIT_OK
