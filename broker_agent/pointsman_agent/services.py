@@ -11,6 +11,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from pointsman.service.clock import Clock
+from pointsman.service.rpc.rpc_server import Service
 from pointsman.wire.names import join_addr, split_addr
 from pointsman_agent.config import AgentConfig, GroupsSection
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
@@ -30,7 +31,7 @@ from pointsman_agent.offsets.store import OffsetStore
 from pointsman_agent.queue_locks import metrics as lock_metrics
 from pointsman_agent.queue_locks.servicer import QueueLockServicer
 from pointsman_agent.queue_stats.ends import QueueEnds
-from pointsman_agent.rpc.server import AgentServer, Service
+from pointsman_agent.rpc.agent_server import AgentServer
 
 STORE_SECONDS = 1.0
 """For one exchange with Redis."""
@@ -110,8 +111,7 @@ class ClientServices:
             QueueLockServicer(self.locks, topics=topics, clock=clock).service(),
             OffsetServicer(replica, flushers=self._flushers, topics=topics, ends=ends, clock=clock).service(),
         ]
-        self._server = AgentServer(longest_silence=config.groups.expiry_seconds)
-        registry.register(self._server.calls)
+        self._server = AgentServer(longest_silence=config.groups.expiry_seconds, clock=clock, registry=registry)
         registry.register(self.groups.collector())
         lock_metrics.register(self.locks, registry)
 

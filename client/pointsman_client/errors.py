@@ -38,7 +38,7 @@ from typing import ClassVar
 import grpc
 
 from pointsman.wire.errors import ErrorDetails
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.refusal import FieldViolation
 from pointsman_client.core.route import AbsentBroker
 
 MAX_NAMED_BROKERS = 3

@@ -25,15 +25,15 @@ from pointsman_namesrv.core.order_topics import order_problems
 from pointsman_namesrv.core.staging import COMING_IN_BYTES
 from pointsman_namesrv.history import assembly
 from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.own_pauses import OwnPauses
 from pointsman_namesrv.remoting.assembly import remoting_server
 from pointsman_namesrv.remoting.server import RemotingServer
 from pointsman_namesrv.rpc.admin import AdminServicer
-from pointsman_namesrv.rpc.calls import Calls
 from pointsman_namesrv.rpc.inspection import Node
+from pointsman_namesrv.rpc.node_server import NodeServer, services_of
 from pointsman_namesrv.rpc.registration import RegistrationServicer
 from pointsman_namesrv.rpc.route_answers import RouteAnswers
 from pointsman_namesrv.rpc.routes import RouteServicer
-from pointsman_namesrv.rpc.server import Server
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 from pointsman_namesrv.settings.keeper import SettingsKeeper
 from pointsman_namesrv.settings.store import SettingsStore, table_file
@@ -104,11 +104,13 @@ class NameServerApp:
         self._version = version
         self._remoting: RemotingServer | None = None
         self._manager = manager or ServiceManager({}, clock=self.clock)
-        self.server = Server(
+        self.server = NodeServer(
             self.lifecycle,
             longest_interval=config.liveness.max_heartbeat_interval_seconds,
             max_connections=config.server.max_connections,
-            count_refusal=lambda limit: self.metrics.limits_exceeded.labels(limit).inc(),
+            clock=self.clock,
+            metrics=self.metrics,
+            record=self.record,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -143,6 +145,7 @@ class NameServerApp:
             monitoring.start()
             self.record([Event(kind=EventKind.NAMESRV_STARTED, detail={"version": self._version})])
             self.hub = self._watch_hub()
+            self._pauses = OwnPauses(self.core, clock=self.clock, metrics=self.metrics, record=self.record)
             self._upkeep = self._make_upkeep()
             await self._start_remoting()
             self._upkeep.end_warm_up(self.clock.monotonic())
@@ -261,7 +264,7 @@ class NameServerApp:
             clock=self.clock,
             metrics=self.metrics,
             record=self.record,
-            catch_up=self._upkeep.catch_up,
+            pauses=self._pauses,
             coming_in=self._coming_in,
             cache_bytes=_cache_bytes(self.config),
         )
@@ -281,12 +284,13 @@ class NameServerApp:
         )
         self._registration = RegistrationServicer(
             self.core,
+            lifecycle=self.lifecycle,
             clock=self.clock,
             bounds=self.config.liveness.bounds(),
             max_topics=self.config.routes.max_topics_per_broker,
             max_streams=int(STREAMS_A_BROKER * self.config.routes.max_brokers),
             record=self.record,
-            catch_up=self._upkeep.catch_up,
+            pauses=self._pauses,
             save_settings=self._settings.save,
             metrics=self.metrics,
             coming_in=self._coming_in,
@@ -303,8 +307,7 @@ class NameServerApp:
             node=node,
             settings=self._settings,
         )
-        calls = Calls(self.lifecycle, clock=self.clock, metrics=self.metrics, record=self.record)
-        await self.server.start(calls, self._registration, route, admin)
+        await self.server.start(services_of(self._registration, route, admin))
 
     def _monitoring(self) -> MonitoringServer:
         self.metrics.build.info({"version": self._version})
@@ -324,6 +327,7 @@ class NameServerApp:
             self.core,
             self.recorder,
             record=self.record,
+            pauses=self._pauses,
             lifecycle=self.lifecycle,
             clock=self.clock,
             metrics=self.metrics,
@@ -334,7 +338,7 @@ class NameServerApp:
             work = [
                 self._upkeep.run(),
                 self.hub.run(),
-                self.server.follow(self.hub),
+                self.server.follow(),
                 self._settings.run(),
                 self._manager.feed_watchdog(),
                 self._tell_manager(),

@@ -16,11 +16,10 @@ from prometheus_client import (
     ProcessCollector,
 )
 
+from pointsman.service.rpc.call_tallies import RPC_BUCKETS, CallMetrics, Tallies
 from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.core.group import Group, Replica
-from pointsman_namesrv.tallies import Tallies, Timings
 
-RPC_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 WATCH_LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 DISK_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -80,14 +79,7 @@ class Metrics:
         self.queue_stats = Counter(
             "namesrv_queue_stats_reports", "Reports of queue statistics, by answer", ["result"], registry=self.registry
         )
-        self.rpcs = Tallies("namesrv_rpcs", "Finished calls", ["method", "code"], registry=self.registry)
-        self.rpc_seconds = Timings(
-            "namesrv_rpc_duration_seconds",
-            "Time in the handler of an answered unary call",
-            "method",
-            bounds=RPC_BUCKETS,
-            registry=self.registry,
-        )
+        self.calls = CallMetrics("namesrv", self.registry)
         self.streams = Gauge("namesrv_keep_alive_streams", "Open KeepAlive streams", registry=self.registry)
         self.route_answers_built = Counter(
             "namesrv_route_answers_built", "Route answers built; all others were ready", registry=self.registry

@@ -8,18 +8,16 @@ from collections import Counter
 from pointsman.service.clock import Clock
 from pointsman.service.lateness import LoopLateness
 from pointsman_namesrv.core.broker_events import checkpoint_event, full_checkpoint_events
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind, Reason, RecordEvents
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import NodeState
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.metrics import Metrics
-from pointsman_namesrv.rpc.calls import RecordEvents
+from pointsman_namesrv.own_pauses import OwnPauses
 
 ALIVE_SECONDS = 60.0
 STEP_SECONDS = 0.5
-CREDITED_SECONDS = 0.1
-"""The event loop is late all the time by less than this."""
 REPEAT_SECONDS = 60.0
 """Between two checkpoints of states after lost rows."""
 CHECKPOINTS_AT_ONCE = 20
@@ -36,6 +34,7 @@ class Upkeep:
         recorder: Recorder,
         *,
         record: RecordEvents,
+        pauses: OwnPauses,
         lifecycle: NodeLifecycle,
         clock: Clock,
         metrics: Metrics,
@@ -46,16 +45,7 @@ class Upkeep:
         self._lifecycle = lifecycle
         self._clock = clock
         self._metrics = metrics
-        self._credited_to = clock.monotonic()
-        """Up to when pauses are credited; in the future while the sweeping task is not due yet."""
-
-    def catch_up(self, now: float) -> None:
-        """Credit everybody what the event loop is late by. Whoever takes a beat or misses one calls this first."""
-        late = now - self._credited_to
-        if late > CREDITED_SECONDS:
-            self._credited_to = now
-            self._metrics.paused.inc(late)
-            self._record(self._core.credit_pause(late, now=now))
+        self._pauses = pauses
 
     def end_warm_up(self, now: float) -> None:
         """Make the node READY if it waits for no broker any longer."""
@@ -79,10 +69,10 @@ class Upkeep:
             # In steps, for whoever registers meanwhile may have declared a shorter expiry.
             step = min(max(0.0, due - lateness.woken_at), STEP_SECONDS)
             # A beat that was taken while the last sweep rested may have credited more than that.
-            self._credited_to = max(self._credited_to, lateness.woken_at + step)
+            self._pauses.expect(lateness.woken_at + step)
             self._metrics.loop_lag.observe(await lateness.sleep(step))
             now = lateness.woken_at
-            self.catch_up(now)
+            self._pauses.catch_up(now)
             self.end_warm_up(now)
             if now >= due:
                 swept_at = now

@@ -11,13 +11,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from multiprocessing.connection import Connection
 
 import grpc
+from prometheus_client import CollectorRegistry
 
 from pointsman.service.clock import SystemClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.channel import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
 from pointsman_agent.core.group_rules import GroupRules
 from pointsman_agent.groups.servicer import ConsumerGroups
-from pointsman_agent.rpc.server import AgentServer
+from pointsman_agent.rpc.agent_server import AgentServer
 from tests.bench import messages
 from tests.bench.report import Report
 from tests.bench.servers import bare_server, process_commands
@@ -105,8 +106,9 @@ async def _consumers(server: Worker, path: str) -> AsyncIterator[list[Worker]]:
 async def group_server(pipe: Connection) -> None:
     """Serve groups as the agent does."""
     rules = GroupRules(warm_up=0.0)
-    groups = ConsumerGroups(rules, clock=SystemClock(), boot=1, max_watchers=20_000)
-    server = AgentServer(longest_silence=rules.expiry)
+    clock = SystemClock()
+    groups = ConsumerGroups(rules, clock=clock, boot=1, max_watchers=20_000)
+    server = AgentServer(longest_silence=rules.expiry, clock=clock, registry=CollectorRegistry())
     port = server.bind("127.0.0.1:0")
     await server.start([groups.service()])
     async with asyncio.TaskGroup() as tasks:

@@ -27,7 +27,7 @@ from pointsman_namesrv.config import (
     ServerConfig,
     SnapshotConfig,
 )
-from pointsman_namesrv.rpc.server import REGISTRATION, ROUTE
+from pointsman_namesrv.rpc.node_server import REGISTRATION, ROUTE
 from tests.bench.worker import Commands, obey
 
 PROBE_SECONDS = 0.001

@@ -30,7 +30,7 @@ from pointsman_agent.groups.servicer import ConsumerGroups
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.servicer import OffsetServicer
 from pointsman_agent.queue_locks.servicer import QueueLockServicer
-from pointsman_agent.rpc.server import AgentServer
+from pointsman_agent.rpc.agent_server import AgentServer
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.agent_services import topic_set
@@ -68,7 +68,7 @@ class WholeAgent:
             self.offsets, MemoryStore(), interval=5.0, clock=clock, metrics=OffsetMetrics(CollectorRegistry())
         )
         self.ends = TableOfEnds()
-        self.server = AgentServer(longest_silence=rules.expiry)
+        self.server = AgentServer(longest_silence=rules.expiry, clock=clock, registry=CollectorRegistry())
         self.addr = f"127.0.0.1:{self.server.bind('127.0.0.1:0')}"
         self.broker = f"c1/{name}/{broker_id}"
         self.identity = wire.identity(name, broker_id, addr=f"10.0.0.{broker_id + 1}:10911")

@@ -6,16 +6,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import grpc
+from prometheus_client import CollectorRegistry
 
+from pointsman.service.clock import SystemClock
+from pointsman.service.rpc.rpc_server import Service
 from pointsman.wire.channel import CHANNEL_OPTIONS
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
-from pointsman_agent.rpc.server import AgentServer, Service
+from pointsman_agent.rpc.agent_server import AgentServer
 
 
 @asynccontextmanager
 async def served(*services: Service) -> AsyncIterator[grpc.aio.Channel]:
     """Serve for the length of the block, and give a channel to it."""
-    server = AgentServer(longest_silence=120.0)
+    server = AgentServer(longest_silence=120.0, clock=SystemClock(), registry=CollectorRegistry())
     port = server.bind("127.0.0.1:0")
     await server.start(services)
     try:

@@ -21,7 +21,7 @@ from pointsman_agent.groups.servicer import ConsumerGroups
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.servicer import OffsetServicer
 from pointsman_agent.queue_locks.servicer import QueueLockServicer
-from pointsman_agent.rpc.server import AgentServer
+from pointsman_agent.rpc.agent_server import AgentServer
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState
 from tests.fakes.agent_services import topic_set
@@ -93,7 +93,7 @@ class ConsumerAgent:
         self.flusher = Flusher(self.offsets, self.store, interval=1.0, clock=self._clock, metrics=metrics)
         if is_loaded:
             await self.flusher.refresh()
-        self.server = AgentServer(longest_silence=120.0)
+        self.server = AgentServer(longest_silence=120.0, clock=self._clock, registry=CollectorRegistry())
         self.addr = self.addr or f"127.0.0.1:{self.server.bind('127.0.0.1:0')}"
         if self._boots > 1:
             self.server.bind(self.addr)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import grpc
 from google.protobuf.duration_pb2 import Duration
 from grpc_status import rpc_status
+from prometheus_client import CollectorRegistry
 
 from pointsman.service.clock import Clock
 from pointsman.v1 import consumer_group_service_pb2 as wire
@@ -16,7 +17,7 @@ from pointsman.v1.consumer_group_service_pb2_grpc import ConsumerGroupServiceStu
 from pointsman.wire.errors import read_status
 from pointsman_agent.core.group_rules import GroupRules
 from pointsman_agent.groups.servicer import ConsumerGroups
-from pointsman_agent.rpc.server import AgentServer
+from pointsman_agent.rpc.agent_server import AgentServer
 
 DEADLINE_SECONDS = 60.0
 BOOT = 77
@@ -28,7 +29,8 @@ class GroupAgent:
 
     def __init__(self, rules: GroupRules, *, clock: Clock, max_watchers: int = 1_000) -> None:
         self.groups = ConsumerGroups(rules, clock=clock, boot=BOOT, max_watchers=max_watchers)
-        self.server = AgentServer(longest_silence=rules.expiry)
+        self.registry = CollectorRegistry()
+        self.server = AgentServer(longest_silence=rules.expiry, clock=clock, registry=self.registry)
         self.port = self.server.bind("127.0.0.1:0")
         self.addr = f"127.0.0.1:{self.port}"
 

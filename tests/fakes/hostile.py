@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pointsman.wire.names import split_addr
-from pointsman_namesrv.rpc.server import ADMIN, REGISTRATION, ROUTE
+from pointsman_namesrv.rpc.node_server import ADMIN, REGISTRATION, ROUTE
 
 METHODS: tuple[MethodDescriptor, ...] = tuple(m for service in (REGISTRATION, ROUTE, ADMIN) for m in service.methods)
 FORBIDDEN = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}

@@ -12,8 +12,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, initialize, multiple, precondition, rule
 
+from pointsman.wire.refusal import Refusal
 from pointsman_namesrv.core import route_table
-from pointsman_namesrv.core.errors import IdentityHeld, NameServerError, TopicNotFound
+from pointsman_namesrv.core.errors import IdentityHeld, TopicNotFound
 from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.model import (
@@ -433,7 +434,7 @@ class NameServerMachine(ComparedNameServer):
             )
             assert not self.take(updated.events)
             answer: Any = updated.topic_count
-        except NameServerError as error:
+        except Refusal as error:
             answer = error.code
         self.expect(answer, call="update", base=known["version"], changed=changed, **facts)
 
@@ -446,7 +447,7 @@ class NameServerMachine(ComparedNameServer):
         try:
             _, events = self.core.evict(*who[:3], now=self.now, detail={})
             answer: Any = self.take(events)
-        except NameServerError as error:
+        except Refusal as error:
             answer = error.code
         self.expect(answer, call="evict", who=who)
 
@@ -454,7 +455,7 @@ class NameServerMachine(ComparedNameServer):
     def set_writable(self, key: Any, writable: bool) -> None:
         try:
             answer: Any = self.core.routes.set_writable(GroupKey(*key), writable)
-        except NameServerError as error:
+        except Refusal as error:
             answer = error.code
         self.expect(answer, call="set_writable", key=key, writable=writable)
 

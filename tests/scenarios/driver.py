@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pointsman.wire.refusal import Refusal
 from pointsman_namesrv.core.administration import Administration
-from pointsman_namesrv.core.errors import NameServerError
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
@@ -107,7 +107,7 @@ class Player:
             options = dict(part.split("=", 1) for part in rest if "=" in part)
             try:
                 lines += getattr(self, f"do_{word}")(*words, **options)
-            except NameServerError as error:
+            except Refusal as error:
                 lines.append(f"refused {error.code}: {error}")
             self.core.check_invariants()
         return lines

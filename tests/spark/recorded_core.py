@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from pointsman.wire.refusal import Refusal
 from pointsman_namesrv.core.administration import Administration
 from pointsman_namesrv.core.broker_events import full_checkpoint_events
-from pointsman_namesrv.core.errors import NameServerError
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.guard import GuardRules
 from pointsman_namesrv.core.liveness import LivenessRules
@@ -71,7 +71,7 @@ class RecordedCore:
     def offered(self) -> Offered:
         try:
             route = self.core.routes.route(TOPICS[0])
-        except NameServerError:
+        except Refusal:
             return {}
         groups = {group.key: group for group in route.groups}
         return {
@@ -141,7 +141,7 @@ class RecordedCore:
     def claim(self, registration: Registration) -> None:
         try:
             self.tell(self.core.register(registration, now=self.now).events)
-        except NameServerError:
+        except Refusal:
             return
 
     def beat(self) -> None:
@@ -185,7 +185,7 @@ class RecordedCore:
         key = GroupKey("c1", self.rng.choice("ab"))
         try:
             change = Administration(self.core).set_write_perm(key, writable=self.rng.random() < 0.3, by="ops")
-        except NameServerError:
+        except Refusal:
             return
         self.tell(change.events)
 
@@ -193,7 +193,7 @@ class RecordedCore:
         try:
             topic = self.rng.choice(TOPICS)
             deletion = Administration(self.core).delete_topic(topic, cluster="", force=True, by="ops", now=self.now)
-        except NameServerError:
+        except Refusal:
             return
         self.tell(deletion.events)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pointsman_namesrv.core import punctuality as told
+from pointsman_namesrv.core import liveness as told
 from pointsman_report.io.local_rows import local_rows
 from pointsman_report.schemas.liveness import OBSERVER_CLOCKS
 from pointsman_report.transforms.health.beats import EDGES_MS, beats

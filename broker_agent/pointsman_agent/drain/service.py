@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from functools import partial
 
 from google.protobuf.duration_pb2 import Duration
 
 from pointsman.service.clock import Clock
-from pointsman.service.peers import Context, peer_of
+from pointsman.service.rpc.calling_peer import Peer
+from pointsman.service.rpc.handler_table import Ended, Write
+from pointsman.service.rpc.request_fields import by_violations
+from pointsman.service.rpc.rpc_server import Service
 from pointsman.v1 import agent_service_pb2 as wire
 from pointsman.v1 import broker_pb2
-from pointsman.v1.agent_service_pb2_grpc import AgentServiceServicer, add_AgentServiceServicer_to_server
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.refusal import FieldViolation, refuse_if_any
 from pointsman_agent.core.drain import Answer, DrainOptions, DrainStep, Progress, StepState
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.drain.drainer import Drainer, DrainRun, DrainRuns
 from pointsman_agent.registration.message import to_health
-from pointsman_agent.rpc.calls import answers
-from pointsman_agent.rpc.fields import by_violations, refuse_if_any
-from pointsman_agent.rpc.refusals import HeldByOther, Unavailable
-from pointsman_agent.rpc.server import Service
+from pointsman_agent.rpc.agent_refusals import HeldByOther, Unavailable
 
 SERVICE = wire.DESCRIPTOR.services_by_name["AgentService"]
 MAX_QUIET_SECONDS = 300.0
@@ -46,7 +44,7 @@ class AgentFacts:
     """Of each name server: the standing, and who holds the identity if somebody else does."""
 
 
-class AgentService(AgentServiceServicer):
+class AgentService:
     """Serves drains and the agent's own view. ``facts`` is asked at each call; ``clock`` tells the time since now."""
 
     def __init__(self, drainer: Drainer, *, facts: Callable[[], AgentFacts], clock: Clock) -> None:
@@ -57,27 +55,22 @@ class AgentService(AgentServiceServicer):
 
     def service(self) -> Service:
         """The service as the server takes it."""
-        return Service(name=SERVICE.full_name, add_to=partial(add_AgentServiceServicer_to_server, self))
+        return Service(descriptor=SERVICE, servicer=self)
 
-    @answers
-    async def Drain(  # type: ignore[override]  # the stubs know generators alone  # noqa: N802  # a method of the protocol
-        self, request: wire.DrainRequest, context: Context
-    ) -> None:
+    async def drain(self, request_bytes: bytes, write: Write, peer: Peer) -> None:
         """See the protocol. The drain runs in a task of its own; a caller who goes away aborts it."""
-        drain = self._begin(_to_options(request), by=request.by or peer_of(context).addr)
+        request = wire.DrainRequest.FromString(request_bytes)
+        drain = self._begin(_to_options(request), by=request.by or peer.addr)
         try:
             async with aclosing(drain.news()) as news:
                 async for progress, elapsed in news:
-                    await context.write(_to_news(progress, elapsed))
+                    await write(_to_news(progress, elapsed).SerializeToString())
         finally:
             drain.abort()
         if not drain.is_done:
-            raise Unavailable("the drain was undone; its last message says why")
+            raise Ended(Unavailable("the drain was undone; its last message says why"))
 
-    @answers
-    async def GetAgentInfo(  # noqa: N802  # a method of the protocol
-        self, _request: wire.GetAgentInfoRequest, _context: Context
-    ) -> wire.GetAgentInfoResponse:
+    def get_agent_info(self, _request: wire.GetAgentInfoRequest) -> wire.GetAgentInfoResponse:
         """See the protocol."""
         facts = self._facts()
         own = facts.own
@@ -126,7 +119,7 @@ def _to_options(request: wire.DrainRequest) -> DrainOptions:
             *_outside("quiet", quiet, MAX_QUIET_SECONDS),
             *_outside("producers_timeout", producers, MAX_PRODUCERS_SECONDS),
             *_outside("consumers_timeout", consumers, MAX_CONSUMERS_SECONDS),
-            *by_violations("by", request.by),
+            *by_violations(request.by),
         ]
     )
     return DrainOptions(quiet_seconds=quiet, producers_seconds=producers, consumers_seconds=consumers)

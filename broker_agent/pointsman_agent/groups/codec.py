@@ -10,10 +10,11 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.service.clock import Clock
+from pointsman.service.rpc.request_fields import by_violations
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.client_id import pin_target_problem
+from pointsman.wire.refusal import FieldViolation, refuse_if_any, shown
 from pointsman.wire.tag_expression import canonical, expression_problem
-from pointsman.wire.violation import FieldViolation, shown
 from pointsman_agent.core.membership import (
     BeatAnswer,
     ConsumeType,
@@ -27,12 +28,7 @@ from pointsman_agent.core.membership import (
     MessageModel,
     Subscription,
 )
-from pointsman_agent.rpc.fields import (
-    by_violations,
-    client_id_violations,
-    name_violations,
-    refuse_if_any,
-)
+from pointsman_agent.rpc.agent_fields import client_id_violations, name_violations
 
 MAX_GROUPS = 64
 """Of one client."""
@@ -117,7 +113,7 @@ def pin_order(message: wire.PinGroupRequest) -> PinOrder:
             )
         elif not message.to and message.HasField("duration"):
             yield FieldViolation("duration", f"must not be given where a pin is ended, not {seconds:g} s")
-        yield from by_violations("by", message.by)
+        yield from by_violations(message.by)
 
     refuse_if_any(violations())
     return PinOrder(message.group, tuple(message.to), seconds, message.by)

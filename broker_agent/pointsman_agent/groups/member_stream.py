@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from pointsman.service.peers import ENDING_SECONDS, Context
+from pointsman.service.rpc.calling_peer import ENDING_SECONDS
+from pointsman.service.rpc.handler_table import Ended, Write
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman.wire.violation import FieldViolation, shown
+from pointsman.wire.refusal import FieldViolation, InvalidRequest, Refusal, shown
 from pointsman_agent.core.membership import TAKEN_OVER, BeatAnswer, MembershipBeat, MembershipStatus
 from pointsman_agent.groups import codec
-from pointsman_agent.rpc.refusals import InvalidRequest, Refusal
 
 
 class Membership(Protocol):
@@ -40,7 +40,7 @@ class Membership(Protocol):
 class MemberStream:
     """A stream as long as it is open."""
 
-    def __init__(self, membership: Membership, context: Context, *, peer: str) -> None:
+    def __init__(self, membership: Membership, write: Write, *, peer: str) -> None:
         self.number = 0
         """0 until the first beat."""
         self.peer = peer
@@ -48,7 +48,7 @@ class MemberStream:
         assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
         self.task = task
         self._membership = membership
-        self._context = context
+        self._write = write
         self._client_id = ""
         self._is_draining = False
         self._is_cut_off = False
@@ -92,7 +92,7 @@ class MemberStream:
     async def run(self, requests: AsyncIterator[bytes]) -> None:
         """Answer beats until the client goes, or until :meth:`drain`.
 
-        Raises DecodeError, InvalidRequest, LimitExceeded, and what it was refused with.
+        Raises DecodeError, InvalidRequest, LimitExceeded, and Ended with what it was refused with.
         """
         try:
             await self._answer(requests)
@@ -100,7 +100,7 @@ class MemberStream:
             if self._is_cut_off:
                 raise
             if self._refusal is not None:
-                raise self._refusal from None
+                raise Ended(self._refusal) from None
             if not self._is_draining:
                 raise
         finally:
@@ -133,7 +133,7 @@ class MemberStream:
         if self._notice is not None:
             await asyncio.wait({self._notice})
         self._is_writing = True
-        await self._context.write(response)
+        await self._write(response)
         await self._write_notices()
         self._is_writing = False
         if self._is_draining or self._refusal is not None:
@@ -142,7 +142,7 @@ class MemberStream:
     async def _write_notices(self) -> None:
         while self._unsent is not None:
             answer, self._unsent = self._unsent, None
-            await self._context.write(self._membership.encode(answer))
+            await self._write(self._membership.encode(answer))
 
     def _read(self, request: bytes) -> MembershipBeat:
         beat = codec.beat(wire.KeepMembershipRequest.FromString(request))

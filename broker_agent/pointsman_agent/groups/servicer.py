@@ -9,13 +9,14 @@ import asyncio
 import itertools
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from typing import Any
-
-import grpc
 
 from pointsman.service.clock import Clock
-from pointsman.service.peers import ENDING_SECONDS, Context, peer_of
+from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Peer
+from pointsman.service.rpc.handler_table import Ended, Write
+from pointsman.service.rpc.request_fields import page
+from pointsman.service.rpc.rpc_server import Service
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.wire.refusal import NotReady, refuse_if_any
 from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules
 from pointsman_agent.core.groups import Groups
 from pointsman_agent.core.membership import (
@@ -33,11 +34,8 @@ from pointsman_agent.groups.silent_streams import SilentStreams
 from pointsman_agent.groups.tallies import Gauges, GroupCollector, Tallies
 from pointsman_agent.groups.upkeep import GroupUpkeep
 from pointsman_agent.groups.watch import GroupWatches
-from pointsman_agent.rpc.calls import answers, stopping
-from pointsman_agent.rpc.fields import name_violations, refuse_if_any
-from pointsman_agent.rpc.paging import page
-from pointsman_agent.rpc.refusals import HeldByOther, LimitExceeded, NotFound, NotReady
-from pointsman_agent.rpc.server import Service
+from pointsman_agent.rpc.agent_fields import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, name_violations
+from pointsman_agent.rpc.agent_refusals import HeldByOther, LimitExceeded, NotFound, stopping
 
 SERVICE = wire.DESCRIPTOR.services_by_name["ConsumerGroupService"]
 
@@ -65,7 +63,7 @@ class ConsumerGroups:
 
     def service(self) -> Service:
         """The service as the server takes it."""
-        return Service(name=SERVICE.full_name, add_to=self.add_to, run=self.run, drain=self.drain)
+        return Service(descriptor=SERVICE, servicer=self, run=self.run, drain=self.drain)
 
     def collector(self) -> GroupCollector:
         """Its metrics, to be registered."""
@@ -80,42 +78,6 @@ class ConsumerGroups:
             notices=lambda: self.watches.sent,
         )
         return GroupCollector(self.tallies, gauges)
-
-    def add_to(self, server: grpc.aio.Server) -> None:
-        """Add the handlers."""
-        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            "KeepMembership": grpc.stream_stream_rpc_method_handler(self.keep_membership),
-            "WatchGroup": grpc.unary_stream_rpc_method_handler(
-                self.watch_group, request_deserializer=wire.WatchGroupRequest.FromString
-            ),
-            "LeaveGroups": grpc.unary_unary_rpc_method_handler(
-                self.leave_groups,
-                request_deserializer=wire.LeaveGroupsRequest.FromString,
-                response_serializer=wire.LeaveGroupsResponse.SerializeToString,
-            ),
-            "GetMembership": grpc.unary_unary_rpc_method_handler(
-                self.get_membership,
-                request_deserializer=wire.GetMembershipRequest.FromString,
-                response_serializer=wire.GetMembershipResponse.SerializeToString,
-            ),
-            "GetGroup": grpc.unary_unary_rpc_method_handler(
-                self.get_group,
-                request_deserializer=wire.GetGroupRequest.FromString,
-                response_serializer=wire.GetGroupResponse.SerializeToString,
-            ),
-            "ListGroups": grpc.unary_unary_rpc_method_handler(
-                self.list_groups,
-                request_deserializer=wire.ListGroupsRequest.FromString,
-                response_serializer=wire.ListGroupsResponse.SerializeToString,
-            ),
-            "PinGroup": grpc.unary_unary_rpc_method_handler(
-                self.pin_group,
-                request_deserializer=wire.PinGroupRequest.FromString,
-                response_serializer=wire.PinGroupResponse.SerializeToString,
-            ),
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),))
-        server.add_registered_method_handlers(SERVICE.full_name, handlers)
 
     async def run(self) -> None:
         """Act on time and wake watchers, for ever."""
@@ -139,11 +101,10 @@ class ConsumerGroups:
 
     # --- streams ------------------------------------------------------------------------------------------------
 
-    @answers
-    async def keep_membership(self, requests: AsyncIterator[bytes], context: Context) -> None:
+    async def keep_membership(self, requests: AsyncIterator[bytes], write: Write, peer: Peer) -> None:
         """Take the beats of one client."""
         self._refuse_while_draining()
-        stream = MemberStream(self, context, peer=peer_of(context).addr)
+        stream = MemberStream(self, write, peer=peer.addr)
         self._streams.add(stream)
         self._silent.add(stream)
         try:
@@ -153,15 +114,15 @@ class ConsumerGroups:
             self._silent.discard(stream)
             self._entered.pop(stream.number, None)
         if self.core.state is GroupState.DRAINING:
-            raise stopping()
+            raise Ended(stopping())
 
-    @answers
-    async def watch_group(self, request: wire.WatchGroupRequest, context: Context) -> None:
+    async def watch_group(self, request_bytes: bytes, write: Write, peer: Peer) -> None:
         """Send the membership of a group whenever it changes."""
+        request = wire.WatchGroupRequest.FromString(request_bytes)
         codec.check_watch(request)
         self._refuse_while_draining()
-        await self.watches.watch(request.group, context.write, peer=peer_of(context).key)
-        raise stopping()
+        await self.watches.watch(request.group, write, peer=peer.key)
+        raise Ended(stopping())
 
     def enter(self, stream: MemberStream) -> int:
         """Number a stream that brings its first beat: of two that claim one client, the later claim wins."""
@@ -198,11 +159,10 @@ class ConsumerGroups:
 
     # --- single calls -------------------------------------------------------------------------------------------
 
-    @answers
-    async def leave_groups(self, request: wire.LeaveGroupsRequest, context: Context) -> wire.LeaveGroupsResponse:
+    def leave_groups(self, request: wire.LeaveGroupsRequest, peer: Peer) -> wire.LeaveGroupsResponse:
         """Let a client leave politely. One whose stream comes from another host is not this caller's to remove."""
         codec.check_leave(request)
-        host = _host(peer_of(context).addr)
+        host = _host(peer.addr)
         for holder in sorted(self.core.holders(request.client_id, request.groups)):
             if _host(holder) != host:
                 raise HeldByOther(f"client id {request.client_id}", holder=holder)
@@ -210,12 +170,7 @@ class ConsumerGroups:
         self._apply(changes)
         return wire.LeaveGroupsResponse(left=sorted(group for removal in changes.removals for group in removal.groups))
 
-    @answers
-    async def get_membership(
-        self,
-        request: wire.GetMembershipRequest,
-        context: Context,  # noqa: ARG002  # the shape of a handler
-    ) -> wire.GetMembershipResponse:
+    def get_membership(self, request: wire.GetMembershipRequest) -> wire.GetMembershipResponse:
         """Return the membership of a group as its watchers are sent it, if the caller does not know it."""
         refuse_if_any(name_violations("group", request.group))
         known = (request.known.boot, request.known.counter)
@@ -223,8 +178,7 @@ class ConsumerGroups:
             return wire.GetMembershipResponse()
         return wire.GetMembershipResponse(membership=self._membership(request.group))
 
-    @answers
-    async def get_group(self, request: wire.GetGroupRequest, context: Context) -> wire.GetGroupResponse:  # noqa: ARG002  # the shape of a handler
+    def get_group(self, request: wire.GetGroupRequest) -> wire.GetGroupResponse:
         """One group as operators see it."""
         refuse_if_any(name_violations("group", request.group))
         members = self.core.members(request.group)
@@ -239,18 +193,22 @@ class ConsumerGroups:
             watchers=self.watches.count_of(request.group),
         )
 
-    @answers
-    async def list_groups(self, request: wire.ListGroupsRequest, context: Context) -> wire.ListGroupsResponse:  # noqa: ARG002  # as above
+    def list_groups(self, request: wire.ListGroupsRequest) -> wire.ListGroupsResponse:
         """One page of groups."""
-        names, token = page(self.core.names(), size=request.page_size, token=request.page_token)
+        names, token = page(
+            self.core.names(),
+            size=request.page_size,
+            token=request.page_token,
+            default=DEFAULT_PAGE_SIZE,
+            most=MAX_PAGE_SIZE,
+        )
         return wire.ListGroupsResponse(
             groups=[codec.summary(self.core.summary(name)) for name in names],
             next_page_token=token,
             state=codec.state(self.core.state),
         )
 
-    @answers
-    async def pin_group(self, request: wire.PinGroupRequest, context: Context) -> wire.PinGroupResponse:
+    def pin_group(self, request: wire.PinGroupRequest, peer: Peer) -> wire.PinGroupResponse:
         """Pin a group, or end its pin."""
         order, now = codec.pin_order(request), self._clock.monotonic()
         until = now + order.seconds
@@ -263,7 +221,7 @@ class ConsumerGroups:
             raise _limit_exceeded(reached) from reached
         self._apply(changes)
         facts = {"group": order.group, "to": order.targets, "seconds": order.seconds, "by": order.by}
-        log.info("pin", extra={"facts": {**facts, "peer": peer_of(context).addr}})
+        log.info("pin", extra={"facts": {**facts, "peer": peer.addr}})
         held = self.core.membership(order.group)
         return wire.PinGroupResponse(
             pinned_client_ids=held.pinned_client_ids,

@@ -9,8 +9,9 @@ import asyncio
 from collections import Counter
 
 from pointsman.service.clock import Clock
+from pointsman.wire.refusal import Refusal, TooSlow
 from pointsman_agent.groups.member_stream import MemberStream
-from pointsman_agent.rpc.refusals import LimitExceeded, Refusal, TooSlow
+from pointsman_agent.rpc.agent_refusals import LimitExceeded
 
 FIRST_HEARTBEAT_SECONDS = 10.0
 MAX_SILENT_STREAMS = 2_000

@@ -9,16 +9,17 @@ watchers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 from pointsman.service.clock import Clock
 from pointsman.service.fair_bound import FairBound
-from pointsman.service.peers import ENDING_SECONDS
+from pointsman.service.rpc.calling_peer import ENDING_SECONDS
+from pointsman.service.rpc.handler_table import Ended, Write
 from pointsman_agent.core.groups import Groups
 from pointsman_agent.core.membership import Changes, GroupState
-from pointsman_agent.rpc.refusals import LimitExceeded
+from pointsman_agent.rpc.agent_refusals import LimitExceeded
 
 REST_SECONDS = 0.02
 """Between two rounds."""
@@ -29,8 +30,6 @@ REST_SHARE = 3.0
 WAKES_AT_ONCE = 100
 """Watchers woken at once: each of them then writes before the loop does anything else."""
 UNSAID = -1
-
-Write = Callable[[bytes], Awaitable[None]]
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +76,7 @@ class GroupWatches:
     async def watch(self, group: str, write: Write, *, peer: str) -> None:
         """Send the membership, and again when it changes, until the client goes or :meth:`drain` ends it; then return.
 
-        Raises LimitExceeded, also when the room was needed for a peer that has fewer watches.
+        Raises LimitExceeded, and Ended when the room was needed for a peer that has fewer watches.
         """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
@@ -92,8 +91,8 @@ class GroupWatches:
         except asyncio.CancelledError:
             if share.is_held:
                 raise
-            advice = "this watch was ended, because its connection has the most of them and another needs one"
-            raise LimitExceeded("watchers", self._bound.bound, advice=advice) from None
+            note = "this watch was ended, because its connection has the most of them and another needs one"
+            raise Ended(LimitExceeded("watchers", self._bound.bound, note=note)) from None
         finally:
             self._bound.give_back(share)
             watched.watchers.discard(watcher)

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain
 
 from google.protobuf.duration_pb2 import Duration
 
 from pointsman.service.clock import Clock, utc_millis
-from pointsman.service.peers import Context, peer_of
+from pointsman.service.rpc.calling_peer import Peer
+from pointsman.service.rpc.rpc_server import Service
 from pointsman.v1 import offset_service_pb2 as wire
-from pointsman.v1.offset_service_pb2_grpc import OffsetServiceServicer, add_OffsetServiceServicer_to_server
-from pointsman.wire.violation import FieldViolation, shown
+from pointsman.wire.refusal import FieldViolation, NotReady, refuse_if_any, shown
 from pointsman_agent.core.offsets import UNSEEN_DAYS, OffsetKey, TooManyOffsets
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.replica_offsets import ReplicaOffsets
 from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.offsets.flusher import Flusher
 from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError
-from pointsman_agent.rpc.calls import answers
-from pointsman_agent.rpc.fields import name_violations, refuse_if_any
-from pointsman_agent.rpc.queue_fields import MAX_QUEUES_A_CALL, QueueFields, cut, read_page, to_queues
-from pointsman_agent.rpc.refusals import LimitExceeded, NotReady, OutOfRange
-from pointsman_agent.rpc.server import Service
+from pointsman_agent.rpc.agent_fields import MAX_QUEUES_A_CALL, QueueFields, cut, name_violations, read_page, to_queues
+from pointsman_agent.rpc.agent_refusals import LimitExceeded, OutOfRange
 
 SERVICE = wire.DESCRIPTOR.services_by_name["OffsetService"]
 MAX_MOMENT_SECONDS = 253_402_300_799
@@ -32,7 +28,7 @@ MOST_NAMED = 5
 """Offsets beyond an end that an answer names: it travels in trailers."""
 
 
-class OffsetServicer(OffsetServiceServicer):
+class OffsetServicer:
     """Serves ``offsets``, once ``flushers`` have loaded them. ``topics`` gives what the broker has now."""
 
     def __init__(
@@ -53,10 +49,9 @@ class OffsetServicer(OffsetServiceServicer):
 
     def service(self) -> Service:
         """The service as the server takes it."""
-        return Service(name=SERVICE.full_name, add_to=partial(add_OffsetServiceServicer_to_server, self))
+        return Service(descriptor=SERVICE, servicer=self)
 
-    @answers
-    async def CommitOffsets(self, request: wire.CommitOffsetsRequest, context: Context) -> wire.CommitOffsetsResponse:  # noqa: N802  # gRPC
+    async def commit_offsets(self, request: wire.CommitOffsetsRequest, peer: Peer) -> wire.CommitOffsetsResponse:
         """See offset_service.proto."""
         refuse_if_any(
             chain(
@@ -67,15 +62,14 @@ class OffsetServicer(OffsetServiceServicer):
         self._refuse_until_loaded()
         offsets = {QueueKey(each.topic, each.queue_id): each.offset for each in request.offsets}
         _refuse_beyond(offsets, await self._max_offsets(offsets))
-        now, peer = utc_millis(self._clock), peer_of(context).key
+        now = utc_millis(self._clock)
         try:
-            kept = self._offsets.commit(request.group, offsets, reset=request.reset, now=now, peer=peer)
+            kept = self._offsets.commit(request.group, offsets, reset=request.reset, now=now, peer=peer.key)
         except TooManyOffsets as error:
             raise _too_many(error, request.group) from error
         return wire.CommitOffsetsResponse(kept=_to_messages(kept))
 
-    @answers
-    async def GetOffsets(self, request: wire.GetOffsetsRequest, _context: Context) -> wire.GetOffsetsResponse:  # noqa: N802  # gRPC
+    def get_offsets(self, request: wire.GetOffsetsRequest) -> wire.GetOffsetsResponse:
         """See offset_service.proto. A queue that the broker no longer has may still have an offset."""
         refuse_if_any(
             chain(
@@ -90,8 +84,7 @@ class OffsetServicer(OffsetServiceServicer):
             )
         )
 
-    @answers
-    async def BeginTopics(self, request: wire.BeginTopicsRequest, context: Context) -> wire.BeginTopicsResponse:  # noqa: N802  # gRPC
+    def begin_topics(self, request: wire.BeginTopicsRequest, peer: Peer) -> wire.BeginTopicsResponse:
         """See offset_service.proto. A moment in this machine's future counts as now: it cannot have been."""
         refuse_if_any(chain(name_violations("group", request.group), self._topic_violations(request.topics)))
         self._refuse_until_loaded()
@@ -103,7 +96,7 @@ class OffsetServicer(OffsetServiceServicer):
         }
         topics = [each.topic for each in request.topics]
         try:
-            begins = self._offsets.begin(request.group, moments, topics, now=now, peer=peer_of(context).key)
+            begins = self._offsets.begin(request.group, moments, topics, now=now, peer=peer.key)
         except TooManyOffsets as error:
             raise _too_many(error, request.group) from error
         response = wire.BeginTopicsResponse()
@@ -111,8 +104,7 @@ class OffsetServicer(OffsetServiceServicer):
             response.topics.add(topic=topic).first_consumed_at.FromMilliseconds(moment)
         return response
 
-    @answers
-    async def ListOffsets(self, request: wire.ListOffsetsRequest, _context: Context) -> wire.ListOffsetsResponse:  # noqa: N802  # gRPC
+    async def list_offsets(self, request: wire.ListOffsetsRequest) -> wire.ListOffsetsResponse:
         """See offset_service.proto."""
         limit, after = read_page(group=request.group, page_size=request.page_size, page_token=request.page_token)
         self._refuse_until_loaded()
@@ -183,11 +175,11 @@ def _refuse_beyond(offsets: Mapping[QueueKey, int], ends: Mapping[QueueKey, int]
 
 
 def _too_many(error: TooManyOffsets, group: str) -> LimitExceeded:
-    advice = (
+    note = (
         f"what group {group!r} has here can still advance, but nothing new was recorded for it; offsets behind their "
         f"queue expire when no client of their group was seen for {UNSEEN_DAYS} days"
     )
-    return LimitExceeded(error.what, error.bound, advice=advice)
+    return LimitExceeded(error.what, error.bound, note=note)
 
 
 def _to_messages(offsets: Mapping[QueueKey, int]) -> list[wire.QueueOffset]:

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import chain
 
 from google.protobuf.duration_pb2 import Duration
 
 from pointsman.service.clock import Clock
-from pointsman.service.peers import Context
+from pointsman.service.rpc.rpc_server import Service
 from pointsman.v1 import queue_lock_service_pb2 as wire
-from pointsman.v1.queue_lock_service_pb2_grpc import (
-    QueueLockServiceServicer,
-    add_QueueLockServiceServicer_to_server,
-)
+from pointsman.wire.refusal import refuse_if_any
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.queue_locks import HeldLock, QueueLocks, TooManyLocks
 from pointsman_agent.core.topic_set import TopicSet
-from pointsman_agent.rpc.calls import answers
-from pointsman_agent.rpc.fields import client_id_violations, name_violations, refuse_if_any
-from pointsman_agent.rpc.queue_fields import Place, QueueFields, cut, read_page, to_queues
-from pointsman_agent.rpc.refusals import LimitExceeded
-from pointsman_agent.rpc.server import Service
+from pointsman_agent.rpc.agent_fields import (
+    Place,
+    QueueFields,
+    client_id_violations,
+    cut,
+    name_violations,
+    read_page,
+    to_queues,
+)
+from pointsman_agent.rpc.agent_refusals import LimitExceeded
 
 SERVICE = wire.DESCRIPTOR.services_by_name["QueueLockService"]
 
 
-class QueueLockServicer(QueueLockServiceServicer):
+class QueueLockServicer:
     """Serves ``locks``. ``topics`` gives what the broker has now."""
 
     def __init__(self, locks: QueueLocks, *, topics: Callable[[], TopicSet], clock: Clock) -> None:
@@ -37,10 +38,9 @@ class QueueLockServicer(QueueLockServiceServicer):
 
     def service(self) -> Service:
         """The service as the server takes it."""
-        return Service(name=SERVICE.full_name, add_to=partial(add_QueueLockServiceServicer_to_server, self))
+        return Service(descriptor=SERVICE, servicer=self)
 
-    @answers
-    async def LockQueues(self, request: wire.LockQueuesRequest, _context: Context) -> wire.LockQueuesResponse:  # noqa: N802  # gRPC
+    def lock_queues(self, request: wire.LockQueuesRequest) -> wire.LockQueuesResponse:
         """See queue_lock_service.proto."""
         self._check(request, must_exist=True)
         queues = to_queues(request.queues)
@@ -50,17 +50,13 @@ class QueueLockServicer(QueueLockServiceServicer):
             raise LimitExceeded("queue locks", error.bound) from error
         return wire.LockQueuesResponse(granted=_to_messages(granted), lifetime=self._lifetime())
 
-    @answers
-    async def UnlockQueues(self, request: wire.UnlockQueuesRequest, _context: Context) -> wire.UnlockQueuesResponse:  # noqa: N802  # gRPC
+    def unlock_queues(self, request: wire.UnlockQueuesRequest) -> wire.UnlockQueuesResponse:
         """See queue_lock_service.proto. A queue that the broker no longer has is unlocked all the same."""
         self._check(request, must_exist=False)
         released = self._locks.unlock(request.group, request.client_id, to_queues(request.queues))
         return wire.UnlockQueuesResponse(released=_to_messages(released))
 
-    @answers
-    async def ListQueueLocks(  # noqa: N802  # gRPC
-        self, request: wire.ListQueueLocksRequest, _context: Context
-    ) -> wire.ListQueueLocksResponse:
+    def list_queue_locks(self, request: wire.ListQueueLocksRequest) -> wire.ListQueueLocksResponse:
         """See queue_lock_service.proto."""
         limit, after = read_page(group=request.group, page_size=request.page_size, page_token=request.page_token)
         found = self._locks.page(now=self._clock.monotonic(), limit=limit + 1, group=request.group, after=after)

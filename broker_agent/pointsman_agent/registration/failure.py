@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
 from pointsman.wire.errors import ErrorDetails, read_status
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.refusal import FieldViolation
 from pointsman_agent.core.session import Failure
 
 _UNREACHABLE = {

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pointsman.wire.names import MIN_EXPIRY_INTERVALS, addr_problem, registered_name_problem
+from pointsman.wire.refusal import InvalidRequest
 from pointsman_namesrv.core.broker_answers import BeatStatus
-from pointsman_namesrv.core.errors import FirstOfOneTopic, HeldByAgent, InvalidRequest, LimitExceeded
+from pointsman_namesrv.core.errors import FirstOfOneTopic, HeldByAgent, LimitExceeded
 from pointsman_namesrv.core.events import Event, Reason
 from pointsman_namesrv.core.group import Group, MemberView, Replica
 from pointsman_namesrv.core.model import (

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pointsman.wire.violation import bounded
+from pointsman.wire.refusal import refuse_if_any
 from pointsman_namesrv.core.additive import drop_topic
 from pointsman_namesrv.core.broker_events import write_perm_event
-from pointsman_namesrv.core.errors import ClusterNotFound, InvalidRequest, TopicHeld
+from pointsman_namesrv.core.errors import ClusterNotFound, TopicHeld
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.guard import GuardMode, GuardStatus
 from pointsman_namesrv.core.kv import ORDER_TOPIC_NAMESPACE
@@ -32,7 +32,6 @@ from pointsman_namesrv.core.settings import (
     refuse_beyond,
     wipe_key,
 )
-from pointsman_namesrv.core.validation import MOST_VIOLATION_BYTES
 
 Events = tuple[Event, ...]
 
@@ -132,9 +131,8 @@ class Administration:
     def check_put_kv(self, namespace: str, key: str, value: str) -> Rows:
         """See :meth:`put_kv`."""
         self._core.kv.check_put(namespace, key, value)
-        beyond = list(order_violations(self._core.routes, key, value)) if namespace == ORDER_TOPIC_NAMESPACE else []
-        if beyond:
-            raise InvalidRequest(bounded(beyond, most_bytes=MOST_VIOLATION_BYTES))
+        if namespace == ORDER_TOPIC_NAMESPACE:
+            refuse_if_any(order_violations(self._core.routes, key, value))
         return {SettingKey(SettingKind.KV, (namespace, key)): Setting((value,))}
 
     def put_kv(self, namespace: str, key: str, value: str, *, by: str) -> Change:

@@ -1,7 +1,6 @@
 """What the core refuses, and why.
 
-NameServerError
-├── InvalidRequest          INVALID_REQUEST      a field breaks a rule; names each
+Refusal (``wire/refusal.py``, with the ones that both daemons have)
 ├── LimitExceeded           LIMIT_EXCEEDED       a bound of this server is reached
 ├── TopicNotFound           TOPIC_NOT_FOUND      no broker in the routes has the topic
 ├── TopicHeld               TOPIC_HELD           brokers hold the topic that is to be deleted
@@ -15,15 +14,16 @@ NameServerError
 ├── StaleGeneration         STALE_GENERATION     another registration holds the identity
 └── StaleDataVersion        STALE_DATA_VERSION   a delta on a base that is not the version held
 
-Facts are attributes; the text is built from them. ``rpc/status.py`` maps each to its gRPC status.
+Facts are attributes; the text is built from them. ``status`` is the name of the gRPC status code; those that arise on
+RocketMQ's wire alone have one all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire import refusal
+from pointsman.wire.refusal import Refusal
 from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Position
 
@@ -31,65 +31,28 @@ MOST_NAMED_CHARACTERS = 1_200
 """An error names as many brokers: it travels in trailers, three times over, of which gRPC takes 8 KiB."""
 
 
-class NameServerError(Exception):
-    """Base of all refusals."""
-
-    code: ClassVar[str]
-    """Stable name on the wire."""
-    event: Event | None = None
-    """What the history should remember of the refusal, if anything."""
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        """What a program needs beside the text."""
-        return {}
-
-
-class InvalidRequest(NameServerError):
-    """One or more fields break a rule."""
-
-    code = "INVALID_REQUEST"
-
-    def __init__(self, violations: Sequence[FieldViolation]) -> None:
-        first = violations[0]
-        more = f" (the first of {len(violations)} faults)" if len(violations) > 1 else ""
-        super().__init__(f"{first.field} {first.description}{more}")
-        self.violations = tuple(violations)
-
-
-class LimitExceeded(NameServerError):
+class LimitExceeded(refusal.LimitExceeded):
     """A bound of this server is reached."""
 
-    code = "LIMIT_EXCEEDED"
-
-    def __init__(self, limit: str, bound: int, *, field: str = "", value: int | None = None, note: str = "") -> None:
-        where = f"{field}: " if field else ""
-        asked = f", not {value}" if value is not None else ""
-        more = f"; {note}" if note else ""
-        super().__init__(f"{where}this name server allows at most {bound} {limit}{asked}{more}")
-        self.limit = limit
-        self.bound = bound
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        """Which bound, and how high it is."""
-        return {"limit": self.limit, "bound": str(self.bound)}
+    server = "this name server"
 
 
-class TopicNotFound(NameServerError):
+class TopicNotFound(Refusal):
     """No broker in the routes has the topic."""
 
     code = "TOPIC_NOT_FOUND"
+    status = "NOT_FOUND"
 
     def __init__(self, topic: str, cluster: str) -> None:
         super().__init__(f"no broker{f' of cluster {cluster}' if cluster else ''} has topic {topic}")
         self.topic = topic
 
 
-class TopicHeld(NameServerError):
+class TopicHeld(Refusal):
     """Brokers hold the topic that is to be deleted."""
 
     code = "TOPIC_HELD"
+    status = "FAILED_PRECONDITION"
 
     def __init__(self, topic: str, holders: Sequence[GroupKey]) -> None:
         brokers = [f"{key.cluster}/{key.broker_name}" for key in holders]
@@ -111,20 +74,22 @@ class TopicHeld(NameServerError):
         return {"brokers": ",".join(self._named), "broker_count": str(len(self.brokers))}
 
 
-class SettingNotSaved(NameServerError):
+class SettingNotSaved(Refusal):
     """The disk did not take a setting, so that a restart would lose it: it was not changed."""
 
     code = "SETTING_NOT_SAVED"
+    status = "FAILED_PRECONDITION"
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"the setting was not changed, because it could not be saved: {problem}")
         self.problem = problem
 
 
-class KvNotFound(NameServerError):
+class KvNotFound(Refusal):
     """There is no such key in the KV configuration."""
 
     code = "KV_NOT_FOUND"
+    status = "NOT_FOUND"
 
     def __init__(self, namespace: str, key: str) -> None:
         super().__init__(f"the KV configuration has no key {key} in namespace {namespace}")
@@ -132,29 +97,32 @@ class KvNotFound(NameServerError):
         self.key = key
 
 
-class ClusterNotFound(NameServerError):
+class ClusterNotFound(Refusal):
     """No broker is known in the cluster."""
 
     code = "CLUSTER_NOT_FOUND"
+    status = "NOT_FOUND"
 
     def __init__(self, cluster: str) -> None:
         super().__init__(f"no broker is known in cluster {cluster}")
         self.cluster = cluster
 
 
-class BrokerUnknown(NameServerError):
+class BrokerUnknown(Refusal):
     """Nobody holds the identity."""
 
     code = "BROKER_UNKNOWN"
+    status = "NOT_FOUND"
 
     def __init__(self, who: BrokerIdentity | Position | GroupKey) -> None:
         super().__init__(f"broker {who} is not registered")
 
 
-class IdentityHeld(NameServerError):
+class IdentityHeld(Refusal):
     """A living holder has a higher state version than the claim."""
 
     code = "IDENTITY_HELD"
+    status = "ALREADY_EXISTS"
 
     def __init__(
         self, identity: BrokerIdentity, *, holder_addr: str, held: DataVersion, claimed: DataVersion, event: Event
@@ -172,28 +140,31 @@ class IdentityHeld(NameServerError):
         return {"holder_addr": self.holder_addr}
 
 
-class FirstOfOneTopic(NameServerError):
+class FirstOfOneTopic(Refusal):
     """A first registration with exactly one topic: a change of a table that is not known here (as in RocketMQ 5)."""
 
     code = "FIRST_OF_ONE_TOPIC"
+    status = "FAILED_PRECONDITION"
 
     def __init__(self) -> None:
         super().__init__("register broker failed")
 
 
-class HeldByAgent(NameServerError):
+class HeldByAgent(Refusal):
     """The agent of a broker at another address holds the position."""
 
     code = "HELD_BY_AGENT"
+    status = "ALREADY_EXISTS"
 
     def __init__(self, identity: BrokerIdentity, *, holder_addr: str) -> None:
         super().__init__(f"broker {identity} is registered by its agent as {holder_addr}")
 
 
-class StaleGeneration(NameServerError):
+class StaleGeneration(Refusal):
     """Another registration holds the identity."""
 
     code = "STALE_GENERATION"
+    status = "FAILED_PRECONDITION"
 
     def __init__(self, identity: BrokerIdentity, *, generation: int, holder_addr: str) -> None:
         super().__init__(f"generation {generation} of broker {identity} is over; the holder is {holder_addr}")
@@ -205,10 +176,11 @@ class StaleGeneration(NameServerError):
         return {"holder_addr": self.holder_addr}
 
 
-class StaleDataVersion(NameServerError):
+class StaleDataVersion(Refusal):
     """A delta does not start from the version held here."""
 
     code = "STALE_DATA_VERSION"
+    status = "FAILED_PRECONDITION"
 
     def __init__(self, identity: BrokerIdentity, *, held: DataVersion, base: DataVersion) -> None:
         super().__init__(f"broker {identity} has data version {held} here, the change starts from {base}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -133,3 +133,7 @@ class Event:
     interval: float | None = None
     """Seconds since the broker's last sign of life before this event."""
     detail: Mapping[str, object] = field(default_factory=dict)
+
+
+RecordEvents = Callable[[tuple[Event, ...]], None]
+"""Hands events on to the history, the metrics and the live penalties."""

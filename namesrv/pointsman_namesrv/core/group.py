@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from pointsman_namesrv.core.events import BrokerFacts
-from pointsman_namesrv.core.liveness import Pulse
+from pointsman_namesrv.core.liveness import Pulse, Punctuality
 from pointsman_namesrv.core.model import MASTER_ID, BrokerIdentity, Evidence, GroupKey, Health, Registration
-from pointsman_namesrv.core.punctuality import Punctuality
 from pointsman_namesrv.core.replica_state import ROUTED, UP, Phase, ReplicaState
 
 

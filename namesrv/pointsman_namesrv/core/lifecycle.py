@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pointsman.wire.refusal import NotReady
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.model import NodeState
 
@@ -81,6 +82,10 @@ class NodeLifecycle:
         self.state, self.is_stopping = NodeState.DRAINING, True
         self._notify()
 
+    def refusal(self) -> NotReady:
+        """See :func:`draining`."""
+        return draining(stopping=self.is_stopping)
+
     def _enter(self, state: NodeState) -> bool:
         """Change the state if that may follow now, and return whether it did."""
         if self.is_stopping or state not in _NEXT[self.state]:
@@ -92,6 +97,12 @@ class NodeLifecycle:
     def _notify(self) -> None:
         for listener in self._listeners:
             listener()
+
+
+def draining(*, stopping: bool) -> NotReady:
+    """Return the refusal of what a node that drains does not serve; ``stopping``: of any call, because it stops."""
+    state = "stopping" if stopping else NodeState.DRAINING
+    return NotReady(f"this name server is {state}; ask another", node_state=NodeState.DRAINING)
 
 
 def _draining_event(draining: bool, by: str) -> Event:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
 
-from pointsman.wire.violation import FieldViolation, bounded, shown
+from pointsman.wire.refusal import FieldViolation, refuse_if_any, shown
 from pointsman_namesrv.core.broker_answers import (
     BeatAnswer,
     BeatStatus,
@@ -34,7 +34,6 @@ from pointsman_namesrv.core.errors import (
     BrokerUnknown,
     ClusterNotFound,
     IdentityHeld,
-    InvalidRequest,
     LimitExceeded,
     StaleDataVersion,
     StaleGeneration,
@@ -46,7 +45,7 @@ from pointsman_namesrv.core.guard import Guard, GuardRules
 from pointsman_namesrv.core.holdings import PeerHoldings
 from pointsman_namesrv.core.kv import KvConfig
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
-from pointsman_namesrv.core.liveness import LivenessRules, Pulse, sweep_interval
+from pointsman_namesrv.core.liveness import LivenessRules, Pulse, Punctuality, sweep_interval
 from pointsman_namesrv.core.maintenance import MaintenanceWindows
 from pointsman_namesrv.core.model import (
     MASTER_ID,
@@ -61,12 +60,10 @@ from pointsman_namesrv.core.model import (
     TopicTable,
 )
 from pointsman_namesrv.core.overrides import Overrides
-from pointsman_namesrv.core.punctuality import Punctuality
 from pointsman_namesrv.core.queue_stats import QueueStats
 from pointsman_namesrv.core.replica_state import UP, Facts, Phase, ReplicaState, replica_state
 from pointsman_namesrv.core.route_table import RouteTable
 from pointsman_namesrv.core.staging import StagedTopics, staged
-from pointsman_namesrv.core.validation import MOST_VIOLATION_BYTES
 
 GENERATIONS = 2**64
 MAX_ROWS_PER_SWEEP = 500
@@ -255,8 +252,7 @@ class NameServer:
             for i, topic in enumerate(gone)
             if topic not in held.topics
         ]
-        if unknown:
-            raise InvalidRequest(bounded(unknown, most_bytes=MOST_VIOLATION_BYTES))
+        refuse_if_any(unknown)
         topics = {**held.topics, **changed}
         for topic in gone:
             del topics[topic]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pointsman.wire.names import MAX_QUEUES
-from pointsman.wire.violation import FieldViolation, shown
+from pointsman.wire.refusal import FieldViolation, shown
 from pointsman_namesrv.core.validation import name_violations
 
 TOP = 20

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from pointsman.wire.violation import FieldViolation
-from pointsman_namesrv.core.errors import InvalidRequest, LimitExceeded, NameServerError
+from pointsman.wire.refusal import FieldViolation, InvalidRequest, Refusal
+from pointsman_namesrv.core.errors import LimitExceeded
 from pointsman_namesrv.core.guard import GuardMode, GuardSetting
 from pointsman_namesrv.core.kv import ORDER_TOPIC_NAMESPACE
 from pointsman_namesrv.core.maintenance import MaintenanceWindow
@@ -141,7 +141,7 @@ def restore(core: NameServer, settings: Mapping[SettingKey, Setting], *, now: fl
             continue
         try:
             _RESTORE[key.kind](core, key.name, setting)
-        except (NameServerError, ValueError) as error:
+        except (Refusal, ValueError) as error:
             refused[key] = str(error)
     return refused
 

@@ -5,7 +5,7 @@ Checks return violations instead of raising, so that a request is answered with 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pointsman.wire.names import (
@@ -21,12 +21,10 @@ from pointsman.wire.names import (
     registered_name_problem,
     text_problem,
 )
-from pointsman.wire.violation import FieldViolation, shown
+from pointsman.wire.refusal import FieldViolation, field_violations, shown
 from pointsman_namesrv.core.model import BrokerIdentity, QueueConfig, Registration
 
 MAX_INCARNATION_LENGTH = 128
-MOST_VIOLATION_BYTES = 3_000
-"""A status travels in trailers, of which gRPC takes 8 KiB, in base64; above that a client sees RESOURCE_EXHAUSTED."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +38,13 @@ class IntervalBounds:
 
 def identity_violations(identity: BrokerIdentity, *, path: str) -> Iterator[FieldViolation]:
     """Check names, id and address."""
-    yield from _violations(f"{path}.cluster", identity.cluster, registered_name_problem(identity.cluster))
-    yield from _violations(f"{path}.broker_name", identity.broker_name, registered_name_problem(identity.broker_name))
+    yield from field_violations(f"{path}.cluster", identity.cluster, registered_name_problem(identity.cluster))
+    yield from field_violations(
+        f"{path}.broker_name", identity.broker_name, registered_name_problem(identity.broker_name)
+    )
     if not 0 <= identity.broker_id <= MAX_BROKER_ID:
         yield _violation(f"{path}.broker_id", identity.broker_id, f"must be from 0 to {MAX_BROKER_ID}")
-    yield from _violations(f"{path}.addr", identity.addr, addr_problem(identity.addr))
+    yield from field_violations(f"{path}.addr", identity.addr, addr_problem(identity.addr))
 
 
 def registration_violations(registration: Registration, *, bounds: IntervalBounds) -> Iterator[FieldViolation]:
@@ -52,15 +52,15 @@ def registration_violations(registration: Registration, *, bounds: IntervalBound
     yield from identity_violations(registration.identity, path="broker.identity")
     for field, addr in (("ha_addr", registration.ha_addr), ("agent_addr", registration.agent_addr)):
         if addr:
-            yield from _violations(f"broker.{field}", addr, addr_problem(addr))
+            yield from field_violations(f"broker.{field}", addr, addr_problem(addr))
     for field, text in (
         ("zone", registration.zone),
         ("host", registration.host),
         ("broker_version", registration.broker_version),
         ("agent_version", registration.agent_version),
     ):
-        yield from _violations(f"broker.{field}", text, text_problem(text))
-    yield from _violations(
+        yield from field_violations(f"broker.{field}", text, text_problem(text))
+    yield from field_violations(
         "broker.incarnation",
         registration.incarnation,
         text_problem(registration.incarnation, longest=MAX_INCARNATION_LENGTH),
@@ -71,12 +71,12 @@ def registration_violations(registration: Registration, *, bounds: IntervalBound
         count = len(registration.filter_servers)
         yield _violation("broker.filter_servers", count, f"may hold at most {MAX_FILTER_SERVERS}")
     for i, addr in enumerate(registration.filter_servers):
-        yield from _violations(f"broker.filter_servers[{i}]", addr, addr_problem(addr))
+        yield from field_violations(f"broker.filter_servers[{i}]", addr, addr_problem(addr))
 
 
 def topic_violations(topic: str, queues: QueueConfig, *, path: str) -> Iterator[FieldViolation]:
     """Check one topic of a registration or delta."""
-    yield from _violations(f"{path}.topic", topic, registered_name_problem(topic))
+    yield from field_violations(f"{path}.topic", topic, registered_name_problem(topic))
     for field, count in (("read_queue_nums", queues.read_queue_nums), ("write_queue_nums", queues.write_queue_nums)):
         if not 0 <= count <= MAX_QUEUES:
             yield _violation(f"{path}.{field}", count, f"must be from 0 to {MAX_QUEUES}")
@@ -88,12 +88,12 @@ def topic_violations(topic: str, queues: QueueConfig, *, path: str) -> Iterator[
 
 def name_violations(field: str, name: str) -> Iterator[FieldViolation]:
     """Check a topic, cluster or broker name that stands alone in a request."""
-    yield from _violations(field, name, registered_name_problem(name))
+    yield from field_violations(field, name, registered_name_problem(name))
 
 
 def text_violations(field: str, text: str) -> Iterator[FieldViolation]:
     """Check free text that stands alone in a request."""
-    yield from _violations(field, text, text_problem(text))
+    yield from field_violations(field, text, text_problem(text))
 
 
 def duplicate_topic(topic: str, *, path: str) -> FieldViolation:
@@ -123,12 +123,10 @@ def _label_violations(registration: Registration) -> Iterator[FieldViolation]:
         yield _violation("broker.labels", len(registration.labels), f"may hold at most {MAX_LABELS}")
     for key, value in registration.labels.items():
         for text in (key, value):
-            yield from _violations(f"broker.labels[{shown(key)}]", text, text_problem(text, longest=MAX_LABEL_LENGTH))
+            yield from field_violations(
+                f"broker.labels[{shown(key)}]", text, text_problem(text, longest=MAX_LABEL_LENGTH)
+            )
 
 
 def _violation(field: str, value: object, problem: str) -> FieldViolation:
     return FieldViolation(field, f"{problem}, not {shown(value)}")
-
-
-def _violations(field: str, value: str, problem: str | None) -> Sequence[FieldViolation]:
-    return () if problem is None else (FieldViolation(field, f"{problem}: {shown(value)}"),)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pointsman.service.clock import Clock
 from pointsman.service.fair_bound import FairBound
 from pointsman.wire.names import split_addr
 from pointsman_namesrv.config import NameServerConfig
 from pointsman_namesrv.core.additive import AdditiveRegistrations
+from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.own_pauses import OwnPauses
 from pointsman_namesrv.remoting.answers import AnswerRules, TableAnswers
-from pointsman_namesrv.remoting.brokers import BrokerCodes, RecordEvents
+from pointsman_namesrv.remoting.brokers import BrokerCodes
 from pointsman_namesrv.remoting.operators import OperatorCodes
 from pointsman_namesrv.remoting.requests import Requests
 from pointsman_namesrv.remoting.server import RemotingServer
@@ -29,7 +29,7 @@ def remoting_server(
     clock: Clock,
     metrics: Metrics,
     record: RecordEvents,
-    catch_up: Callable[[float], None],
+    pauses: OwnPauses,
     coming_in: FairBound,
     cache_bytes: int,
 ) -> RemotingServer:
@@ -45,7 +45,7 @@ def remoting_server(
         clock=clock,
         metrics=metrics,
         record=record,
-        catch_up=catch_up,
+        pauses=pauses,
     )
 
     def shown() -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -24,16 +24,17 @@ from pointsman.remoting.register_body import (
 from pointsman.service.clock import Clock
 from pointsman.service.fair_bound import FairBound
 from pointsman.wire.names import MAX_TEXT_LENGTH, text_problem
-from pointsman.wire.violation import FieldViolation, shown
+from pointsman.wire.refusal import FieldViolation, InvalidRequest, shown
 from pointsman_namesrv.core.additive import Accepted, AdditiveRegistrations, Claim, Incoming, peer_key
 from pointsman_namesrv.core.broker_answers import BeatStatus
-from pointsman_namesrv.core.errors import InvalidRequest, LimitExceeded
-from pointsman_namesrv.core.events import Event
+from pointsman_namesrv.core.errors import LimitExceeded
+from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, QueueConfig, Registration
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.staging import BYTES_OF_STAGED_TOPIC, COMING_IN_LIMIT
 from pointsman_namesrv.core.validation import MAX_INCARNATION_LENGTH
 from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.own_pauses import OwnPauses
 from pointsman_namesrv.remoting.fields import number, optional_number, read_json, text
 
 CRC_STEP_BYTES = 1024 * 1024
@@ -46,7 +47,6 @@ MAX_QUEUE_DATAS = 100
 SAID_ONCE = 10_000
 """Brokers of which a fault is logged once; after as many, faults are counted alone."""
 
-RecordEvents = Callable[[tuple[Event, ...]], None]
 Steps = Iterator[ReadyAnswer | None]
 """Work that is done in slices: None after each, the answer at the end."""
 
@@ -107,7 +107,7 @@ class BrokerCodes:
         clock: Clock,
         metrics: Metrics,
         record: RecordEvents,
-        catch_up: Callable[[float], None],
+        pauses: OwnPauses,
     ) -> None:
         self._core = core
         self._word = word
@@ -118,7 +118,7 @@ class BrokerCodes:
         self._clock = clock
         self._metrics = metrics
         self._record = record
-        self._catch_up = catch_up
+        self._pauses = pauses
         self._count_beat = {status: metrics.beats.labels(status).inc for status in BeatStatus}
         self._known: OrderedDict[BrokerIdentity, _Known] = OrderedDict()
         self.known_bytes = 0
@@ -128,7 +128,7 @@ class BrokerCodes:
     # --- 103 --------------------------------------------------------------------------------------------------
 
     def register(self, connection: BrokerConnection, command: Command, body: bytes) -> Steps:
-        """Take a registration. Raises NameServerError."""
+        """Take a registration. Raises Refusal."""
         identity = _identity(command)
         if identity.broker_id < 0:
             # A DLedger broker before its election: upstream answers success, and shows what no client can use.
@@ -364,9 +364,9 @@ class BrokerCodes:
             del self._bound[identity]
 
     def _now(self) -> float:
-        """The time, once a pause of our own is credited: what was sent in it is read only now."""
+        """Return the time, once a pause of this process is credited."""
         now = self._clock.monotonic()
-        self._catch_up(now)
+        self._pauses.catch_up(now)
         return now
 
 

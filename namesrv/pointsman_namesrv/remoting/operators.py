@@ -13,10 +13,11 @@ from pointsman.remoting.frames import Command, ReadyAnswer, compact
 from pointsman.service.clock import Clock
 from pointsman_namesrv.core.administration import Administration, Change, PermChange, TopicDeletion
 from pointsman_namesrv.core.errors import KvNotFound, TopicNotFound
+from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.settings import Rows
-from pointsman_namesrv.remoting.brokers import SUCCESS, RecordEvents
+from pointsman_namesrv.remoting.brokers import SUCCESS
 from pointsman_namesrv.remoting.fields import text
 from pointsman_namesrv.settings.keeper import SettingsKeeper
 

@@ -11,16 +11,18 @@ from typing import Protocol
 
 from pointsman.remoting.codes import RequestCode, ResponseCode
 from pointsman.remoting.frames import ONE_WAY_FLAG, Command, Frame, ReadyAnswer, cut_opaque, read_header
-from pointsman_namesrv.core.errors import InvalidRequest, LimitExceeded, NameServerError, TopicNotFound
+from pointsman.service.rpc.call_tallies import Tally
+from pointsman.wire.refusal import InvalidRequest, Refusal
+from pointsman_namesrv.core.errors import IdentityHeld, LimitExceeded, TopicNotFound
+from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import NodeState
 from pointsman_namesrv.metrics import Metrics
 from pointsman_namesrv.remoting import answers
 from pointsman_namesrv.remoting.answers import MEMBER_TOPIC, UNIT, UNIT_SUB, RouteAnswer, TableAnswers
-from pointsman_namesrv.remoting.brokers import BrokerCodes, BrokerConnection, RecordEvents, Steps
+from pointsman_namesrv.remoting.brokers import BrokerCodes, BrokerConnection, Steps
 from pointsman_namesrv.remoting.fields import flag, text
 from pointsman_namesrv.remoting.operators import OperatorCodes
-from pointsman_namesrv.tallies import Tally
 
 KNOWN_REQUESTS = 4_096
 """Requests that are known by the bytes of their header."""
@@ -207,8 +209,8 @@ class Requests:
         return answer
 
     def _refusal(self, error: Exception, code: int) -> ReadyAnswer:
-        if isinstance(error, NameServerError):
-            if error.event is not None:
+        if isinstance(error, Refusal):
+            if isinstance(error, IdentityHeld):
                 self._record((error.event,))
             if isinstance(error, LimitExceeded):
                 self._metrics.limits_exceeded.labels(error.limit).inc()
@@ -217,7 +219,11 @@ class Requests:
                 remark = "; ".join(f"{fault.field} {fault.description}" for fault in error.violations)
             return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=remark[:MAX_REMARK])
         error_id = secrets.token_hex(8)
-        log.error("request failed by our own fault", exc_info=error, extra={"facts": {"code": code, "id": error_id}})
+        log.error(
+            "internal error while handling a remoting request",
+            exc_info=error,
+            extra={"facts": {"code": code, "id": error_id}},
+        )
         return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=f"internal error {error_id}")
 
     def _note(self, code: int, answer: ReadyAnswer) -> None:

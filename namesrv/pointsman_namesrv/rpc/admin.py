@@ -11,8 +11,9 @@ from itertools import chain
 from typing import Any, TypedDict, TypeVar
 
 from pointsman.service.clock import Clock
+from pointsman.service.rpc.request_fields import by_violations
 from pointsman.v1 import admin_service_pb2 as wire
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.refusal import FieldViolation, refuse_if_any
 from pointsman_namesrv.core.administration import (
     Administration,
     Change,
@@ -21,13 +22,13 @@ from pointsman_namesrv.core.administration import (
     TopicDeletion,
     end_of,
 )
+from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.kv import entry_violations
 from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.validation import name_violations, text_violations
 from pointsman_namesrv.history.recent import RecentEvents
 from pointsman_namesrv.rpc import admin_codec, codec
-from pointsman_namesrv.rpc.calls import RecordEvents
 from pointsman_namesrv.rpc.inspection import Inspection, Node
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 from pointsman_namesrv.settings.keeper import Done, SettingsKeeper
@@ -59,7 +60,7 @@ class AdminServicer(Inspection):
 
     async def set_write_perm(self, request: wire.SetWritePermRequest) -> wire.SetWritePermResponse:
         """Wipe or give back the write permission of a broker name."""
-        codec.refuse_if_any(chain(_group_violations(request), admin_codec.by_violations(request.by)))
+        refuse_if_any(chain(_group_violations(request), by_violations(request.by)))
         key, admin = GroupKey(request.cluster, request.broker_name), self._administration
         done = await self._settings.change(
             lambda: admin.check_write_perm(key, writable=request.writable),
@@ -70,11 +71,11 @@ class AdminServicer(Inspection):
 
     async def delete_topic(self, request: wire.DeleteTopicRequest) -> wire.DeleteTopicResponse:
         """Delete a topic."""
-        codec.refuse_if_any(
+        refuse_if_any(
             chain(
                 name_violations("topic", request.topic),
                 admin_codec.optional_names(cluster=request.cluster),
-                admin_codec.by_violations(request.by),
+                by_violations(request.by),
             )
         )
         admin, topic, where, force = self._administration, request.topic, request.cluster, request.force
@@ -88,11 +89,7 @@ class AdminServicer(Inspection):
 
     async def put_kv(self, request: wire.PutKvRequest) -> wire.PutKvResponse:
         """Set one key."""
-        codec.refuse_if_any(
-            chain(
-                entry_violations(request.namespace, request.key, request.value), admin_codec.by_violations(request.by)
-            )
-        )
+        refuse_if_any(chain(entry_violations(request.namespace, request.key, request.value), by_violations(request.by)))
         admin, entry = self._administration, (request.namespace, request.key, request.value)
         done = await self._settings.change(
             lambda: admin.check_put_kv(*entry),
@@ -102,11 +99,11 @@ class AdminServicer(Inspection):
 
     async def delete_kv(self, request: wire.DeleteKvRequest) -> wire.DeleteKvResponse:
         """Remove one key."""
-        codec.refuse_if_any(
+        refuse_if_any(
             chain(
                 name_violations("namespace", request.namespace),
                 name_violations("key", request.key),
-                admin_codec.by_violations(request.by),
+                by_violations(request.by),
             )
         )
         admin, name = self._administration, (request.namespace, request.key)
@@ -119,12 +116,12 @@ class AdminServicer(Inspection):
     async def set_guard(self, request: wire.SetGuardRequest) -> wire.SetGuardResponse:
         """Set how the guard of a cluster works."""
         lasts = request.HasField("duration")
-        codec.refuse_if_any(
+        refuse_if_any(
             chain(
                 name_violations("cluster", request.cluster),
                 admin_codec.guard_mode_violations(request.mode),
                 admin_codec.duration_violations(request.duration, longest=LONGEST_GUARD_SECONDS) if lasts else (),
-                admin_codec.by_violations(request.by),
+                by_violations(request.by),
             )
         )
         admin, mode, asked_at = self._administration, admin_codec.guard_mode(request.mode), self._clock.monotonic()
@@ -148,13 +145,13 @@ class AdminServicer(Inspection):
         """Announce an absence, or end it."""
         lasts = request.HasField("duration")
         longest = LONGEST_MAINTENANCE_SECONDS
-        codec.refuse_if_any(
+        refuse_if_any(
             chain(
                 name_violations("cluster", request.cluster),
                 admin_codec.optional_names(broker_name=request.broker_name),
                 admin_codec.duration_violations(request.duration, longest=longest) if lasts else (),
                 text_violations("note", request.note),
-                admin_codec.by_violations(request.by),
+                by_violations(request.by),
             )
         )
         admin, key, asked_at = (
@@ -173,7 +170,7 @@ class AdminServicer(Inspection):
 
     def set_drain(self, request: wire.SetDrainRequest) -> wire.SetDrainResponse:
         """Send this node's clients elsewhere, or take them again."""
-        codec.refuse_if_any(admin_codec.by_violations(request.by))
+        refuse_if_any(by_violations(request.by))
         lifecycle = self._node.lifecycle
         if request.draining:
             self._record(lifecycle.drain(by=request.by))
@@ -184,11 +181,11 @@ class AdminServicer(Inspection):
 
     def evict_broker(self, request: wire.EvictBrokerRequest) -> wire.EvictBrokerResponse:
         """Remove one registration."""
-        codec.refuse_if_any(
+        refuse_if_any(
             chain(
                 _group_violations(request),
                 admin_codec.broker_id_violations(request.broker_id),
-                admin_codec.by_violations(request.by),
+                by_violations(request.by),
             )
         )
         done = self._administration.evict(

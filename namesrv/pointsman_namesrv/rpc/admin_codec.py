@@ -11,10 +11,9 @@ from google.protobuf.duration_pb2 import Duration
 from pointsman.service.config import to_toml
 from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.v1 import broker_pb2
-from pointsman.wire.names import MAX_BROKER_ID, text_problem
-from pointsman.wire.violation import FieldViolation, shown
+from pointsman.wire.names import MAX_BROKER_ID
+from pointsman.wire.refusal import FieldViolation, InvalidRequest, shown
 from pointsman_namesrv.config import NameServerConfig
-from pointsman_namesrv.core.errors import InvalidRequest
 from pointsman_namesrv.core.flapping import FlapScore
 from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.guard import GuardMode, GuardStatus
@@ -27,8 +26,6 @@ from pointsman_namesrv.history.row import Record
 from pointsman_namesrv.rpc import codec
 from pointsman_namesrv.rpc.watch_hub import WatcherFacts
 
-MAX_BY_LENGTH = 128
-
 _GUARD_MODES = {
     wire.GUARD_MODE_AUTO: GuardMode.AUTO,
     wire.GUARD_MODE_HOLD: GuardMode.HOLD,
@@ -38,13 +35,6 @@ _TO_GUARD_MODES = {mode: value for value, mode in _GUARD_MODES.items()}
 
 
 # --- from the wire --------------------------------------------------------------------------------------------
-
-
-def by_violations(by: str) -> Iterator[FieldViolation]:
-    """Check who asks, as they say themselves; it may be empty."""
-    problem = text_problem(by, longest=MAX_BY_LENGTH)
-    if problem is not None:
-        yield FieldViolation("by", f"{problem}: {shown(by)}")
 
 
 def optional_names(**names: str) -> Iterator[FieldViolation]:
@@ -85,13 +75,6 @@ def duration_violations(value: Duration, *, longest: float) -> Iterator[FieldVio
 def seconds(value: Duration) -> float:
     """Decode without checking."""
     return value.seconds + value.nanos / 1e9
-
-
-def size_of_page(field: str, asked: int, *, default: int, most: int) -> int:
-    """How many a page may hold. Raises InvalidRequest."""
-    if asked > most:
-        raise InvalidRequest([FieldViolation(field, f"must be from 0 to {most}, not {asked}")])
-    return asked or default
 
 
 # --- to the wire ----------------------------------------------------------------------------------------------

@@ -14,10 +14,9 @@ from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.v1 import admin_service_pb2, broker_pb2, registration_service_pb2
-from pointsman.wire.names import registered_name_problem
-from pointsman.wire.violation import FieldViolation, bounded
+from pointsman.wire.names import registered_name_problem, text_problem
+from pointsman.wire.refusal import FieldViolation, InvalidRequest, field_violations, refuse_if_any
 from pointsman_namesrv.core import broker_answers
-from pointsman_namesrv.core.errors import InvalidRequest
 from pointsman_namesrv.core.events import Event, Reason
 from pointsman_namesrv.core.group import Group, MemberView, Replica
 from pointsman_namesrv.core.model import (
@@ -34,13 +33,11 @@ from pointsman_namesrv.core.model import (
 from pointsman_namesrv.core.queue_stats import TOP, GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
 from pointsman_namesrv.core.replica_state import Phase, rule_of
 from pointsman_namesrv.core.validation import (
-    MOST_VIOLATION_BYTES,
     IntervalBounds,
     duplicate_topic,
     identity_violations,
     name_violations,
     registration_violations,
-    text_violations,
     topic_violations,
 )
 
@@ -102,13 +99,6 @@ _LEAVE_REASONS = {
 }
 
 
-def refuse_if_any(violations: Iterable[FieldViolation]) -> None:
-    """Raise InvalidRequest with the violations, if there are any."""
-    found = bounded(violations, most_bytes=MOST_VIOLATION_BYTES)
-    if found:
-        raise InvalidRequest(found)
-
-
 # --- from the wire --------------------------------------------------------------------------------------------
 
 
@@ -154,16 +144,12 @@ def _health_violations(message: broker_pb2.BrokerHealth, *, path: str) -> Iterat
         yield FieldViolation(f"{path}.status", f"is no probe status: {message.status}")
     if message.evidence not in _EVIDENCE:
         yield FieldViolation(f"{path}.evidence", f"is no probe evidence: {message.evidence}")
-    yield from text_violations(f"{path}.detail", message.detail)
-
-
-def _time_violations(millis: int, *, path: str) -> Iterator[FieldViolation]:
-    if millis < 0:
-        yield FieldViolation(path, f"is before 1970: {millis}")
+    if (problem := text_problem(message.detail)) is not None:
+        yield from field_violations(f"{path}.detail", message.detail, problem)
 
 
 class Beat(NamedTuple):
-    """A decoded and checked ``Beat``."""
+    """A decoded ``Beat``."""
 
     identity: BrokerIdentity
     generation: int
@@ -175,23 +161,21 @@ class Beat(NamedTuple):
 
 
 def beat(message: registration_service_pb2.Beat) -> Beat:
-    """Decode and check. Raises InvalidRequest."""
-    decoded = Beat(
-        identity(message.identity),
+    """Decode, and check all but the identity, which is checked unless it is registered. Raises InvalidRequest."""
+    who = identity(message.identity)
+    faults = list(_health_violations(message.health, path="beat.health"))
+    if message.sent_at_millis < 0:
+        faults.append(FieldViolation("beat.sent_at_millis", f"is before 1970: {message.sent_at_millis}"))
+    if faults:
+        refuse_if_any([*identity_violations(who, path="beat.identity"), *faults])
+    return Beat(
+        who,
         message.generation,
         data_version(message.data_version),
         health(message.health),
         message.hand_over,
         message.sent_at_millis,
     )
-    refuse_if_any(
-        itertools.chain(
-            identity_violations(decoded.identity, path="beat.identity"),
-            _health_violations(message.health, path="beat.health"),
-            _time_violations(message.sent_at_millis, path="beat.sent_at_millis"),
-        )
-    )
-    return decoded
 
 
 def registration(message: registration_service_pb2.BrokerRegistration, *, bounds: IntervalBounds) -> Registration:
@@ -469,10 +453,3 @@ def broker_event(event: Event, *, event_at: datetime, seq: int) -> admin_service
         encoded.interval.CopyFrom(duration(event.interval))
     encoded.detail.CopyFrom(ParseDict(dict(event.detail), Struct()))
     return encoded
-
-
-def page(names: list[str], *, size: int, token: str) -> tuple[list[str], str]:
-    """Cut one page out of sorted names: those after ``token``, and the token of the next page."""
-    rest = itertools.dropwhile(lambda name: name <= token, names) if token else iter(names)
-    found = list(itertools.islice(rest, size + 1))
-    return (found[:size], found[size - 1]) if len(found) > size else (found, "")

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pointsman.service.clock import Clock
+from pointsman.service.rpc.request_fields import size_of_page
 from pointsman.v1 import admin_service_pb2 as wire
-from pointsman.wire.violation import FieldViolation, shown
+from pointsman.wire.refusal import FieldViolation, InvalidRequest, refuse_if_any, shown
 from pointsman_namesrv.config import NameServerConfig
-from pointsman_namesrv.core.errors import ClusterNotFound, InvalidRequest
+from pointsman_namesrv.core.errors import ClusterNotFound
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import BrokerIdentity
@@ -70,9 +71,9 @@ class Inspection:
 
     def list_brokers(self, request: wire.ListBrokersRequest) -> wire.ListBrokersResponse:
         """One page of replicas with their liveness. Raises ClusterNotFound."""
-        codec.refuse_if_any(admin_codec.optional_names(cluster=request.cluster, broker_name=request.broker_name))
+        refuse_if_any(admin_codec.optional_names(cluster=request.cluster, broker_name=request.broker_name))
         self._refuse_unless_remembered(request.cluster)
-        page_size = admin_codec.size_of_page("page_size", request.page_size, default=DEFAULT_BROKERS, most=MAX_BROKERS)
+        page_size = size_of_page("page_size", request.page_size, default=DEFAULT_BROKERS, most=MAX_BROKERS)
         now, utc_now = self._clock.monotonic(), self._clock.utc_now()
         members = self._core.replicas(cluster=request.cluster, broker_name=request.broker_name)
         rest = itertools.dropwhile(lambda member: not _comes_after(request.page_token, member[1].identity), members)
@@ -89,7 +90,7 @@ class Inspection:
 
     def list_broker_events(self, request: wire.ListBrokerEventsRequest) -> wire.ListBrokerEventsResponse:
         """The last events of a broker name, as many as fit into one message."""
-        codec.refuse_if_any(
+        refuse_if_any(
             itertools.chain(
                 admin_codec.optional_names(cluster=request.cluster),
                 name_violations("broker_name", request.broker_name),
@@ -107,9 +108,9 @@ class Inspection:
 
     def list_flapping(self, request: wire.ListFlappingRequest) -> wire.ListFlappingResponse:
         """Brokers by penalty. Raises ClusterNotFound."""
-        codec.refuse_if_any(admin_codec.optional_names(cluster=request.cluster))
+        refuse_if_any(admin_codec.optional_names(cluster=request.cluster))
         self._refuse_unless_remembered(request.cluster)
-        limit = admin_codec.size_of_page("limit", request.limit, default=DEFAULT_SCORES, most=MAX_SCORES)
+        limit = size_of_page("limit", request.limit, default=DEFAULT_SCORES, most=MAX_SCORES)
         now = self._clock.monotonic()
         scores = self._core.penalties.top(now=now, cluster=request.cluster, limit=limit)
         return wire.ListFlappingResponse(
@@ -130,7 +131,7 @@ class Inspection:
 
     def list_watchers(self, request: wire.ListWatchersRequest) -> wire.ListWatchersResponse:
         """Who watches a topic."""
-        codec.refuse_if_any(name_violations("topic", request.topic))
+        refuse_if_any(name_violations("topic", request.topic))
         now = self._clock.monotonic()
         watchers, total = self._hub.watchers(request.topic)
         return wire.ListWatchersResponse(
@@ -139,9 +140,9 @@ class Inspection:
 
     def list_route_digests(self, request: wire.ListRouteDigestsRequest) -> wire.ListRouteDigestsResponse:
         """One page of digests. It ends early rather than hold the loop, and leaves the answers that are kept alone."""
-        page_size = admin_codec.size_of_page("page_size", request.page_size, default=DEFAULT_DIGESTS, most=MAX_DIGESTS)
+        page_size = size_of_page("page_size", request.page_size, default=DEFAULT_DIGESTS, most=MAX_DIGESTS)
         if request.page_token:
-            codec.refuse_if_any(name_violations("page_token", request.page_token))
+            refuse_if_any(name_violations("page_token", request.page_token))
         answer = wire.ListRouteDigestsResponse(node=self._node.name, state=codec.node_state(self._node.lifecycle.state))
         names = self._core.routes.known_names()
         begin = bisect.bisect_right(names, request.page_token) if request.page_token else 0
@@ -160,9 +161,7 @@ class Inspection:
 
     def list_settings(self, request: wire.ListSettingsRequest) -> wire.ListSettingsResponse:
         """One page of what operators set."""
-        page_size = admin_codec.size_of_page(
-            "page_size", request.page_size, default=DEFAULT_SETTINGS, most=MAX_SETTINGS
-        )
+        page_size = size_of_page("page_size", request.page_size, default=DEFAULT_SETTINGS, most=MAX_SETTINGS)
         last, now = admin_codec.setting_token(request.page_token), self._clock.monotonic()
         answer, size = wire.ListSettingsResponse(node=self._node.name), 0
         found = settings_of(self._core)
@@ -237,7 +236,7 @@ class Inspection:
 
     def list_kv(self, request: wire.ListKvRequest) -> wire.ListKvResponse:
         """The KV configuration, which is bounded to fit into one message."""
-        codec.refuse_if_any(admin_codec.optional_names(namespace=request.namespace))
+        refuse_if_any(admin_codec.optional_names(namespace=request.namespace))
         entries = self._core.kv.entries(request.namespace)
         return wire.ListKvResponse(entries=map(admin_codec.kv_entry, entries), node=self._node.name)
 

@@ -17,12 +17,14 @@ from functools import partial
 
 from pointsman.service.clock import Clock
 from pointsman.service.fair_bound import FairBound, Share
-from pointsman.service.peers import Peer
+from pointsman.service.rpc.calling_peer import Peer
+from pointsman.service.rpc.handler_table import Ended
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.names import MAX_CHUNK_TOPICS
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.refusal import FieldViolation, InvalidRequest, TooSlow, refuse_if_any
 from pointsman_namesrv.core.broker_answers import Registered
-from pointsman_namesrv.core.errors import InvalidRequest, LimitExceeded
+from pointsman_namesrv.core.errors import LimitExceeded
+from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.model import Registration, TopicTable
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.staging import (
@@ -34,7 +36,6 @@ from pointsman_namesrv.core.staging import (
 )
 from pointsman_namesrv.core.validation import IntervalBounds
 from pointsman_namesrv.rpc import codec
-from pointsman_namesrv.rpc.calls import Ended, RecordEvents, SlowStream
 
 SLICE_TOPICS = 500
 """Topics that are read and compared before a rest; about 0.6 ms."""
@@ -107,7 +108,7 @@ class RegisterCalls:
     async def register_broker(self, requests: AsyncIterator[bytes], peer: Peer) -> wire.RegisterBrokerResponse:
         """Collect the chunks and apply them at their commit.
 
-        Raises SlowStream, what is wrong with them, and Ended when the room was needed for another peer.
+        Raises TooSlow, what is wrong with them, and Ended when the room was needed for another peer.
         """
         place = _Place(peer)
         try:
@@ -119,7 +120,7 @@ class RegisterCalls:
             async with asyncio.timeout(COLLECT_SECONDS):
                 registered, registration = await self._collect(first, requests, place)
         except TimeoutError:
-            raise SlowStream(f"the request did not end within {COLLECT_SECONDS:g} s; nothing was applied") from None
+            raise TooSlow(f"the request did not end within {COLLECT_SECONDS:g} s; nothing was applied") from None
         except asyncio.CancelledError:
             if place.refusal is not None:
                 raise Ended(place.refusal) from None
@@ -138,7 +139,7 @@ class RegisterCalls:
                 async for request in requests:
                     return request
         except TimeoutError:
-            raise SlowStream(f"the first chunk did not come within {FIRST_CHUNK_SECONDS:g} s") from None
+            raise TooSlow(f"the first chunk did not come within {FIRST_CHUNK_SECONDS:g} s") from None
         raise _without_commit(0)
 
     async def _collect(
@@ -357,4 +358,4 @@ def _check_commit(commit: wire.RegistrationCommit, *, topics: int, chunks: int) 
         )
         if said != received
     ]
-    codec.refuse_if_any(violations)
+    refuse_if_any(violations)

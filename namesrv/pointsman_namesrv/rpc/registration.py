@@ -9,19 +9,21 @@ from functools import partial
 
 from pointsman.service.clock import Clock
 from pointsman.service.fair_bound import FairBound
-from pointsman.service.peers import Peer
+from pointsman.service.rpc.calling_peer import Peer
+from pointsman.service.rpc.handler_table import Ended, Write
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.names import MAX_CHUNK_TOPICS
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.refusal import FieldViolation, InvalidRequest, TooSlow, refuse_if_any
 from pointsman_namesrv.core.broker_answers import BeatAnswer, BeatStatus
-from pointsman_namesrv.core.errors import InvalidRequest, LimitExceeded
-from pointsman_namesrv.core.events import EventKind
+from pointsman_namesrv.core.errors import LimitExceeded
+from pointsman_namesrv.core.events import EventKind, RecordEvents
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import BrokerIdentity
 from pointsman_namesrv.core.name_server import NameServer
-from pointsman_namesrv.core.validation import IntervalBounds
+from pointsman_namesrv.core.validation import IntervalBounds, identity_violations
 from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.own_pauses import OwnPauses
 from pointsman_namesrv.rpc import codec
-from pointsman_namesrv.rpc.calls import Ended, RecordEvents, SlowStream, Write
 from pointsman_namesrv.rpc.register_call import RegisterCalls
 
 HOLDS = frozenset({BeatStatus.OK, BeatStatus.TOPICS_OUT_OF_DATE})
@@ -39,21 +41,23 @@ class RegistrationServicer:
         self,
         core: NameServer,
         *,
+        lifecycle: NodeLifecycle,
         clock: Clock,
         bounds: IntervalBounds,
         max_topics: int,
         max_streams: int,
         record: RecordEvents,
-        catch_up: Callable[[float], None],
+        pauses: OwnPauses,
         save_settings: Callable[[], Awaitable[object]],
         metrics: Metrics,
         coming_in: FairBound | None = None,
     ) -> None:
         self._core = core
+        self._lifecycle = lifecycle
         self._clock = clock
         self._max_topics = max_topics
         self._record = record
-        self._catch_up = catch_up
+        self._pauses = pauses
         self._save_settings = save_settings
         self._metrics = metrics
         self._count_beat = {status: metrics.beats.labels(status).inc for status in BeatStatus}
@@ -96,8 +100,8 @@ class RegistrationServicer:
         """Take beats until the stream ends; its end speaks against each broker whose last beat it brought.
 
         From one beat to the next hardly anything changes, so what is equal is neither decoded nor encoded again.
-        Raises LimitExceeded, Ended when the room was needed for another peer, SlowStream for a stream without a
-        registered broker's beat, and what is wrong with one.
+        Raises LimitExceeded, Ended when the room was needed for another peer or the node stops, TooSlow for a stream
+        without a registered broker's beat, and what is wrong with one.
         """
         stream = next(self._stream_ids)
         held: dict[BrokerIdentity, int] = {}
@@ -129,14 +133,15 @@ class RegistrationServicer:
                     at_work = False
                     await send(response)
         except TimeoutError:
-            raise SlowStream(f"no beat of a registered broker came within {FIRST_BEAT_SECONDS:g} s") from None
+            raise TooSlow(f"no beat of a registered broker came within {FIRST_BEAT_SECONDS:g} s") from None
         except asyncio.CancelledError:
             # Either the agent's side is gone, or we are draining, or there is no longer room for it.
             if not share.is_held:
                 note = "this stream was ended, because its connection has the most of them and another needs one"
                 raise Ended(LimitExceeded("keep_alive_streams", bound.bound, note=note)) from None
-            if not self._draining:
-                raise
+            if self._draining:
+                raise Ended(self._lifecycle.refusal()) from None
+            raise
         finally:
             self._streams.discard(task)
             self._metrics.streams.dec()
@@ -150,8 +155,8 @@ class RegistrationServicer:
         """Open KeepAlive streams."""
         return len(self._streams)
 
-    def drain(self) -> None:
-        """End every stream ourselves: that says nothing of the brokers behind them."""
+    async def drain(self) -> None:
+        """End every stream from this side: that says nothing of the brokers behind them."""
         self._draining = True
         for task in self._streams:
             task.cancel()
@@ -177,9 +182,10 @@ class RegistrationServicer:
         return codec.stats_answer(answer)
 
     def _now(self) -> float:
-        """The time, once a pause of our own is credited: what was sent in it is read only now."""
+        """Return the time, once a pause of this process is credited."""
         now = self._clock.monotonic()
-        self._catch_up(now)
+        if now > self._pauses.late_after:
+            self._pauses.catch_up(now)
         return now
 
     def _ahead_ms(self, sent_at_millis: int) -> int:
@@ -196,6 +202,9 @@ class RegistrationServicer:
             hand_over=beat.hand_over,
             clock_ahead_ms=self._ahead_ms(beat.sent_at_millis) if beat.sent_at_millis else None,
         )
+        if answer.status not in HOLDS:
+            # An identity that is held was checked when it registered.
+            refuse_if_any(identity_violations(beat.identity, path="beat.identity"))
         self._count_beat[answer.status]()
         if answer.events:
             self._record(answer.events)

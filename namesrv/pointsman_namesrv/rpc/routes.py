@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pointsman.service.clock import Clock
-from pointsman.service.peers import Peer
+from pointsman.service.rpc.calling_peer import Peer
+from pointsman.service.rpc.handler_table import Ended, Write
+from pointsman.service.rpc.request_fields import page
 from pointsman.v1 import route_service_pb2 as wire
-from pointsman.wire.violation import FieldViolation
-from pointsman_namesrv.core.errors import InvalidRequest, TopicNotFound
+from pointsman.wire.refusal import FieldViolation, InvalidRequest, refuse_if_any
+from pointsman_namesrv.core.errors import TopicNotFound
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import NodeState
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.validation import duplicate_topic, name_violations, text_violations
 from pointsman_namesrv.metrics import Metrics
 from pointsman_namesrv.rpc import codec
-from pointsman_namesrv.rpc.calls import Write
 from pointsman_namesrv.rpc.route_answers import RouteAnswers
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 
@@ -76,7 +77,7 @@ class RouteServicer:
         query = wire.GetTopicRoutesRequest.FromString(request)
         if len(query.topics) > MAX_TOPICS:
             raise InvalidRequest([FieldViolation("topics", f"may hold at most {MAX_TOPICS}, not {len(query.topics)}")])
-        codec.refuse_if_any(_query_violations(query))
+        refuse_if_any(_query_violations(query))
         rest, routes, room = wire.GetTopicRoutesResponse(), list[bytes](), MAX_ANSWER_BYTES
         rested_at = self._clock.monotonic()
         for known in query.topics:
@@ -114,19 +115,18 @@ class RouteServicer:
         self.hub.refuse_beyond_bounds(len(query.topics))
         if not query.topics:
             raise InvalidRequest([FieldViolation("topics", "must not be empty")])
-        codec.refuse_if_any(_query_violations(query))
+        refuse_if_any(_query_violations(query))
         await self.hub.watch(query, write, peer=peer)
+        raise Ended(self._lifecycle.refusal())
 
     def list_topics(self, request: wire.ListTopicsRequest) -> wire.ListTopicsResponse:
         """One page of topic names."""
         if request.cluster:
-            codec.refuse_if_any(name_violations("cluster", request.cluster))
-        if request.page_size > MAX_PAGE_SIZE:
-            raise InvalidRequest(
-                [FieldViolation("page_size", f"must be from 0 to {MAX_PAGE_SIZE}, not {request.page_size}")]
-            )
+            refuse_if_any(name_violations("cluster", request.cluster))
         names = self._core.topic_names(request.cluster)
-        topics, token = codec.page(names, size=request.page_size or DEFAULT_PAGE_SIZE, token=request.page_token)
+        topics, token = page(
+            names, size=request.page_size, token=request.page_token, default=DEFAULT_PAGE_SIZE, most=MAX_PAGE_SIZE
+        )
         return wire.ListTopicsResponse(
             topics=topics, next_page_token=token, node_state=codec.node_state(self._lifecycle.state)
         )
@@ -135,7 +135,7 @@ class RouteServicer:
         """Clusters and their groups. Raises DecodeError, InvalidRequest, ClusterNotFound."""
         query = wire.GetClusterInfoRequest.FromString(request)
         if query.cluster:
-            codec.refuse_if_any(name_violations("cluster", query.cluster))
+            refuse_if_any(name_violations("cluster", query.cluster))
         response = wire.GetClusterInfoResponse(node_state=codec.node_state(self._lifecycle.state))
         rested_at = self._clock.monotonic()
         for cluster, groups in self._core.clusters(query.cluster):

@@ -24,7 +24,8 @@ from functools import partial
 
 from pointsman.service.clock import Clock
 from pointsman.service.fair_bound import FairBound, Share
-from pointsman.service.peers import Peer
+from pointsman.service.rpc.calling_peer import Peer
+from pointsman.service.rpc.handler_table import Ended, Write
 from pointsman.v1.route_service_pb2 import KnownRoute, WatchTopicRoutesRequest
 from pointsman_namesrv.core.errors import LimitExceeded, TopicNotFound
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
@@ -32,7 +33,6 @@ from pointsman_namesrv.core.model import GroupKey, NodeState
 from pointsman_namesrv.core.route_table import RouteTable
 from pointsman_namesrv.metrics import Metrics
 from pointsman_namesrv.rpc import route_codec
-from pointsman_namesrv.rpc.calls import Ended, Write
 from pointsman_namesrv.rpc.route_answers import RouteAnswers
 
 SLICE_SECONDS = 0.003

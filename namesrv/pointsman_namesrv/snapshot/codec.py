@@ -14,8 +14,7 @@ from google.protobuf.message import DecodeError
 
 from pointsman.v1 import broker_pb2, registration_service_pb2, snapshot_pb2
 from pointsman.wire.names import MAX_CHUNK_TOPICS
-from pointsman.wire.violation import shown
-from pointsman_namesrv.core.errors import NameServerError
+from pointsman.wire.refusal import Refusal, shown
 from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.model import FromBroker, Health, QueueConfig, Registration
 from pointsman_namesrv.core.validation import IntervalBounds
@@ -108,7 +107,7 @@ def decode_broker(content: bytes, *, bounds: IntervalBounds, max_topics: int) ->
             raise SegmentRefused(f"holds {len(message.topics)} topics of {max_topics} allowed")
         registration = codec.registration(message.broker, bounds=bounds)
         topics = codec.topics(message.topics, path="topics")
-    except (DecodeError, NameServerError) as error:
+    except (DecodeError, Refusal) as error:
         raise SegmentRefused(f"breaks a rule: {error}") from error
     from_broker = FromBroker(message.from_broker.acting_master) if message.HasField("from_broker") else None
     return replace(registration, topics=topics, from_broker=from_broker), message.generation

@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.refusal import FieldViolation
 
 DOMAIN = "pointsman"
 

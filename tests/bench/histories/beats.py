@@ -9,8 +9,7 @@ import random
 from collections.abc import Iterator
 
 from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind
-from pointsman_namesrv.core.liveness import LATE_AFTER_INTERVALS
-from pointsman_namesrv.core.punctuality import Punctuality
+from pointsman_namesrv.core.liveness import LATE_AFTER_INTERVALS, Punctuality
 from pointsman_namesrv.core.queue_stats import GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
 from tests.bench.histories.fleet import DAY, Fleet
 

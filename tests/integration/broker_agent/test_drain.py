@@ -19,7 +19,7 @@ from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as registration_wire
 from pointsman.v1.admin_service_pb2 import SetWritePermRequest
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
-from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub, add_AgentServiceServicer_to_server
+from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
@@ -41,6 +41,7 @@ from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
 from pointsman_agent.registration.message import BrokerProfile
 from pointsman_agent.watched import Watched
 from pointsman_namesrv.app import NameServerApp
+from tests.fakes import agent_services
 from tests.fakes.history_rows import rows_in
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
@@ -194,23 +195,16 @@ async def served(clock: ManualClock, *, name_servers: int = 1, knows_lag: bool =
         )
         drainer = Drainer(agent, permissions, clock=clock)
         facts = AgentFacts(version="1.0", cluster="c1", broker_name="a", addr=ADDR, own=rig.own)
-        server = grpc.aio.server()
-        add_AgentServiceServicer_to_server(
-            AgentService(
-                drainer,
-                facts=lambda: replace(facts, own=rig.own, standings=dict.fromkeys(rig.addrs(), ("registered", ""))),
-                clock=clock,
-            ),
-            server,
+        service = AgentService(
+            drainer,
+            facts=lambda: replace(facts, own=rig.own, standings=dict.fromkeys(rig.addrs(), ("registered", ""))),
+            clock=clock,
         )
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        try:
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        async with agent_services.served(service.service()) as channel:
+            try:
                 yield Served(rig, drainer, channel)
-        finally:
-            await drainer.close(seconds=PATIENCE_SECONDS)
-            await server.stop(None)
+            finally:
+                await drainer.close(seconds=PATIENCE_SECONDS)
 
 
 async def test_a_drain_wipes_waits_stops_groups_and_unregisters_everywhere(clock: ManualClock) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
 from pointsman.service.monitoring import CannotListen
-from pointsman.service.peers import Peer
+from pointsman.service.rpc.calling_peer import Peer
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_agent.core.membership import MembershipBeat
@@ -45,7 +47,7 @@ async def get(consumer: Consumer, group: str) -> wire.GetGroupResponse:
 
 async def counted(agent: GroupAgent, method: str, code: grpc.StatusCode) -> None:
     """A call is counted when it is over, which its caller may know before us."""
-    await soon(lambda: agent.server.calls.count(method, code) == 1)
+    await soon(lambda: agent.server.metrics.rpcs.labels(method, code.name).count == 1)
 
 
 async def test_one_group_with_its_members_as_operators_see_it(
@@ -170,7 +172,7 @@ async def test_another_host_cannot_leave_for_a_client_whose_stream_is_open(
     agent: GroupAgent, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await consumer.beat(reads("g"))
-    monkeypatch.setattr(servicer, "peer_of", lambda _: Peer("10.9.9.9:1", ""))
+    monkeypatch.setattr("pointsman.service.rpc.handler_table.peer_of", lambda _: Peer("10.9.9.9:1", ""))
     refusal = await refusal_of(consumer.stub.LeaveGroups(wire.LeaveGroupsRequest(client_id=A)))
     assert (refusal.status, refusal.details.code) == (grpc.StatusCode.FAILED_PRECONDITION, "HELD_BY_OTHER")
     assert refusal.details.facts["holder"].startswith("127.0.0.1:")
@@ -212,6 +214,8 @@ async def test_every_call_of_the_service_has_a_handler(agent: GroupAgent) -> Non
                 f"/{servicer.SERVICE.full_name}/{method}"
             )()
             await call.write(b"\xff\xff")
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await call.read()
             assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -259,10 +263,7 @@ async def test_a_stop_waits_for_calls_that_run_and_refuses_new_ones(
         await go.wait()
         await drain()
 
-    service = agent.server._services[0]
-    monkeypatch.setattr(
-        agent.server, "_services", (type(service)(name=service.name, add_to=service.add_to, drain=slow_drain),)
-    )
+    monkeypatch.setattr(agent.server, "services", (replace(agent.server.services[0], drain=slow_drain),))
     stopping = asyncio.create_task(agent.stop())
     await entered.wait()
     refusal = await refusal_of(get(consumer, "g"))
@@ -297,14 +298,12 @@ async def test_a_taken_port_is_said_in_one_line(agent: GroupAgent, clock: Manual
 
 
 async def test_metrics_count_what_happens(agent: GroupAgent, consumer: Consumer) -> None:
-    registry = CollectorRegistry()
-    registry.register(agent.groups.collector())
-    registry.register(agent.server.calls)
+    agent.registry.register(agent.groups.collector())
     await consumer.beat(reads("g"))
     await consumer.beat()
     await consumer.leave()
     await counted(agent, "LeaveGroups", grpc.StatusCode.OK)
-    page = generate_latest(registry).decode()
+    page = generate_latest(agent.registry).decode()
     for line in (
         'agent_membership_beats_total{answer="ok"} 2.0',
         'agent_group_removals_total{cause="left"} 1.0',

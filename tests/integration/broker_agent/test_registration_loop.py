@@ -16,7 +16,7 @@ import pytest
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.errors import build_status
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.refusal import FieldViolation
 from pointsman_agent.config import HeartbeatSection
 from pointsman_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role
 from pointsman_agent.core.session import Standing

@@ -15,7 +15,7 @@ import pytest
 from grpc_status import rpc_status
 
 from pointsman.wire.errors import build_status, read_status
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.refusal import FieldViolation
 from pointsman_client.errors import ClientClosedError
 from pointsman_client.rpc.blocking_channel import open_blocking_channel
 from pointsman_client.rpc.channel import OpenChannel, open_channel

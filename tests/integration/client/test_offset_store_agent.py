@@ -28,7 +28,7 @@ async def store_of(clock: ManualClock) -> AsyncIterator[StoreOf]:
 
 
 def commits(agent: ConsumerAgent) -> int:
-    return agent.server.calls.count("CommitOffsets", grpc.StatusCode.OK)
+    return agent.server.metrics.rpcs.labels("CommitOffsets", "OK").count
 
 
 def held(agent: ConsumerAgent) -> dict[int, int]:

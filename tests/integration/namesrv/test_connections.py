@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from pointsman.wire.channel import SERVER_OPTIONS
-from pointsman_namesrv.rpc.server import server_options
+from pointsman_namesrv.rpc.node_server import node_options
 
 SHORT_MS = 1_000
 """In place of minutes; gRPC counts no shorter time."""
@@ -96,7 +96,7 @@ async def test_quiet_watches_and_keep_alive_streams_are_not_idle() -> None:
 
 
 async def test_a_connection_too_many_is_closed_and_one_that_ends_makes_room() -> None:
-    server = grpc.aio.server(options=server_options(300.0, 2))
+    server = grpc.aio.server(options=node_options(300.0, 2))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

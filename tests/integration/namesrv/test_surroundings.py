@@ -25,7 +25,7 @@ from pointsman.wire.errors import read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.rpc import inspection
-from pointsman_namesrv.rpc.server import Server
+from pointsman_namesrv.rpc.node_server import NodeServer
 from tests.fakes import wire
 from tests.fakes.history_rows import rows_in
 from tests.fakes.manual_clock import ManualClock
@@ -289,13 +289,13 @@ async def test_a_taken_port_is_said_in_one_sentence(server: NameServerApp, clock
 async def test_a_step_of_the_stop_that_fails_keeps_none_of_the_others_from_being_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped = Server.stop
+    stopped = NodeServer.stop
 
-    async def fail(server: Server, grace: float) -> None:
+    async def fail(server: NodeServer, grace: float) -> None:
         await stopped(server, grace)
         raise ValueError("no such luck")
 
-    monkeypatch.setattr(Server, "stop", fail)
+    monkeypatch.setattr(NodeServer, "stop", fail)
     with pytest.raises(ExceptionGroup) as group:
         async with running_name_server(history=tmp_path / "history", snapshot=tmp_path / "state"):
             pass

@@ -23,7 +23,7 @@ from pointsman.v1.route_service_pb2 import (
 )
 from pointsman.wire.errors import ErrorDetails, read_status
 from pointsman_namesrv.app import NameServerApp
-from pointsman_namesrv.rpc import server as rpc_server
+from pointsman_namesrv.rpc import node_server
 from tests.fakes import wire
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
@@ -395,7 +395,7 @@ async def test_a_draining_node_ends_its_watches_and_refuses_route_queries_alone(
 async def test_stopping_ends_idle_and_stuck_watches_well_within_the_grace(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pointsman_namesrv.rpc.calls.ENDING_SECONDS", 0.2)
+    monkeypatch.setattr("pointsman.service.rpc.handler_table.ENDING_SECONDS", 0.2)
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
     async with AsyncExitStack() as stack:
         async with running_name_server(clock=clock) as server:
@@ -545,7 +545,7 @@ async def test_health_follows_the_state(server: NameServerApp, peer: Peer, clock
         "route": "pointsman.v1.RouteService",
         "registration": "pointsman.v1.RegistrationService",
         "admin": "pointsman.v1.AdminService",
-        "live": rpc_server.LIVE,
+        "live": node_server.LIVE,
     }
 
     async def serving() -> set[str]:

@@ -9,7 +9,7 @@ from grpc.aio import Metadata
 from grpc_status import rpc_status
 
 from pointsman.wire.errors import build_status
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.refusal import FieldViolation
 from pointsman_agent.core.session import Failure
 from pointsman_agent.registration.failure import from_error
 

@@ -14,7 +14,8 @@ from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.metrics import Metrics
-from pointsman_namesrv.upkeep import CREDITED_SECONDS, STEP_SECONDS, Upkeep
+from pointsman_namesrv.own_pauses import CREDITED_SECONDS, OwnPauses
+from pointsman_namesrv.upkeep import STEP_SECONDS, Upkeep
 from tests.fakes.manual_clock import ManualClock
 
 SWEEP_SECONDS = 5.0
@@ -50,10 +51,12 @@ async def running(upkeep: Upkeep) -> AsyncIterator[None]:
 async def test_a_pause_in_the_middle_of_a_sweep_is_credited_once(beats: bool) -> None:
     clock, metrics = ManualClock(), Metrics()
     core = StallingNameServer(clock)
+    pauses = OwnPauses(core, clock=clock, metrics=metrics, record=lambda _: None)
     upkeep = Upkeep(
         core,
         Recorder(None, node="n:1", boot_id="b", clock=clock, metrics=metrics, queue_rows=9),
         record=lambda _: None,
+        pauses=pauses,
         lifecycle=NodeLifecycle(started_at=clock.monotonic(), warm_up_seconds=0.0),
         clock=clock,
         metrics=metrics,
@@ -61,7 +64,7 @@ async def test_a_pause_in_the_middle_of_a_sweep_is_credited_once(beats: bool) ->
 
     async def beat() -> None:
         while True:
-            upkeep.catch_up(clock.monotonic())
+            pauses.catch_up(clock.monotonic())
             await asyncio.sleep(0)
 
     async with running(upkeep):

@@ -8,7 +8,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from pointsman.wire.errors import ErrorDetails, build_status, read_status
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.refusal import FieldViolation
 
 
 def test_code_facts_and_violations_survive_the_wire() -> None:

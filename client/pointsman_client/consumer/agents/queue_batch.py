@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import grpc
 
 from pointsman.wire.errors import ErrorDetails
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.refusal import FieldViolation
 from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_addrs, agent_of_queues
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey

@@ -27,7 +27,7 @@ from pointsman.v1.agent_service_pb2 import (
     UnreadGroup,
 )
 from pointsman.wire.errors import ErrorDetails
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.refusal import FieldViolation
 from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState, ClusterData
 from pointsman_client.errors import AgentFailedError, RequestRejectedError
 from pointsman_ctl import agent_failure, drain_view, group_table, layout

@@ -6,16 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from pointsman.wire.refusal import InvalidRequest
 from pointsman_namesrv.core.additive import AdditiveRegistrations, Claim
 from pointsman_namesrv.core.administration import Administration
-from pointsman_namesrv.core.errors import (
-    FirstOfOneTopic,
-    HeldByAgent,
-    IdentityHeld,
-    InvalidRequest,
-    LimitExceeded,
-    TopicNotFound,
-)
+from pointsman_namesrv.core.errors import FirstOfOneTopic, HeldByAgent, IdentityHeld, LimitExceeded, TopicNotFound
 from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import (

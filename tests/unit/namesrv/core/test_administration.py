@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from pointsman.wire.refusal import InvalidRequest
 from pointsman_namesrv.core.administration import Administration
 from pointsman_namesrv.core.errors import (
     BrokerUnknown,
     ClusterNotFound,
-    InvalidRequest,
     KvNotFound,
     LimitExceeded,
     TopicHeld,

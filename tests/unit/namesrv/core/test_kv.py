@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pointsman.wire.refusal import InvalidRequest
 from pointsman_namesrv.core import kv
-from pointsman_namesrv.core.errors import InvalidRequest, KvNotFound, LimitExceeded
+from pointsman_namesrv.core.errors import KvNotFound, LimitExceeded
 from pointsman_namesrv.core.kv import MAX_VALUE_LENGTH, ORDER_TOPIC_NAMESPACE, KvConfig, KvEntry, order_conf_problem
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from pointsman.wire.refusal import InvalidRequest
 from pointsman_namesrv.core.broker_answers import BeatStatus
 from pointsman_namesrv.core.broker_events import full_checkpoint_events
-from pointsman_namesrv.core.errors import BrokerUnknown, ClusterNotFound, IdentityHeld, InvalidRequest, StaleGeneration
+from pointsman_namesrv.core.errors import BrokerUnknown, ClusterNotFound, IdentityHeld, StaleGeneration
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.liveness import LivenessRules

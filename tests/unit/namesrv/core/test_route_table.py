@@ -9,10 +9,9 @@ import pytest
 from pointsman_namesrv.core import route_table
 from pointsman_namesrv.core.errors import TopicNotFound
 from pointsman_namesrv.core.group import Group, Replica
-from pointsman_namesrv.core.liveness import Pulse
+from pointsman_namesrv.core.liveness import Pulse, Punctuality
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Health, QueueConfig, Registration
 from pointsman_namesrv.core.overrides import Overrides
-from pointsman_namesrv.core.punctuality import Punctuality
 from pointsman_namesrv.core.route_table import RouteTable
 from pointsman_namesrv.core.staging import StagedTopics
 

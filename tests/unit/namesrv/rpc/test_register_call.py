@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from pointsman.service.peers import Peer
+from pointsman.service.rpc.calling_peer import Peer
+from pointsman.service.rpc.handler_table import Ended
 from pointsman.v1.registration_service_pb2 import RegisterBrokerRequest
+from pointsman.wire.refusal import TooSlow
 from pointsman_namesrv.core.errors import LimitExceeded
 from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.liveness import LivenessRules
@@ -17,7 +19,6 @@ from pointsman_namesrv.core.model import BrokerIdentity
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.validation import IntervalBounds
 from pointsman_namesrv.rpc import register_call
-from pointsman_namesrv.rpc.calls import Ended, SlowStream
 from pointsman_namesrv.rpc.register_call import RegisterCalls
 from tests.fakes import wire
 from tests.fakes.manual_clock import ManualClock
@@ -150,6 +151,6 @@ async def test_the_memory_of_a_registration_that_stalls_is_given_to_one_that_nee
 async def test_a_stream_without_a_first_chunk_is_ended(calls: RegisterCalls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(register_call, "FIRST_CHUNK_SECONDS", 0.01)
     silent = Stalled(calls, "silent")
-    with pytest.raises(SlowStream, match="first chunk did not come"):
+    with pytest.raises(TooSlow, match="first chunk did not come"):
         await silent.task
     assert calls._silent.total == 0

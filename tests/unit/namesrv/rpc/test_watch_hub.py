@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pointsman.service.peers import Peer
+from pointsman.service.rpc.calling_peer import Peer
+from pointsman.service.rpc.handler_table import Ended
 from pointsman.v1.route_service_pb2 import KnownRoute, Revision, WatchTopicRoutesRequest, WatchTopicRoutesResponse
 from pointsman_namesrv.config import RoutesConfig
 from pointsman_namesrv.core.errors import LimitExceeded
@@ -20,7 +21,6 @@ from pointsman_namesrv.core.model import BrokerIdentity, NodeState, QueueConfig,
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.metrics import Metrics
 from pointsman_namesrv.rpc import watch_hub
-from pointsman_namesrv.rpc.calls import Ended
 from pointsman_namesrv.rpc.route_answers import RouteAnswers
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 from tests.chaos.watch_history import GONE, Opened, Record, Seen, Synced, faults

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from pointsman.wire.errors import ErrorDetails
-from pointsman.wire.violation import FieldViolation
+from pointsman.wire.refusal import FieldViolation
 from pointsman_client.consumer.agents.queue_batch import refused_queues
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import RequestRejectedError

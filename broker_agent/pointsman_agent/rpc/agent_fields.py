@@ -1,23 +1,36 @@
-"""Checks of the queues that a request names, and the page tokens of lists sorted by (group, topic, queue id)."""
+"""Checks of the fields of requests: names, queues, and the page tokens of lists sorted by (group, topic, queue id)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
+from pointsman.service.rpc.request_fields import size_violations, token_violation
+from pointsman.wire.client_id import client_id_problem
 from pointsman.wire.names import MAX_QUEUES, name_problem
-from pointsman.wire.violation import FieldViolation, shown
+from pointsman.wire.refusal import FieldViolation, field_violations, refuse_if_any
 from pointsman_agent.core.queue import BrokerQueues, QueueKey
 from pointsman_agent.core.topic_set import TopicSet
-from pointsman_agent.rpc.fields import name_violations, refuse_if_any
-from pointsman_agent.rpc.paging import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, MAX_TOKEN_LENGTH
 
 MAX_QUEUES_A_CALL = 1_000
+DEFAULT_PAGE_SIZE = 500
+MAX_PAGE_SIZE = 1_000
+MAX_TOKEN_LENGTH = 1_000
 
 Place = tuple[str, str, int]
 """Group, topic, queue id: where a page ended."""
 
 _Row = TypeVar("_Row")
+
+
+def name_violations(field: str, name: str) -> Sequence[FieldViolation]:
+    """Check the name of a group or topic."""
+    return field_violations(field, name, name_problem(name))
+
+
+def client_id_violations(field: str, client_id: str) -> Sequence[FieldViolation]:
+    """Check the id of a client."""
+    return field_violations(field, client_id, client_id_problem(client_id))
 
 
 class NamesQueue(Protocol):
@@ -69,12 +82,13 @@ def to_queues(queues: Iterable[NamesQueue]) -> list[QueueKey]:
 
 def read_page(*, group: str, page_size: int, page_token: str) -> tuple[int, Place | None]:
     """Read which page is wanted: how many rows, and behind which. Raises InvalidRequest."""
-    violations = list(name_violations("group", group)) if group else []
-    if page_size > MAX_PAGE_SIZE:
-        violations.append(FieldViolation("page_size", f"must be from 0 to {MAX_PAGE_SIZE}, not {page_size}"))
     after = _read_token(page_token)
+    violations = [
+        *(name_violations("group", group) if group else ()),
+        *size_violations("page_size", page_size, most=MAX_PAGE_SIZE),
+    ]
     if page_token and after is None:
-        violations.append(FieldViolation("page_token", f"is none that this service gave: {shown(page_token)}"))
+        violations.append(token_violation(page_token))
     refuse_if_any(violations)
     return page_size or DEFAULT_PAGE_SIZE, after
 

@@ -14,21 +14,20 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from grpc_status import rpc_status
 
 from pointsman.service.fair_bound import FairBound
-from pointsman.service.peers import ENDING_SECONDS, Context, peer_of
+from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Context, peer_of
+from pointsman.wire.refusal import LimitExceeded
 
 MAX_STREAMS = 200
 LIMIT = "health_and_reflection_streams"
 
-Refusal = Callable[[int, int | None, str], status_pb2.Status]
-"""The status of a refused stream, from the bound, the number of streams that it would make, and a note. Counts it."""
-
 
 class StandardStreams:
-    """The open streams of both services together."""
+    """The open streams of both services together. ``refuse`` builds, and counts, the status of a refused one."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refuse: Callable[[LimitExceeded], status_pb2.Status], limit: type[LimitExceeded]) -> None:
         self.bound = FairBound(MAX_STREAMS)
-        self._refusal = refusal
+        self._refuse_with = refuse
+        self._limit = limit
 
     @contextlib.asynccontextmanager
     async def place(self, context: Context) -> AsyncIterator[None]:
@@ -53,7 +52,8 @@ class StandardStreams:
             self.bound.give_back(share)
 
     async def _refuse(self, context: Context, *, value: int | None = None, note: str = "") -> None:
-        await context.abort_with_status(rpc_status.to_status(self._refusal(self.bound.bound, value, note)))
+        refusal = self._limit(LIMIT, self.bound.bound, value=value, note=note)
+        await context.abort_with_status(rpc_status.to_status(self._refuse_with(refusal)))
 
 
 class HealthServicer(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio-health-checking has no types

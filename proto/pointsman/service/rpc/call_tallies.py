@@ -92,3 +92,22 @@ class Timings(Collector):
             buckets = list(zip(names, accumulate(timing.counts), strict=True))
             family.add_metric([value], buckets, sum_value=timing.seconds)
         yield family
+
+
+RPC_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+
+
+class CallMetrics:
+    """Finished calls of one server; ``prefix`` begins the names."""
+
+    def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
+        self.rpcs = Tallies(
+            f"{prefix}_rpcs", "Finished calls, by method and status", ["method", "code"], registry=registry
+        )
+        self.seconds = Timings(
+            f"{prefix}_rpc_duration_seconds",
+            "Time in the handler of an answered unary call",
+            "method",
+            bounds=RPC_BUCKETS,
+            registry=registry,
+        )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pointsman_namesrv.core.liveness import LATE_AFTER_INTERVALS
-from pointsman_namesrv.rpc.server import server_options
+from pointsman_namesrv.rpc.node_server import node_options
 
 
 def test_the_transport_hangs_up_on_an_agent_only_when_that_says_no_more_than_its_silence() -> None:
-    options = dict(server_options(300.0, 7))
+    options = dict(node_options(300.0, 7))
     assert options["grpc.http2.ping_timeout_ms"] >= LATE_AFTER_INTERVALS * 300.0 * 1000
     assert "grpc.max_connection_age_ms" not in options
     assert options["grpc.max_allowed_incoming_connections"] == 7

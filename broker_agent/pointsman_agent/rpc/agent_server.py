@@ -1,0 +1,25 @@
+"""The agent's gRPC server."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from pointsman.service.clock import Clock
+from pointsman.service.rpc.call_tallies import CallMetrics
+from pointsman.service.rpc.handler_table import HandlerTable
+from pointsman.service.rpc.rpc_server import RpcServer, server_options
+from pointsman_agent.rpc.agent_refusals import LimitExceeded, stopping
+
+
+class AgentServer(RpcServer):
+    """Serves everything until it stops.
+
+    ``longest_silence``: of a client, seconds, after which its service judges it.
+    """
+
+    def __init__(self, *, longest_silence: float, clock: Clock, registry: CollectorRegistry) -> None:
+        self.metrics = CallMetrics("agent", registry)
+        table = HandlerTable(clock=clock, metrics=self.metrics)
+        super().__init__(
+            table, options=server_options(longest_silence), limit_exceeded=LimitExceeded, stopping=stopping()
+        )

@@ -1,0 +1,114 @@
+"""The name server's gRPC server: what it serves and shows follows the life cycle of the node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from pointsman.service.clock import Clock
+from pointsman.service.rpc.handler_table import HandlerTable
+from pointsman.service.rpc.rpc_server import RpcServer, Service, server_options
+from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
+from pointsman.wire.refusal import NotReady, Refusal
+from pointsman_namesrv.core.errors import ClusterNotFound, IdentityHeld, LimitExceeded, TopicNotFound
+from pointsman_namesrv.core.events import RecordEvents
+from pointsman_namesrv.core.lifecycle import NodeLifecycle, draining
+from pointsman_namesrv.core.liveness import LATE_AFTER_INTERVALS
+from pointsman_namesrv.core.model import NodeState
+from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.rpc.admin import AdminServicer
+from pointsman_namesrv.rpc.registration import RegistrationServicer
+from pointsman_namesrv.rpc.routes import RAW_METHODS, RouteServicer
+
+REGISTRATION = registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"]
+ROUTE = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"]
+ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
+LIVE = "live"
+"""Health of the process: SERVING until it stops, whatever its state. For a probe that would restart it."""
+
+
+def node_options(longest_interval: float, max_connections: int) -> list[tuple[str, int]]:
+    """Return the options of a server whose agents may send heartbeats as seldom as that, seconds."""
+    return [
+        *server_options(LATE_AFTER_INTERVALS * longest_interval),
+        ("grpc.max_allowed_incoming_connections", max_connections),
+    ]
+
+
+class NodeServer(RpcServer):
+    """Serves what the state of the node permits; :meth:`follow` must run from the start on.
+
+    WARMING serves everything, but of an unknown topic or cluster it says UNAVAILABLE. DRAINING refuses routes. A node
+    that stops refuses all.
+
+    ``longest_interval``: of heartbeats, seconds. An agent that stands still is judged by its silence alone, so the
+    transport must not hang up on it before the end of its stream says no more than that.
+    """
+
+    def __init__(
+        self,
+        lifecycle: NodeLifecycle,
+        *,
+        longest_interval: float,
+        max_connections: int,
+        clock: Clock,
+        metrics: Metrics,
+        record: RecordEvents,
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._metrics = metrics
+        self._record = record
+        self._changed = asyncio.Event()
+        self._table = HandlerTable(clock=clock, metrics=metrics.calls, on_refusal=self._on_refusal)
+        options = node_options(longest_interval, max_connections)
+        super().__init__(self._table, options=options, limit_exceeded=LimitExceeded, stopping=draining(stopping=True))
+        lifecycle.on_change(self._apply_state)
+
+    async def follow(self) -> None:
+        """Show each change of the state in health, and end the watches of a DRAINING node, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self.show_health()
+            if self._lifecycle.state is NodeState.DRAINING:
+                for service in self.services:
+                    if service.drains and service.drain is not None:
+                        await service.drain()
+
+    async def show_health(self) -> None:
+        """Set the health of the node and of routes (READY), and of the rest (not stopping)."""
+        await self.show(("", ROUTE.full_name), serves=self._lifecycle.state is NodeState.READY)
+        others = (REGISTRATION.full_name, ADMIN.full_name, LIVE)
+        await self.show(others, serves=not self._lifecycle.is_stopping)
+
+    async def stop(self, grace: float) -> None:
+        """Stop, if it was started; see :meth:`RpcServer.stop`."""
+        if self.services:
+            self._lifecycle.stop()
+            await super().stop(grace)
+
+    def _apply_state(self) -> None:
+        self._table.drain(self._lifecycle.refusal() if self._lifecycle.state is NodeState.DRAINING else None)
+        self._changed.set()
+
+    def _on_refusal(self, refusal: Refusal) -> Refusal:
+        if isinstance(refusal, IdentityHeld):
+            self._record((refusal.event,))
+        if isinstance(refusal, LimitExceeded):
+            self._metrics.limits_exceeded.labels(refusal.limit).inc()
+        if self._lifecycle.state is NodeState.WARMING and isinstance(refusal, TopicNotFound | ClusterNotFound):
+            message = (
+                f"{refusal}, as far as this name server has heard: it is {NodeState.WARMING}; "
+                "ask again in a few seconds, or another"
+            )
+            return NotReady(message, node_state=NodeState.WARMING, not_yet=refusal.code)
+        return refusal
+
+
+def services_of(registration: RegistrationServicer, route: RouteServicer, admin: AdminServicer) -> Sequence[Service]:
+    """Return the services of a node, the one with the most calls first."""
+    return (
+        Service(descriptor=ROUTE, servicer=route, raw=RAW_METHODS, drains=True, drain=route.hub.drain),
+        Service(descriptor=REGISTRATION, servicer=registration, drain=registration.drain),
+        Service(descriptor=ADMIN, servicer=admin),
+    )

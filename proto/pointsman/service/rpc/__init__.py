@@ -1,0 +1,1 @@
+"""The gRPC server of both daemons: handlers, health, reflection, start and stop."""

@@ -1,0 +1,247 @@
+"""What every call has in common: decode, refuse what the daemon does not serve now, map errors, count, encode.
+
+One table of bytes handlers a service, made from its descriptor and a servicer object with a method of each call's
+name. grpc.aio ignores a generic handler beside a generated servicer of the same service, so every service is built
+this way, and a call whose servicer works on bytes itself (``raw``) needs no second mechanism. There is no interceptor:
+grpc.aio would run it in another coroutine for each call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from google.rpc import status_pb2
+from grpc_status import rpc_status
+
+from pointsman.service.clock import Clock
+from pointsman.service.rpc.call_tallies import CallMetrics
+from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Context, peer_of
+from pointsman.wire.errors import build_status
+from pointsman.wire.refusal import Refusal
+
+log = logging.getLogger(__name__)
+
+Write = Callable[[bytes], Awaitable[None]]
+
+_Handler = Callable[[Any, Context], Awaitable[Any]]
+
+
+class Ended(Exception):
+    """The server ended a stream that was served until now; its client may not be reading."""
+
+    def __init__(self, why: Refusal) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
+class HandlerTable:
+    """Builds the handlers of services, and counts their calls.
+
+    ``on_refusal`` sees each refusal before it is sent, and returns what is sent in its place.
+    """
+
+    def __init__(
+        self, *, clock: Clock, metrics: CallMetrics, on_refusal: Callable[[Refusal], Refusal] = lambda refusal: refusal
+    ) -> None:
+        self._clock = clock
+        self._metrics = metrics
+        self._on_refusal = on_refusal
+        self._draining: Refusal | None = None
+        self._closed: Refusal | None = None
+        self._running = 0
+        self._quiet = asyncio.Event()
+
+    def drain(self, why: Refusal | None) -> None:
+        """Refuse new calls of the services that drain, until this is called with None."""
+        self._draining = why
+
+    def close(self, why: Refusal) -> None:
+        """Refuse every new call from now on."""
+        self._closed = why
+
+    async def until_quiet(self) -> None:
+        """Wait until no call is running, after :meth:`close`."""
+        if self._running:
+            await self._quiet.wait()
+
+    def service(
+        self,
+        descriptor: ServiceDescriptor,
+        servicer: object,
+        *,
+        raw: frozenset[str] = frozenset(),
+        drains: bool = False,
+    ) -> grpc.GenericRpcHandler:
+        """Build the handler of a service; ``drains``: it is refused while this table is draining.
+
+        A unary method takes the request, and its caller if it has a parameter ``peer``. It returns the response, or an
+        awaitable of it; one named in ``raw`` takes and returns bytes. A method that streams takes bytes or an iterator
+        of them, the function that writes a response if responses stream, and ``peer``.
+        """
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+        for method in descriptor.methods:
+            behaviour = getattr(servicer, _snake_case(method.name))
+            if not (method.client_streaming or method.server_streaming):
+                answer = behaviour if method.name in raw else _on_messages(method, behaviour)
+                takes_peer = "peer" in inspect.signature(behaviour).parameters
+                unary = self._unary(method, answer, takes_peer=takes_peer, drains=drains)
+                handlers[method.name] = grpc.unary_unary_rpc_method_handler(unary)
+                continue
+            streaming = self._streaming(method, behaviour, drains=drains)
+            if not method.server_streaming:
+                handlers[method.name] = grpc.stream_unary_rpc_method_handler(streaming)
+            elif not method.client_streaming:
+                handlers[method.name] = grpc.unary_stream_rpc_method_handler(streaming)
+            else:
+                handlers[method.name] = grpc.stream_stream_rpc_method_handler(streaming)
+        return grpc.method_handlers_generic_handler(descriptor.full_name, handlers)
+
+    def status_of(self, error: Exception, method: str) -> status_pb2.Status:
+        """Return the status of a call that raised ``error``; a fault of the daemon leaves only its id on the wire."""
+        if isinstance(error, Refusal):
+            sent = self._on_refusal(error)
+            return build_status(
+                grpc.StatusCode[sent.status], str(sent), code=sent.code, facts=sent.facts, violations=sent.violations
+            )
+        error_id = secrets.token_hex(8)
+        log.error(
+            "internal error while handling an RPC", exc_info=error, extra={"facts": {"method": method, "id": error_id}}
+        )
+        return build_status(
+            grpc.StatusCode.INTERNAL, f"internal error {error_id}", code="INTERNAL", facts={"error_id": error_id}
+        )
+
+    def _unary(
+        self,
+        method: MethodDescriptor,
+        answer: Callable[..., bytes | Awaitable[bytes]],
+        *,
+        takes_peer: bool,
+        drains: bool,
+    ) -> _Handler:
+        """Wrap an answer; all in one coroutine, for route queries come this way."""
+        observe = self._metrics.seconds.labels(method.name).observe
+        succeeded = self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc
+        monotonic = self._clock.monotonic
+
+        async def call(request: bytes, context: Context) -> bytes:
+            if (why := self._closed or (self._draining if drains else None)) is not None:
+                return self._refuse(context, method, why)
+            self._running += 1
+            started = monotonic()
+            try:
+                response = answer(request, peer_of(context)) if takes_peer else answer(request)
+                if not isinstance(response, bytes):
+                    response = await response
+            except asyncio.CancelledError:
+                self._count(method, grpc.StatusCode.CANCELLED)
+                raise
+            except Exception as error:  # noqa: BLE001  # the border: every fault becomes a status
+                return self._refuse(context, method, error)
+            finally:
+                self._running -= 1
+                if self._closed is not None:
+                    self._note_end()
+            succeeded()
+            observe(monotonic() - started)
+            return response
+
+        return call
+
+    def _streaming(
+        self, method: MethodDescriptor, behaviour: Callable[..., Awaitable[Message | None]], *, drains: bool
+    ) -> _Handler:
+        async def call(request: bytes | AsyncIterator[bytes], context: Context) -> bytes | None:
+            if (why := self._closed or (self._draining if drains else None)) is not None:
+                return self._refuse(context, method, why)
+            self._running += 1
+            arguments = (request, context.write) if method.server_streaming else (request,)
+            try:
+                response = await behaviour(*arguments, peer_of(context))
+            except asyncio.CancelledError:
+                self._count(method, grpc.StatusCode.CANCELLED)
+                raise
+            except Ended as ended:
+                await self._end(context, method, ended.why)
+            except Exception as error:  # noqa: BLE001  # as above
+                return self._refuse(context, method, error)
+            finally:
+                self._running -= 1
+                if self._closed is not None:
+                    self._note_end()
+            self._count(method, grpc.StatusCode.OK)
+            return response.SerializeToString() if response is not None else None
+
+        return call
+
+    def _note_end(self) -> None:
+        if not self._running:
+            self._quiet.set()
+
+    def _refuse(self, context: Context, method: MethodDescriptor, error: Exception) -> bytes:
+        """End a call with a status by returning from it; gRPC sends an empty message in place of a response.
+
+        An abort leaves a cycle of frames behind, and those that are there when the collector's young generations are
+        frozen are there for ever.
+        """
+        failed = self._failed(method, error)
+        context.set_code(failed.code)
+        context.set_details(failed.details)
+        context.set_trailing_metadata(failed.trailing_metadata)
+        return b""
+
+    async def _end(self, context: Context, method: MethodDescriptor, why: Refusal) -> None:
+        """End a stream with a status. A client that does not read gets none of it, and the stream ends all the same."""
+        failed = self._failed(method, why)
+        try:
+            async with asyncio.timeout(ENDING_SECONDS):
+                await context.abort_with_status(failed)
+        except TimeoutError:
+            raise asyncio.CancelledError from None
+
+    def _failed(self, method: MethodDescriptor, error: Exception) -> Any:  # noqa: ANN401  # grpc_status has no types
+        """Count a failed call, and return its status as gRPC takes it."""
+        if isinstance(error, DecodeError):
+            error = _UnreadableRequest(f"the request is no {method.input_type.full_name}")
+        failed = rpc_status.to_status(self.status_of(error, method.name))
+        self._count(method, failed.code)
+        return failed
+
+    def _count(self, method: MethodDescriptor, code: grpc.StatusCode) -> None:
+        self._metrics.rpcs.labels(method.name, code.name).inc()
+
+
+class _UnreadableRequest(Refusal):
+    """The bytes of a request are not a protobuf message of its type."""
+
+    code = "UNREADABLE_REQUEST"
+    status = "INVALID_ARGUMENT"
+
+
+def _on_messages(
+    method: MethodDescriptor, behaviour: Callable[..., Message | Awaitable[Message]]
+) -> Callable[..., bytes | Awaitable[bytes]]:
+    decode = GetMessageClass(method.input_type).FromString
+
+    def answer(request: bytes, *peer: object) -> bytes | Awaitable[bytes]:
+        response = behaviour(decode(request), *peer)
+        return response.SerializeToString() if isinstance(response, Message) else _encoded(response)
+
+    return answer
+
+
+async def _encoded(response: Awaitable[Message]) -> bytes:
+    return (await response).SerializeToString()
+
+
+def _snake_case(name: str) -> str:
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name).removeprefix("_")

@@ -1,0 +1,132 @@
+"""A daemon's gRPC server: its options, its services, its start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+
+from pointsman.service.monitoring import CannotListen
+from pointsman.service.rpc.handler_table import HandlerTable
+from pointsman.service.rpc.standard_services import HealthServicer, ReflectionServicer, StandardStreams
+from pointsman.wire.channel import SERVER_OPTIONS
+from pointsman.wire.refusal import LimitExceeded, Refusal
+
+LAST_WORDS_SECONDS = 0.2
+"""How long statuses that were sent may take to leave."""
+
+
+def server_options(longest_silence: float) -> list[tuple[str, int]]:
+    """Return the options of a server whose clients may be silent for ``longest_silence`` seconds."""
+    # gRPC pings without being asked when data comes, and hangs up when there is no answer within this time: 60 s by
+    # default, measured on an agent that was stopped right after a heartbeat.
+    return [*SERVER_OPTIONS, ("grpc.http2.ping_timeout_ms", int(longest_silence * 1000))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """One service and what serves it (:meth:`HandlerTable.service`)."""
+
+    descriptor: ServiceDescriptor
+    servicer: object
+    raw: frozenset[str] = frozenset()
+    drains: bool = False
+    """Whether it is refused while the table drains."""
+    run: Callable[[], Awaitable[None]] | None = None
+    """Its background work for as long as it is served; cancelled at the stop."""
+    drain: Callable[[], Awaitable[None]] | None = None
+    """Ends its streams from the server's side, at the stop."""
+
+
+class RpcServer:
+    """Listens from :meth:`bind`, serves from :meth:`start`, until :meth:`stop`; :meth:`watch_over` runs meanwhile.
+
+    ``limit_exceeded`` is the daemon's own, for the bound on streams of health and reflection; ``stopping`` is what
+    calls are refused with after :meth:`stop`.
+    """
+
+    def __init__(
+        self,
+        table: HandlerTable,
+        *,
+        options: Sequence[tuple[str, int]],
+        limit_exceeded: type[LimitExceeded],
+        stopping: Refusal,
+    ) -> None:
+        self._table = table
+        self._refusal = stopping
+        self._server = grpc.aio.server(options=options)
+        self._standard_streams = StandardStreams(lambda refusal: table.status_of(refusal, ""), limit_exceeded)
+        self._health = HealthServicer(self._standard_streams)
+        self.services: tuple[Service, ...] = ()
+        self._stopping = asyncio.Event()
+
+    def bind(self, listen: str) -> int:
+        """Take host:port (port 0: a free one) and return the port. Raises CannotListen."""
+        try:
+            return self._server.add_insecure_port(listen)
+        except RuntimeError as error:
+            raise CannotListen(f"cannot listen on {listen}: is it this machine's address, and free?") from error
+
+    async def start(self, services: Sequence[Service]) -> None:
+        """Serve. gRPC asks one service after the other whether a call is its own, in this order."""
+        self.services = tuple(services)
+        self._server.add_generic_rpc_handlers(
+            [
+                self._table.service(each.descriptor, each.servicer, raw=each.raw, drains=each.drains)
+                for each in self.services
+            ]
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflected = (*self.service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
+            ReflectionServicer(reflected, self._standard_streams), self._server
+        )
+        await self.show_health()
+        await self._server.start()
+
+    @property
+    def service_names(self) -> tuple[str, ...]:
+        """Full names, as health and reflection know them."""
+        return tuple(service.descriptor.full_name for service in self.services)
+
+    async def watch_over(self) -> None:
+        """Run the background work of the services until :meth:`stop`. Raises what any of it raised, as a group."""
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(_run(service.run)) for service in self.services if service.run is not None]
+            await self._stopping.wait()
+            for task in running:
+                task.cancel()
+
+    async def show_health(self) -> None:
+        """Set the health of the server (the empty name) and of each service: SERVING until the stop."""
+        await self.show(("", *self.service_names), serves=not self._stopping.is_set())
+
+    async def show(self, names: Iterable[str], *, serves: bool) -> None:
+        """Set the health of these services."""
+        response = health_pb2.HealthCheckResponse
+        for name in names:
+            await self._health.set(name, response.SERVING if serves else response.NOT_SERVING)
+
+    async def stop(self, grace: float) -> None:
+        """Refuse new calls, end the streams, let running calls finish within ``grace`` seconds."""
+        self._stopping.set()
+        self._table.close(self._refusal)
+        await self.show_health()
+        await asyncio.gather(*(service.drain() for service in self.services if service.drain is not None))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self._table.until_quiet()
+        # What is open now is a client that does not read, or one that watches health or reflection. Once only: of two
+        # stops at a time the second may end calls of a server that the first has destroyed, which is a crash.
+        await self._server.stop(min(grace, LAST_WORDS_SECONDS))
+
+
+async def _run(run: Callable[[], Awaitable[None]]) -> None:
+    await run()
