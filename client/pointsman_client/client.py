@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+from pointsman.wire.json_document import Document
 from pointsman_client.aio import Closing, LoopBinding
 from pointsman_client.clock import Clock, SystemClock
 from pointsman_client.core.checks import check_name, check_seconds, to_name_servers
@@ -25,7 +26,6 @@ from pointsman_client.routes.description import Descriptions, describe_route
 from pointsman_client.routes.failover import Failover, NameServerChoice
 from pointsman_client.routes.options import ClientOptions
 from pointsman_client.routes.question import ask_alive, ask_clusters, ask_route, ask_topics
-from pointsman_client.routes.route_document import Document
 from pointsman_client.routes.route_keeper import AddrsGoneCallback, RouteKeeper
 from pointsman_client.routes.route_upkeep import RouteUpkeep
 from pointsman_client.routes.route_watch import RouteChangeCallback, RouteChanges, RouteWatch

@@ -1,41 +1,37 @@
-"""Consumer groups put together from what each agent knows of them: agents share nothing, and may disagree. Pure."""
+"""Consumer groups put together from what each agent knows, and their tables. Agents share nothing and may disagree."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from rich.console import RenderableType
+from rich.text import Text
+
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman_client.rpc.wire_time import seconds_of
-from pointsman_ctl.agent_question import AgentGroup, AgentGroups, GroupState
-from pointsman_ctl.agents import Agent
+from pointsman.wire.json_document import enum_name
+from pointsman.wire.wire_time import seconds_of
+from pointsman_ctl.agent_round import Agent
+from pointsman_ctl.answer_layout import ALARM, WARNING, new_table
+from pointsman_ctl.operator_texts import counted, duration_words, printable, utc_of
+
+GroupState: TypeAlias = "wire.GroupState.ValueType"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentGroup:
+    """One group at an agent."""
+
+    group: wire.GetGroupResponse | None
+    """None: it has no members there."""
+
 
 Members: TypeAlias = "Mapping[Agent, Mapping[str, frozenset[str]]]"
 """Client ids by agent and group, where they were asked for and told."""
-
-
 RELIABLE = frozenset({wire.GROUP_STATE_READY, wire.GROUP_STATE_RECOVERED})
 """States of an agent or group whose list of members is complete."""
-
-
-def state_words(state: GroupState) -> str:
-    """Name a state; one that is newer than this program is a number."""
-    known = state in wire.GroupState.values()
-    return wire.GroupState.Name(state).removeprefix("GROUP_STATE_") if known else str(state)
-
-
-def model_words(model: wire.MessageModel.ValueType) -> str:
-    """Name a message model; one that is newer than this program is a number."""
-    known = model in wire.MessageModel.values()
-    return wire.MessageModel.Name(model).removeprefix("MESSAGE_MODEL_") if known else str(model)
-
-
-def consume_type_words(consume_type: wire.ConsumeType.ValueType) -> str:
-    """Name how messages come to a consumer; one that is newer than this program is a number."""
-    known = consume_type in wire.ConsumeType.values()
-    return wire.ConsumeType.Name(consume_type).removeprefix("CONSUME_TYPE_") if known else str(consume_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +51,7 @@ class GroupRow:
     """CONFLICT, PINNED, WARMING, DRAINING, DIFFERS."""
 
 
-def group_rows(answers: Sequence[tuple[Agent, AgentGroups]], members: Members) -> list[GroupRow]:
+def group_rows(answers: Sequence[tuple[Agent, wire.ListGroupsResponse]], members: Members) -> list[GroupRow]:
     """Return one row a group, sorted by name. One that a single agent knows needs no client ids to be counted."""
     known: dict[str, list[tuple[Agent, GroupState, wire.GroupSummary]]] = defaultdict(list)
     for agent, answer in answers:
@@ -64,7 +60,7 @@ def group_rows(answers: Sequence[tuple[Agent, AgentGroups]], members: Members) -
     return [_row(group, known[group], members) for group in sorted(known)]
 
 
-def shared_groups(answers: Sequence[tuple[Agent, AgentGroups]]) -> dict[Agent, list[str]]:
+def shared_groups(answers: Sequence[tuple[Agent, wire.ListGroupsResponse]]) -> dict[Agent, list[str]]:
     """Return which groups of each agent others know as well: their members must be put together."""
     count: dict[str, int] = defaultdict(int)
     for _, answer in answers:
@@ -83,7 +79,7 @@ def _row(group: str, known: Sequence[tuple[Agent, GroupState, wire.GroupSummary]
     most = max(summary.members for summary in summaries)
     count = len(frozenset().union(*told.values()))
     ready = [told[agent] for agent, state, _ in known if agent in told and state in RELIABLE]
-    models = {model_words(summary.message_model) for summary in summaries}
+    models = {enum_name(summary, "message_model") for summary in summaries}
     flags = {
         "CONFLICT": len(models) > 1 or any(summary.is_conflicting for summary in summaries),
         "PINNED": any(summary.is_pinned for summary in summaries),
@@ -134,7 +130,7 @@ class MemberRow:
     @property
     def consume_types(self) -> tuple[str, ...]:
         """How messages come to it."""
-        return tuple(sorted({consume_type_words(member.consume_type) for _, member in self.at}))
+        return tuple(sorted({enum_name(member, "consume_type") for _, member in self.at}))
 
     @property
     def is_connected(self) -> bool:
@@ -165,7 +161,7 @@ class GroupView:
     @property
     def models(self) -> tuple[str, ...]:
         """How its members share messages; more than one: agents disagree."""
-        return tuple(sorted({model_words(answer.membership.message_model) for _, answer in self.known}))
+        return tuple(sorted({enum_name(answer.membership, "message_model") for _, answer in self.known}))
 
     @property
     def pins(self) -> list[tuple[Agent, wire.GroupMembership]]:
@@ -194,3 +190,123 @@ def group_view(answers: Iterable[tuple[Agent, AgentGroup]]) -> GroupView:
         has = {agent for agent, _ in at}
         rows.append(MemberRow(client_id, tuple(at), tuple(agent for agent in ready if agent not in has)))
     return GroupView(tuple(known), tuple(unknown_at), tuple(rows))
+
+
+MOST_HOSTS = 2
+"""Of one member, that a table names."""
+_FLAG_STYLES = {"CONFLICT": ALARM, "DIFFERS": ALARM, "PINNED": "magenta", "WARMING": WARNING, "DRAINING": "magenta"}
+
+
+def groups_parts(
+    answers: Sequence[tuple[Agent, wire.ListGroupsResponse]], rows: Sequence[GroupRow]
+) -> Iterable[RenderableType]:
+    """Show one row a group, and which agents do not know everybody yet."""
+    if not rows:
+        yield Text(f"no consumer group has members at {counted(len(answers), 'agent')}")
+    else:
+        table = new_table("GROUP", "MEMBERS", "AGENTS", "MODEL", "TOPICS", "", right=("MEMBERS", "AGENTS"))
+        for row in rows:
+            table.add_row(
+                printable(row.group),
+                str(row.members) if row.is_exact else f">={row.members}",
+                f"{len(row.agents)}/{len(answers)}",
+                "/".join(row.models),
+                printable(" ".join(row.topics)) or "-",
+                _flags(row.flags),
+            )
+        yield table
+    for word, state in (("WARMING", wire.GROUP_STATE_WARMING), ("DRAINING", wire.GROUP_STATE_DRAINING)):
+        agents = [str(agent) for agent, answer in answers if answer.state == state]
+        if agents:
+            yield Text(f"{word}: {', '.join(agents)}", style=_FLAG_STYLES[word])
+
+
+def group_parts(view: GroupView) -> Iterable[RenderableType]:
+    """Show the members of a group, and below them what is wrong or set."""
+    table = new_table("MEMBER", "PEER", "SINCE (UTC)", "SILENT", "AGENTS", "READS", "", right=("SILENT", "AGENTS"))
+    for row in view.members:
+        table.add_row(
+            printable(row.client_id),
+            printable(_peer_words(row.peers)),
+            f"{utc_of(row.joined_first.joined_at):%Y-%m-%d %H:%M:%S}",
+            duration_words(row.silent_seconds),
+            f"{len(row.at)}/{len(view.known)}",
+            printable(", ".join(map(_subscription_words, row.subscriptions))) or "-",
+            _flags(_member_flags(row)),
+        )
+    yield table
+    yield from _disagreements(view)
+    if len(view.models) > 1:
+        yield Text(f"CONFLICT: members share messages as {' and as '.join(view.models)}", style=ALARM)
+    if any(row.is_conflicting for row in view.members):
+        words = "CONFLICT: members read other topics or tags than the one that joined first, so some messages are lost"
+        yield Text(words, style=ALARM)
+    yield from _agent_remarks(view)
+    where = f"at {len(view.known)} of {counted(len(view.known) + len(view.unknown_at), 'agent')}"
+    yield Text(f"{counted(len(view.members), 'member')}, {'/'.join(view.models)}, {where}", style="dim")
+
+
+def _disagreements(view: GroupView) -> Iterator[Text]:
+    lacks: dict[Agent, list[str]] = {}
+    for row in view.members:
+        for agent in row.missing_at:
+            lacks.setdefault(agent, []).append(printable(row.client_id))
+    for agent, client_ids in lacks.items():
+        yield Text(f"DIFFERS: {agent} does not know {', '.join(client_ids)}", style=ALARM)
+
+
+def _agent_remarks(view: GroupView) -> Iterator[Text]:
+    pins: dict[str, list[Agent]] = {}
+    for agent, membership in view.pins:
+        to = printable(", ".join(membership.pinned_client_ids)) or "nobody who is a member there"
+        until = f"{utc_of(membership.pinned_until):%Y-%m-%d %H:%M:%S} UTC"
+        pins.setdefault(f"PINNED to {to} until {until}", []).append(agent)
+    for words, agents in pins.items():
+        yield Text(f"{words}: {_listed(agents)}", style=_FLAG_STYLES["PINNED"])
+    for agent, group in view.known:
+        told = set(group.membership.client_ids)
+        late = told ^ {member.client_id for member in group.members}
+        if late:
+            names = printable(", ".join(sorted(late)))
+            yield Text(f"HELD DOWN: members at {agent} are not told of {names} yet", style=WARNING)
+    states = (
+        ("WARMING", wire.GROUP_STATE_WARMING, "may not have heard of every member yet"),
+        ("DRAINING", wire.GROUP_STATE_DRAINING, "sends its consumers elsewhere"),
+    )
+    for word, state, words in states:
+        for agent, group in view.known:
+            if group.membership.state == state:
+                yield Text(f"{word}: {agent} {words}", style=_FLAG_STYLES[word])
+    if view.unknown_at:
+        yield Text(f"nobody is in it at {_listed(view.unknown_at)}", style="dim")
+
+
+def _member_flags(row: MemberRow) -> Iterator[str]:
+    if row.is_conflicting:
+        yield "CONFLICT"
+    if row.missing_at:
+        yield "DIFFERS"
+    if not row.is_connected:
+        yield "DISCONNECTED"
+
+
+def _flags(flags: Iterable[str]) -> Text:
+    return Text(" ").join(Text(flag, style=_FLAG_STYLES.get(flag, WARNING)) for flag in flags)
+
+
+def _peer_words(peers: Sequence[str]) -> str:
+    if len(peers) == 1:
+        return peers[0]
+    # It has a connection to each broker, so ports say little.
+    hosts = list(dict.fromkeys(peer.rpartition(":")[0] for peer in peers))
+    more = f" and {len(hosts) - MOST_HOSTS} more" if len(hosts) > MOST_HOSTS else ""
+    return " ".join(hosts[:MOST_HOSTS]) + more
+
+
+def _subscription_words(subscription: tuple[str, str]) -> str:
+    topic, expression = subscription
+    return topic if expression in {"", "*"} else f"{topic} ({expression})"
+
+
+def _listed(agents: Iterable[Agent]) -> str:
+    return ", ".join(map(str, agents))

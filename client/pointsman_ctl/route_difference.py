@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pointsman_client.core.route import BrokerReplica, QueueData, TopicRoute
-from pointsman_ctl.wording import perm_words, printable
+from pointsman.v1 import broker_pb2, route_service_pb2
+from pointsman.wire.json_document import enum_name
+from pointsman_ctl.answer_layout import ALARM
+from pointsman_ctl.operator_texts import perm_words, printable
 
+DIFFERENCE_STYLES = {"+": "green", "-": ALARM, "~": "yellow"}
 Key = tuple[str | int, ...]
 
 
-def route_difference(old: TopicRoute, new: TopicRoute) -> list[str]:
+def route_difference(old: route_service_pb2.TopicRoute, new: route_service_pb2.TopicRoute) -> list[str]:
     """Return a line for each thing that changed; none where this program cannot read what did."""
     return [
         *_lines(_queues(old), _queues(new)),
@@ -20,8 +23,8 @@ def route_difference(old: TopicRoute, new: TopicRoute) -> list[str]:
     ]
 
 
-def _queues(route: TopicRoute) -> dict[Key, dict[str, str]]:
-    def facts(data: QueueData) -> dict[str, str]:
+def _queues(route: route_service_pb2.TopicRoute) -> dict[Key, dict[str, str]]:
+    def facts(data: route_service_pb2.QueueData) -> dict[str, str]:
         return {
             "read queues": str(data.read_queue_nums),
             "write queues": str(data.write_queue_nums),
@@ -31,11 +34,11 @@ def _queues(route: TopicRoute) -> dict[Key, dict[str, str]]:
     return {("queues of", data.cluster, data.broker_name): facts(data) for data in route.queue_datas}
 
 
-def _replicas(route: TopicRoute) -> dict[Key, dict[str, str]]:
-    def facts(replica: BrokerReplica) -> dict[str, str]:
+def _replicas(route: route_service_pb2.TopicRoute) -> dict[Key, dict[str, str]]:
+    def facts(replica: broker_pb2.BrokerReplica) -> dict[str, str]:
         return {
             "addr": replica.addr,
-            "state": str(replica.state),
+            "state": enum_name(replica, "state"),
             "ha addr": replica.ha_addr,
             "agent addr": replica.agent_addr,
             "filter servers": ",".join(replica.filter_servers),
@@ -48,7 +51,7 @@ def _replicas(route: TopicRoute) -> dict[Key, dict[str, str]]:
     }
 
 
-def _groups(route: TopicRoute) -> dict[Key, dict[str, str]]:
+def _groups(route: route_service_pb2.TopicRoute) -> dict[Key, dict[str, str]]:
     # Groups come and go with their replicas; only what changes in one that stays is news.
     return {
         ("group", data.cluster, data.broker_name): {

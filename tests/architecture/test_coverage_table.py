@@ -13,7 +13,7 @@ import click
 import pointsman_agent.__main__
 import pointsman_namesrv.__main__
 import pointsman_report.cli
-from pointsman_ctl.command import SUBJECTS, cli
+from pointsman_ctl.command_line import SUBJECTS, cli
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "tests" / "README.md"

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from pointsman_ctl.command import run
+from pointsman_ctl.command_line import run
 
 T = TypeVar("T")
 SOON = 30.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pointsman_ctl.command import run
+from pointsman_ctl.command_line import run
 
 DATA_KEYED = {"labels", "sizes", "ratesPerSecond", "brokersByState", "detail", "brokerAddrs", "filterServerTable"}
 """Their keys are names of the user's own, or of the server's."""

@@ -15,7 +15,7 @@ import pointsman_namesrv.__main__
 import pointsman_namesrv.observe.__main__
 import pointsman_report.cli
 from pointsman import __version__
-from pointsman_ctl import command as ctl
+from pointsman_ctl import command_line as ctl
 
 pytestmark = pytest.mark.e2e
 

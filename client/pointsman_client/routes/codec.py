@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman_client.core.route import (
@@ -23,6 +26,7 @@ _STATES = {
     broker_pb2.BROKER_STATE_PROTECTED: BrokerState.PROTECTED,
     broker_pb2.BROKER_STATE_OUT: BrokerState.OUT,
 }
+_NUMBERS = {state: number for number, state in _STATES.items()}
 
 
 def to_topic_route(route: route_service_pb2.TopicRoute) -> TopicRoute:
@@ -35,6 +39,46 @@ def to_topic_route(route: route_service_pb2.TopicRoute) -> TopicRoute:
         order_topic_conf=route.order_topic_conf,
         absent_brokers=tuple(_to_absent_broker(broker) for broker in route.absent_brokers),
     )
+
+
+def from_topic_route(route: TopicRoute) -> route_service_pb2.TopicRoute:
+    """Write a route as it was answered: what reads it need not know the client's values."""
+    return route_service_pb2.TopicRoute(
+        topic=route.topic,
+        revision=from_revision(route.revision),
+        queue_datas=[route_service_pb2.QueueData(**asdict(queue_data)) for queue_data in route.queue_datas],
+        broker_datas=[
+            broker_pb2.BrokerData(
+                cluster=data.cluster,
+                broker_name=data.broker_name,
+                replicas=[
+                    broker_pb2.BrokerReplica(**asdict(replica) | {"state": _NUMBERS.get(replica.state)})
+                    for replica in data.replicas
+                ],
+                zone=data.zone,
+                acting_master=data.acting_master,
+            )
+            for data in route.broker_datas
+        ],
+        order_topic_conf=route.order_topic_conf,
+        absent_brokers=[
+            route_service_pb2.AbsentBroker(
+                identity=broker_pb2.BrokerIdentity(
+                    cluster=broker.cluster, broker_name=broker.broker_name, broker_id=broker.broker_id, addr=broker.addr
+                ),
+                is_registered=broker.is_registered,
+                reason=broker.reason,
+                since=None if broker.since is None else _to_timestamp(broker.since),
+            )
+            for broker in route.absent_brokers
+        ],
+    )
+
+
+def _to_timestamp(at: datetime) -> Timestamp:
+    timestamp = Timestamp()
+    timestamp.FromDatetime(at)
+    return timestamp
 
 
 def to_revision(revision: route_service_pb2.Revision) -> Revision:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pointsman.wire.json_document import Document, to_route_document
 from pointsman_client.core.route_table import CachedRoute
 from pointsman_client.errors import InvalidOptionError
-from pointsman_client.routes.route_document import Document, to_revision_document, to_route_document
+from pointsman_client.routes.codec import from_topic_route
 
 OWN_KEYS = frozenset(
     {
@@ -27,10 +28,11 @@ OWN_KEYS = frozenset(
 def describe_route(topic: str, cached: CachedRoute | None, *, now: float) -> Document:
     """Render the cached route and how far it can be relied on; ``now`` is monotonic seconds."""
     route = None if cached is None else cached.route
+    document = None if route is None else to_route_document(from_topic_route(route))
     return {
         "topic": topic,
-        "route": None if route is None else to_route_document(route),
-        "revision": None if route is None else to_revision_document(route.revision),
+        "route": document,
+        "revision": None if document is None else document["revision"],
         "ageSeconds": None if cached is None else round(now - cached.confirmed_at, 3),
         "sourceNode": None if cached is None else cached.source,
         "stale": route is not None and route.stale,

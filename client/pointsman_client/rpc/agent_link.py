@@ -12,7 +12,6 @@ import grpc
 import grpc.aio
 
 from pointsman.v1 import (
-    agent_service_pb2_grpc,
     consumer_group_service_pb2_grpc,
     offset_service_pb2_grpc,
     queue_lock_service_pb2_grpc,
@@ -23,7 +22,6 @@ from pointsman_client.rpc.status import grpc_errors_of
 
 if TYPE_CHECKING:
     # These names exist for type checkers only.
-    from pointsman.v1.agent_service_pb2_grpc import AgentServiceAsyncStub
     from pointsman.v1.consumer_group_service_pb2_grpc import ConsumerGroupServiceAsyncStub
     from pointsman.v1.offset_service_pb2_grpc import OffsetServiceAsyncStub
     from pointsman.v1.queue_lock_service_pb2_grpc import QueueLockServiceAsyncStub
@@ -41,7 +39,6 @@ class AgentLink:
     groups: ConsumerGroupServiceAsyncStub
     locks: QueueLockServiceAsyncStub
     offsets: OffsetServiceAsyncStub
-    agent: AgentServiceAsyncStub
 
     async def call(
         self,
@@ -90,7 +87,6 @@ class AgentLinks:
                 consumer_group_service_pb2_grpc.ConsumerGroupServiceStub(channel),
                 queue_lock_service_pb2_grpc.QueueLockServiceStub(channel),
                 offset_service_pb2_grpc.OffsetServiceStub(channel),
-                agent_service_pb2_grpc.AgentServiceStub(channel),
             )
         return link
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 import grpc
 import grpc.aio
 
-from pointsman.v1 import admin_service_pb2_grpc, route_service_pb2_grpc
+from pointsman.v1 import route_service_pb2_grpc
 from pointsman_client.errors import NameServerFailedError, NotFoundError
 from pointsman_client.rpc.channel import OpenChannel, close_channels, open_channel
 from pointsman_client.rpc.status import grpc_errors_of
 
 if TYPE_CHECKING:
-    # These names exist for type checkers only.
-    from pointsman.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
+    # This name exists for type checkers only.
     from pointsman.v1.route_service_pb2_grpc import RouteServiceAsyncStub
 
 RequestT = TypeVar("RequestT")
@@ -30,7 +29,6 @@ class NameServerLink:
     addr: str
     channel: grpc.aio.Channel
     routes: RouteServiceAsyncStub
-    admin: AdminServiceAsyncStub
 
     async def call(
         self,
@@ -61,13 +59,7 @@ class NameServerLinks:
         link = self._links.get(addr)
         if link is None:
             channel = self._open_channel(addr)
-            link = NameServerLink(
-                addr,
-                channel,
-                route_service_pb2_grpc.RouteServiceStub(channel),
-                admin_service_pb2_grpc.AdminServiceStub(channel),
-            )
-            self._links[addr] = link
+            link = self._links[addr] = NameServerLink(addr, channel, route_service_pb2_grpc.RouteServiceStub(channel))
         return link
 
     async def close(self, *, timeout_seconds: float) -> None:

@@ -11,7 +11,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
-from pointsman.wire.errors import ErrorDetails, read_status
+from pointsman.wire.errors import ANOTHER_MAY_ANSWER, ErrorDetails, read_status
 from pointsman_client.errors import (
     ClientClosedError,
     NameServerFailedError,
@@ -19,22 +19,6 @@ from pointsman_client.errors import (
     PointsmanError,
     RequestRejectedError,
 )
-
-ANOTHER_MAY_ANSWER = frozenset(
-    {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        # A server that is flooded at a herd's return ends calls so (design, section 9).
-        grpc.StatusCode.CANCELLED,
-        grpc.StatusCode.INTERNAL,
-        grpc.StatusCode.UNKNOWN,
-        grpc.StatusCode.DATA_LOSS,
-        # Something else, or an older name server, listens there.
-        grpc.StatusCode.UNIMPLEMENTED,
-    }
-)
-"""Faults of one node. Every other code is an answer, which any node would give."""
 
 
 @contextmanager

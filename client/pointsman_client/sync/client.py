@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from pointsman.wire.json_document import Document
 from pointsman_client import client as async_client
 from pointsman_client.clock import Clock
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerData, ClusterData, RouteChange, TopicRoute
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.routes.route_document import Document
 from pointsman_client.routes.route_keeper import AddrsGoneCallback
 from pointsman_client.routes.route_watch import RouteChangeCallback
 from pointsman_client.rpc.blocking_channel import open_blocking_channel

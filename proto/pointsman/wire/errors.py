@@ -17,6 +17,22 @@ from pointsman.wire.refusal import FieldViolation
 
 DOMAIN = "pointsman"
 
+ANOTHER_MAY_ANSWER = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        # A server that is flooded at a herd's return ends calls so (design, section 9).
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DATA_LOSS,
+        # Something else, or an older name server, listens there.
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+"""Faults of one node. Every other code is an answer, which any node would give."""
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetails:

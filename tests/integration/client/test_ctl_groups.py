@@ -15,10 +15,9 @@ from pointsman.service.clock import SystemClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_agent.core.drain_lag import GroupLag, LagReport
 from pointsman_agent.core.queue import QueueKey
-from pointsman_client.rpc.agent_link import AgentLink
-from pointsman_ctl.agent_asking import AGENTS_AT_ONCE, agent_round
-from pointsman_ctl.agent_choice import AgentChoice
-from pointsman_ctl.settings import Settings
+from pointsman_ctl.agent_round import AGENTS_AT_ONCE, AgentChoice, agent_round
+from pointsman_ctl.invocation import Invocation
+from pointsman_ctl.server_calls import Server
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes.agent_in_route import WholeAgent, whole_agents
 from tests.fakes.ctl_command import Ended, ctl
@@ -172,9 +171,9 @@ async def test_one_group_is_shown_with_everything_that_its_agents_know(fleet: Fl
     ]
     known = {agent["addr"]: agent["group"] for agent in document["agents"]}
     assert known[fleet.two.addr] is None
-    assert known[fleet.one.addr]["clientIds"] == [A]
+    assert known[fleet.one.addr]["membership"]["clientIds"] == [A]
     assert known[fleet.one.addr]["holdDownSeconds"] == 10.0
-    assert known[fleet.one.addr]["revision"]["boot"] == "000000000000feed"
+    assert known[fleet.one.addr]["membership"]["revision"]["boot"] == "000000000000feed"
     assert len(known[fleet.one.addr]["members"]) == 2
 
 
@@ -331,7 +330,7 @@ async def test_a_pin_is_sent_to_masters_and_replicas_and_ended_everywhere(fleet:
     assert f"{fleet.one.addr} (c1/a/0): {until} to {A}\n" in pinned.out
     assert f"{fleet.replica.addr} (c1/a/1): {until}, to members that are not there yet\n" in pinned.out
     assert printed.document["pins"][0]["pinnedClientIds"] == [A]
-    assert [agent["pinnedUntil"] for agent in again.document["agents"]] == ["2026-01-01T01:00:00.100Z"] * 3
+    assert [agent["until"] for agent in again.document["agents"]] == ["2026-01-01T01:00:00.100Z"] * 3
     assert unpinned.out.count("billing is not pinned\n") == 3
     assert all(agent.groups.core.pinned_count == 0 for agent in (fleet.one, fleet.two, fleet.replica))
 
@@ -429,10 +428,10 @@ async def test_an_agent_that_hangs_costs_its_deadline_and_no_more(fleet: Fleet) 
 
 async def test_of_many_agents_so_many_are_asked_at_once_and_each_has_the_whole_deadline() -> None:
     choice = AgentChoice(tuple(f"127.0.0.1:{port}" for port in range(1, 3 * AGENTS_AT_ONCE)))
-    settings = Settings(("ns:1",), "table", 7.0)
+    invocation = Invocation(("ns:1",), "table", 7.0)
     running, most, shortest = 0, 0, 7.0
 
-    async def question(link: AgentLink, deadline: float) -> str:
+    async def question(server: Server, deadline: float) -> str:
         nonlocal running, most, shortest
         running += 1
         most = max(most, running)
@@ -440,9 +439,9 @@ async def test_of_many_agents_so_many_are_asked_at_once_and_each_has_the_whole_d
         for _ in range(3):
             await asyncio.sleep(0)
         running -= 1
-        return link.addr
+        return server.addr
 
-    async with agent_round(settings, choice) as asking:
+    async with agent_round(invocation, choice) as asking:
         asked = await asking.ask(question)
     assert [answer for _, answer in asked.whole] == list(choice.addrs)
     assert most == AGENTS_AT_ONCE
@@ -498,7 +497,7 @@ async def test_a_drain_that_leaves_messages_unread_names_the_group_and_exits_3()
     assert "WAIT_FOR_CONSUMERS FAILED (unread: old 9)" in alone.err
     timed_out = next(line for line in map(json.loads, late.out.splitlines()) if line["state"] == "TIMED_OUT")
     assert timed_out["step"] == "WAIT_FOR_CONSUMERS"
-    assert timed_out["groups"] == [{"group": "slow", "lag": 7, "retryLag": 2, "members": 3}]
+    assert timed_out["groups"] == [{"group": "slow", "lag": 7, "retryLag": 2, "memberCount": 3}]
 
 
 async def test_a_drain_of_a_broker_that_cannot_be_found_or_is_anothers_changes_nothing(fleet: Fleet) -> None:

@@ -187,7 +187,7 @@ async def test_a_topic_whose_brokers_are_all_down_is_shown_with_reasons_and_exit
     assert table.out.split()[7:13] == ["c1", "broker-a", "0", "broker-a:10911", "GONE", "SILENCE"]
     assert table.err.startswith("pointsmanctl: no broker of topic orders is up: c1/broker-a/0 SILENCE since ")
     (absent,) = printed.document["absentBrokers"]
-    assert (absent["brokerName"], absent["registered"], absent["reason"]) == ("broker-a", False, "SILENCE")
+    assert (absent["brokerName"], absent["isRegistered"], absent["reason"]) == ("broker-a", False, "SILENCE")
     assert json.loads(printed.err)["error"]["code"] == "NO_BROKER_UP"
     assert diff.out == f"1 topic at {one.addr}, 1 at {two.addr}: equal\n"
     assert "no broker of topic" not in unknown.err
@@ -390,7 +390,7 @@ async def test_the_timeout_bounds_all_pages_of_an_answer_together(server: Script
 async def test_top_as_json_is_one_object_a_refresh_with_rates_until_ctrl_c(
     server: ScriptedAdminServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pointsman_ctl.commands.watch.REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr("pointsman_ctl.top_command.REFRESH_SECONDS", 0.05)
     async with running_ctl("--namesrv", server.addr, "-o", "json", "top") as command:
         first, second = [json.loads(await command.out.line()) for _ in range(2)]
         made = await command.interrupted()
@@ -406,12 +406,12 @@ async def test_top_as_json_is_one_object_a_refresh_with_rates_until_ctrl_c(
         (["route", "orders"], []),
         (["topics"], []),
         (["clusters"], ["route"]),
-        (["brokers"], ["guard"]),
+        (["brokers"], ["guard", "flapping"]),
         (["why", "broker-a"], ["brokers", "guard"]),
         (["flapping"], []),
         (["watchers", "orders"], []),
         (["watch", "orders"], ["route"]),
-        (["top", "--once"], ["guard"]),
+        (["top", "--once"], ["guard", "brokers"]),
         (["info"], ["guard"]),
         (["health"], []),
     ],

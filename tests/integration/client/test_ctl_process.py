@@ -17,7 +17,7 @@ import pytest
 
 from pointsman.service.clock import SystemClock
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from pointsman_ctl.command import SUBJECTS
+from pointsman_ctl.command_line import SUBJECTS
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.agent_in_route import WholeAgent, whole_agents

@@ -13,8 +13,9 @@ import pytest
 
 from pointsman_client import NameServerClient
 from pointsman_client.errors import ForkedError, InvalidOptionError
+from pointsman_client.routes.codec import from_topic_route
 from pointsman_client.rpc.channel import open_channel
-from pointsman_ctl.client_description import read_description
+from pointsman_ctl.diff_command import read_description
 from tests.fakes.condition import eventually
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_route_server import (
@@ -54,7 +55,7 @@ async def test_a_description_is_json_with_all_that_is_known(server: ScriptedRout
         "nameServers": [server.addr],
         "nameServerInUse": server.addr,
     }
-    assert (read.topic, read.route, read.age_seconds) == ("orders", route, 12.5)
+    assert (read.topic, read.route, read.age_seconds) == ("orders", from_topic_route(route), 12.5)
 
 
 async def test_a_topic_without_a_route_is_described_too(server: ScriptedRouteServer) -> None:

@@ -32,7 +32,7 @@ from pointsman_client.rpc.channel import open_channel
 from pointsman_client.sync import Producer as SyncProducer
 from pointsman_client.transports import entry
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
-from pointsman_ctl.command import cli
+from pointsman_ctl.command_line import cli
 
 README = (Path(__file__).parents[3] / "client" / "README.md").read_text(encoding="utf-8")
 REQUIRED = "required"

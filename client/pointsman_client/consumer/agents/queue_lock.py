@@ -7,13 +7,13 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from pointsman.v1 import queue_lock_service_pb2 as wire
+from pointsman.wire.wire_time import seconds_of
 from pointsman_client.consumer.agents.broker_agents import RoutedBrokers
 from pointsman_client.consumer.agents.queue_batch import Answers, Queues, ask_agents
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey
 from pointsman_client.errors import PointsmanError
 from pointsman_client.rpc.agent_link import AgentLink, AgentLinks
-from pointsman_client.rpc.wire_time import seconds_of
 
 LOCKS_PER_PAGE = 1_000
 

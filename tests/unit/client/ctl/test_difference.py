@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pointsman.v1 import broker_pb2
-from pointsman_client.routes.codec import to_topic_route
-from pointsman_ctl.digest_difference import digest_difference
-from pointsman_ctl.question import NodeDigests
+from pointsman_ctl.node_difference import NodeDigests, digest_difference
 from pointsman_ctl.route_difference import route_difference
 from tests.fakes.scripted_route_server import broker_data, topic_route
 
@@ -14,16 +12,16 @@ B = broker_data("broker-b", {0: "10.0.0.3:1"}, cluster="c1")
 
 
 def digests(**topics: bytes) -> NodeDigests:
-    return NodeDigests("ns", broker_pb2.NODE_STATE_READY, topics)
+    return NodeDigests("ns", "READY", topics)
 
 
 def test_equal_routes_have_no_difference() -> None:
-    route = to_topic_route(topic_route(groups=[A, B]))
+    route = topic_route(groups=[A, B])
     assert route_difference(route, route) == []
 
 
 def test_brokers_and_queues_that_come_and_go_are_lines() -> None:
-    alone, both = to_topic_route(topic_route(groups=[A])), to_topic_route(topic_route(groups=[A, B]))
+    alone, both = topic_route(groups=[A]), topic_route(groups=[A, B])
 
     assert route_difference(alone, both) == [
         "+ queues of c1/broker-b: read queues 4, write queues 4, perm rw",
@@ -35,8 +33,8 @@ def test_brokers_and_queues_that_come_and_go_are_lines() -> None:
 def test_what_changes_in_place_is_one_line_with_before_and_after() -> None:
     suspect = broker_data("broker-a", {0: "10.0.0.1:1", 1: "10.0.0.9:1"}, cluster="c1", acting_master=True, zone="z1")
     suspect.replicas[0].state = broker_pb2.BROKER_STATE_SUSPECT
-    old = to_topic_route(topic_route(groups=[A]))
-    new = to_topic_route(topic_route(groups=[suspect], read=8, perm=4, order_topic_conf="broker-a:4"))
+    old = topic_route(groups=[A])
+    new = topic_route(groups=[suspect], read=8, perm=4, order_topic_conf="broker-a:4")
 
     assert route_difference(old, new) == [
         "~ queues of c1/broker-a: read queues 4 -> 8, perm rw -> r",
@@ -51,7 +49,7 @@ def test_ten_replicas_stand_in_the_order_of_their_ids() -> None:
     many = broker_data("broker-a", {number: f"10.0.0.{number}:1" for number in range(12)}, cluster="c1")
     none = broker_data("broker-a", {}, cluster="c1")
 
-    lines = route_difference(to_topic_route(topic_route(groups=[none])), to_topic_route(topic_route(groups=[many])))
+    lines = route_difference(topic_route(groups=[none]), topic_route(groups=[many]))
     assert [int(line.split()[3].rstrip(":")) for line in lines] == list(range(12))
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 
-from pointsman_ctl.duration import duration_problem, to_seconds
+from pointsman_ctl.command_options import read_duration
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90s", 90), ("10m", 600), ("2h", 7_200), ("1d", 86_400), ("7d", 604_800), ("007s", 7)]
 )
 def test_a_number_and_a_unit_are_seconds(text: str, seconds: int) -> None:
-    assert duration_problem(text, longest="7d") is None
-    assert to_seconds(text) == seconds
+    assert read_duration(text, longest="7d") == seconds
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,6 @@ def test_a_number_and_a_unit_are_seconds(text: str, seconds: int) -> None:
     ],
 )
 def test_anything_else_is_said_to_be_wrong_with_the_value(text: str, problem: str) -> None:
-    assert problem in (duration_problem(text, longest="7d") or "")
+    with pytest.raises(click.BadParameter) as refused:
+        read_duration(text, longest="7d")
+    assert problem in refused.value.message

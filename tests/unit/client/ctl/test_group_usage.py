@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman_ctl.command import run
+from pointsman_ctl.command_line import run
 
 PIN = ["pin", "billing", "--for", "1h"]
 

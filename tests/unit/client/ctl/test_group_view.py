@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import RenderableType
 
+from pointsman.v1 import broker_pb2
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
 from pointsman.v1.agent_service_pb2 import (
@@ -26,15 +27,16 @@ from pointsman.v1.agent_service_pb2 import (
     DrainStepState,
     UnreadGroup,
 )
+from pointsman.v1.route_service_pb2 import ClusterData
 from pointsman.wire.errors import ErrorDetails
+from pointsman.wire.json_document import to_document
 from pointsman.wire.refusal import FieldViolation
-from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState, ClusterData
-from pointsman_client.errors import AgentFailedError, RequestRejectedError
-from pointsman_ctl import agent_failure, drain_view, group_table, layout
-from pointsman_ctl.agent_question import AgentGroup, AgentGroups, AgentOffsets
-from pointsman_ctl.agents import Agent, agents_in
-from pointsman_ctl.group_view import group_rows, group_view, shared_groups
-from pointsman_ctl.offset_view import group_totals, offset_rows, without_empty_retries
+from pointsman_client import AgentFailedError, RequestRejectedError
+from pointsman_ctl import answer_layout, drain_broker_command
+from pointsman_ctl.agent_round import Agent, agents_in
+from pointsman_ctl.error_report import AGENT_HINT, agents_failed, to_error_report
+from pointsman_ctl.group_view import AgentGroup, group_parts, group_rows, group_view, groups_parts, shared_groups
+from pointsman_ctl.offset_commands import group_totals, offset_rows, offsets_parts, without_empty_retries
 
 WARMING, READY = wire.GROUP_STATE_WARMING, wire.GROUP_STATE_READY
 CLUSTERING, BROADCASTING = wire.MESSAGE_MODEL_CLUSTERING, wire.MESSAGE_MODEL_BROADCASTING
@@ -42,12 +44,15 @@ ONE, TWO, REPLICA = Agent("a:1", ("c1/a/0",)), Agent("b:1", ("c1/b/0",)), Agent(
 
 
 def cluster(*replicas: tuple[int, str], name: str = "a", acting_master: bool = False) -> ClusterData:
-    found = tuple(BrokerReplica(each, f"10.0.0.{each}:1", "", addr, BrokerState.UP) for each, addr in replicas)
-    return ClusterData("c1", (BrokerData("c1", name, found, "", acting_master),))
+    found = [
+        broker_pb2.BrokerReplica(broker_id=each, addr=f"10.0.0.{each}:1", agent_addr=addr) for each, addr in replicas
+    ]
+    data = broker_pb2.BrokerData(cluster="c1", broker_name=name, replicas=found, acting_master=acting_master)
+    return ClusterData(cluster="c1", broker_datas=[data])
 
 
-def groups(*summaries: wire.GroupSummary, state: wire.GroupState.ValueType = READY) -> AgentGroups:
-    return AgentGroups(state, list(summaries))
+def groups(*summaries: wire.GroupSummary, state: wire.GroupState.ValueType = READY) -> wire.ListGroupsResponse:
+    return wire.ListGroupsResponse(state=state, groups=summaries)
 
 
 def summary(
@@ -75,10 +80,11 @@ def group(*members: wire.GroupMember, state: wire.GroupState.ValueType = READY) 
     return AgentGroup(wire.GetGroupResponse(membership=membership, members=members))
 
 
-def offsets(*progress: tuple[int, int, int | None], group: str = "g", topic: str = "t") -> AgentOffsets:
-    return AgentOffsets(
-        None,
-        [
+def offsets(
+    *progress: tuple[int, int, int | None], group: str = "g", topic: str = "t"
+) -> offsets_wire.ListOffsetsResponse:
+    return offsets_wire.ListOffsetsResponse(
+        progress=[
             offsets_wire.QueueProgress(
                 group=group,
                 committed=offsets_wire.QueueOffset(topic=topic, queue_id=queue_id, offset=offset),
@@ -90,7 +96,7 @@ def offsets(*progress: tuple[int, int, int | None], group: str = "g", topic: str
 
 
 def shown(capsys: pytest.CaptureFixture[str], parts: Iterable[RenderableType]) -> list[str]:
-    layout.show(parts)
+    answer_layout.show(parts)
     return capsys.readouterr().out.splitlines()
 
 
@@ -145,7 +151,7 @@ def test_where_ids_were_not_told_in_time_there_are_at_least_so_many(
     (row,) = rows = group_rows(answers, told)
 
     assert (row.members, row.is_exact) == (at_least, False)
-    assert f">={at_least}" in shown(capsys, group_table.groups_parts(answers, rows))[1]
+    assert f">={at_least}" in shown(capsys, groups_parts(answers, rows))[1]
 
 
 def test_a_group_is_in_conflict_when_agents_say_that_it_shares_differently() -> None:
@@ -189,13 +195,13 @@ def test_a_member_is_where_its_connections_come_from(
 ) -> None:
     agents = [Agent(f"agent:{number}") for number in range(1, len(peers) + 1)]
     answers = [(agent, group(member("x", peer=peer))) for agent, peer in zip(agents, peers, strict=True)]
-    assert words in shown(capsys, group_table.group_parts(group_view(answers)))[1]
+    assert words in shown(capsys, group_parts(group_view(answers)))[1]
 
 
 def test_nothing_that_clients_name_themselves_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     evil = "10.0.0.1@\x1b[2J"
     known = group(member(evil), member("other"))
-    lines = shown(capsys, group_table.group_parts(group_view([(ONE, known), (TWO, group(member("other")))])))
+    lines = shown(capsys, group_parts(group_view([(ONE, known), (TWO, group(member("other")))])))
 
     assert "\x1b" not in "\n".join(lines)
     assert any(line.startswith("DIFFERS: b:1 (c1/b/0) does not know 10.0.0.1@") for line in lines)
@@ -204,8 +210,9 @@ def test_nothing_that_clients_name_themselves_steers_a_terminal(capsys: pytest.C
 def test_values_that_are_newer_than_this_program_are_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     newer = summary(model=77)  # type: ignore[arg-type]  # a value of a later version
     answers = [(ONE, groups(newer, state=99))]  # type: ignore[arg-type]  # as above
-    assert "77" in shown(capsys, group_table.groups_parts(answers, group_rows(answers, {})))[1]
-    assert (drain_view.step_words(42), drain_view.step_state_words(43)) == ("42", "43")  # type: ignore[arg-type]  # as above
+    assert "77" in shown(capsys, groups_parts(answers, group_rows(answers, {})))[1]
+    words = drain_broker_command.outcome_words(DrainResponse(step=42, state=43))  # type: ignore[arg-type]  # as above
+    assert words == "42 43"
 
 
 def test_a_drain_shows_each_group_with_its_unread_messages_and_why_one_is_not_waited_for(
@@ -222,16 +229,18 @@ def test_a_drain_shows_each_group_with_its_unread_messages_and_why_one_is_not_wa
         ],
     )
 
-    assert shown(capsys, drain_view.drain_parts(news))[1:] == [
+    assert shown(capsys, drain_broker_command.drain_parts(news))[1:] == [
         "          billing: 7 unread, 2 of them in retry queues; members: 3",
         "          young: 1 unread; members not known yet",
         "          old: 8 unread; no member: not waited for",
     ]
-    assert drain_view.outcome_words(news) == "WAIT_FOR_CONSUMERS TIMED_OUT (unread: billing 7, young 1, old 8)"
-    assert drain_view.to_drain_document("a:1", news)["groups"] == [
-        {"group": "billing", "lag": 7, "retryLag": 2, "members": 3},
-        {"group": "young", "lag": 1, "retryLag": 0, "members": None},
-        {"group": "old", "lag": 8, "retryLag": 0, "members": 0},
+    assert (
+        drain_broker_command.outcome_words(news) == "WAIT_FOR_CONSUMERS TIMED_OUT (unread: billing 7, young 1, old 8)"
+    )
+    assert to_document(news)["groups"] == [
+        {"group": "billing", "lag": 7, "retryLag": 2, "memberCount": 3},
+        {"group": "young", "lag": 1, "retryLag": 0, "memberCount": None},
+        {"group": "old", "lag": 8, "retryLag": 0, "memberCount": 0},
     ]
 
 
@@ -248,7 +257,7 @@ def test_a_drain_shows_each_group_with_its_unread_messages_and_why_one_is_not_wa
 def test_a_drain_is_late_when_a_wait_timed_out_or_messages_stay_unread(
     step: DrainStep.ValueType, state: DrainStepState.ValueType, is_late: bool
 ) -> None:
-    assert drain_view.is_late(DrainResponse(step=step, state=state)) is is_late
+    assert drain_broker_command.is_late(DrainResponse(step=step, state=state)) is is_late
 
 
 # Offsets
@@ -274,14 +283,14 @@ def test_retry_queues_that_are_read_to_their_end_are_folded_and_others_are_not(
     kept = without_empty_retries(rows)
     places = [(row.progress.committed.topic, row.progress.committed.queue_id) for row in kept]
     assert places == [("%RETRY%g", 2), ("%RETRY%g", 3), ("%RETRY%g", 4), ("t", 0)]
-    lines = shown(capsys, group_table.offsets_parts(kept, group_totals(rows), folded=2))
+    lines = shown(capsys, offsets_parts(kept, group_totals(rows), folded=2))
     assert "2 empty queues of retry topics not shown: --retry" in lines
     assert lines[-1].split()[:3] == ["g", "6", "2"]
 
 
 def test_a_group_with_empty_retry_queues_alone_has_its_total(capsys: pytest.CaptureFixture[str]) -> None:
     rows = offset_rows([(ONE, offsets((0, 0, 0), topic="%RETRY%g"))])
-    lines = shown(capsys, group_table.offsets_parts((), group_totals(rows), folded=1))
+    lines = shown(capsys, offsets_parts((), group_totals(rows), folded=1))
     assert lines[0] == "1 empty queue of retry topics not shown: --retry"
     assert lines[-1].split() == ["g", "1", "0"]
 
@@ -303,21 +312,21 @@ def test_totals_are_the_sums_of_the_rows(queues: dict[int, tuple[int, int | None
 def test_a_refusal_names_each_field_and_is_not_tried_again() -> None:
     details = ErrorDetails("INVALID_REQUEST", {}, (FieldViolation("to[0]", "must not be empty: ''"),))
     refusal = RequestRejectedError("a:1", grpc.StatusCode.INVALID_ARGUMENT, "to[0] must not be empty", details)
-    alone = agent_failure.nobody_answered({ONE: refusal})
-    some = agent_failure.some_failed({ONE: refusal}, of=[ONE, TWO], is_change=True)
+    alone = agents_failed({"a:1": refusal}, of=["a:1"], is_change=False)
+    some = agents_failed({"a:1": refusal}, of=["a:1", "b:1"], is_change=True)
 
     assert alone.to_line() == "pointsmanctl: refused by a:1 (to[0] must not be empty: '')"
     assert alone.code == some.code == "INVALID_REQUEST"
     assert (some.message, some.hint) == ("1 of 2 agents failed: a:1 (to[0] must not be empty: ''); done at b:1", "")
-    assert agent_failure.to_agent_complaint(ONE, refusal).message == "a:1 refused: to[0] must not be empty: ''"
+    assert to_error_report(refusal).message == "a:1 refused: to[0] must not be empty: ''"
 
 
 def test_failures_of_several_kinds_have_a_code_of_their_own_and_a_hint_once() -> None:
     refused = AgentFailedError("a:1", grpc.StatusCode.UNAVAILABLE, "Connection refused")
     late = AgentFailedError("b:1", grpc.StatusCode.DEADLINE_EXCEEDED, "")
     no = RequestRejectedError("a:2", grpc.StatusCode.FAILED_PRECONDITION, "held", ErrorDetails("HELD_BY_OTHER"))
-    complaint = agent_failure.nobody_answered({ONE: refused, TWO: late, REPLICA: no})
+    report = agents_failed({"a:1": refused, "b:1": late, "a:2": no}, of=["a:1", "b:1", "a:2"], is_change=False)
 
-    assert complaint.code == "AGENTS_FAILED"
-    assert complaint.hint == agent_failure.OUT_OF_REACH_HINT
-    assert complaint.servers == {"a:1": "connection refused", "b:1": "no answer in time", "a:2": "held"}
+    assert report.code == "AGENTS_FAILED"
+    assert report.hint == AGENT_HINT
+    assert report.servers == {"a:1": "connection refused", "b:1": "no answer in time", "a:2": "held"}

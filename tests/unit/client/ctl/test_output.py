@@ -12,26 +12,24 @@ from google.protobuf.duration_pb2 import Duration
 from rich.console import RenderableType
 
 from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2
+from pointsman.wire.json_document import to_route_document
 from pointsman_client import NameServerFailedError
-from pointsman_client.core.route import TopicRoute
-from pointsman_client.routes.codec import to_cluster_data, to_topic_route
-from pointsman_client.routes.route_document import to_route_document
-from pointsman_ctl import document, layout, node_table, table
-from pointsman_ctl.condition import FLAPPING_ABOVE, is_flapping
-from pointsman_ctl.digest_difference import digest_difference
-from pointsman_ctl.node import NodeAnswer
-from pointsman_ctl.question import NodeBrokers, NodeDigests
+from pointsman_ctl import answer_layout
+from pointsman_ctl.broker_commands import FLAPPING_ABOVE, brokers_parts, is_flapping, to_brokers_document
+from pointsman_ctl.name_server_queries import NodeBrokers
+from pointsman_ctl.node_commands import health_parts
+from pointsman_ctl.node_difference import NodeDigests, difference_parts, digest_difference
+from pointsman_ctl.route_commands import clusters_parts, route_parts, to_clusters_document
+from pointsman_ctl.server_calls import NodeAnswer
 from pointsman_namesrv.core.flapping import FlapRules
 from tests.fakes.scripted_route_server import broker_data, topic_route
 
-W1 = to_topic_route(
-    topic_route(
-        "TopicTest",
-        [
-            broker_data("broker-a", {0: "192.168.1.10:10911", 1: "192.168.1.11:10911"}),
-            broker_data("broker-b", {0: "192.168.1.20:10911", 1: "192.168.1.21:10911"}),
-        ],
-    )
+W1 = topic_route(
+    "TopicTest",
+    [
+        broker_data("broker-a", {0: "192.168.1.10:10911", 1: "192.168.1.11:10911"}),
+        broker_data("broker-b", {0: "192.168.1.20:10911", 1: "192.168.1.21:10911"}),
+    ],
 )
 FAILED = NameServerFailedError("10.0.0.2:9876", grpc.StatusCode.UNAVAILABLE, "Connection refused")
 
@@ -51,8 +49,12 @@ def status(
     )
 
 
+def printed_of(nodes: list[NodeAnswer[NodeBrokers]]) -> Any:
+    return json.loads(json.dumps(answer_layout.node_documents(nodes, to_brokers_document)))
+
+
 def shown(capsys: pytest.CaptureFixture[str], parts: Iterable[RenderableType]) -> list[str]:
-    layout.show(parts)
+    answer_layout.show(parts)
     return capsys.readouterr().out.splitlines()
 
 
@@ -81,7 +83,7 @@ def test_w1_the_route_has_rocketmqs_keys_and_text_as_broker_ids() -> None:
 def test_a_route_as_a_table_fits_80_columns_and_has_one_row_a_broker(
     capsys: pytest.CaptureFixture[str], columns: str
 ) -> None:
-    lines = shown(capsys, table.route_parts(W1))
+    lines = shown(capsys, route_parts(W1))
 
     assert lines == [
         "CLUSTER         BROKER    READ  WRITE  PERM",
@@ -97,8 +99,8 @@ def test_a_route_as_a_table_fits_80_columns_and_has_one_row_a_broker(
 
 
 def test_an_order_configuration_and_zones_are_shown_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
-    ordered = to_topic_route(topic_route(groups=[broker_data(zone="z1")], order_topic_conf="broker-a:4"))
-    printed = "\n".join(shown(capsys, table.route_parts(ordered)))
+    ordered = topic_route(groups=[broker_data(zone="z1")], order_topic_conf="broker-a:4")
+    printed = "\n".join(shown(capsys, route_parts(ordered)))
 
     assert "order topic: broker-a:4" in printed
     assert "ZONE" in printed
@@ -117,16 +119,16 @@ def test_a_group_without_a_master_says_so(
     capsys: pytest.CaptureFixture[str], acting_master: bool, replicas: dict[int, str], words: str, condition: str
 ) -> None:
     group = broker_data("broker-a", replicas, acting_master=acting_master)
-    clusters = [to_cluster_data(route_service_pb2.ClusterData(cluster="DefaultCluster", broker_datas=[group]))]
+    clusters = [route_service_pb2.ClusterData(cluster="DefaultCluster", broker_datas=[group])]
 
-    lines = shown(capsys, table.clusters_parts(clusters))
+    lines = shown(capsys, clusters_parts(clusters))
     assert lines[1].split(maxsplit=4) == ["DefaultCluster", "broker-a", "0", "-", words]
-    printed = json.loads(json.dumps(document.to_clusters_document(clusters, broker_pb2.NODE_STATE_READY)))
+    printed = to_clusters_document(route_service_pb2.GetClusterInfoResponse(clusters=clusters))
     assert printed["clusters"][0]["brokerDatas"][0]["conditions"] == [condition]
 
 
 def test_an_empty_fleet_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown(capsys, table.clusters_parts([])) == ["no broker is registered"]
+    assert shown(capsys, clusters_parts([])) == ["no broker is registered"]
 
 
 def test_each_node_shows_its_brokers_and_a_node_that_failed_says_why(
@@ -140,7 +142,7 @@ def test_each_node_shows_its_brokers_and_a_node_that_failed_says_why(
     answer = NodeBrokers("ns-1", brokers, None)
     nodes = [NodeAnswer("10.0.0.1:9876", answer, None), NodeAnswer("10.0.0.2:9876", None, FAILED)]
 
-    assert shown(capsys, table.brokers_parts(nodes)) == [
+    assert shown(capsys, brokers_parts(nodes)) == [
         "node 10.0.0.1:9876 (ns-1)",
         "CLUSTER         BROKER    ID  ADDR                 STATE    REASON            HEARTBEAT  TOPICS",
         "DefaultCluster  broker-a   0  192.168.100.0:10911  OUT      REFUSED, planned      31.2s  100000",
@@ -153,10 +155,10 @@ def test_each_node_shows_its_brokers_and_a_node_that_failed_says_why(
         "node 10.0.0.2:9876",
         "10.0.0.2:9876 did not answer (connection refused)",
     ], columns
-    printed = json.loads(json.dumps(document.to_brokers_document(nodes)))["nodes"]
+    printed = printed_of(nodes)["nodes"]
     assert printed[0]["brokers"][0]["generation"] == "18446744073709551615"
     assert printed[0]["brokers"][0]["silenceSeconds"] == 31.2
-    probes = [(broker["probeEvidence"], broker["probeEverPassed"]) for broker in printed[0]["brokers"]]
+    probes = [(broker["health"]["evidence"], broker["health"]["everPassed"]) for broker in printed[0]["brokers"]]
     assert probes == [("STRONG", True), ("UNSPECIFIED", None), ("UNSPECIFIED", None)]
     assert printed[0]["conditions"] == [
         {"cluster": "DefaultCluster", "brokerName": "broker-a", "condition": "NO_MASTER"}
@@ -180,29 +182,24 @@ def test_who_is_gone_unplanned_is_named_the_last_five_and_a_number(capsys: pytes
     gone = [score("probed", 30, "PROBE_FAILED"), *(score(f"lost-{number}", 590 + number) for number in range(6))]
     nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", [status(0)], None, gone), None)]
 
-    line = next(line for line in shown(capsys, table.brokers_parts(nodes)) if line.startswith("GONE"))
+    line = next(line for line in shown(capsys, brokers_parts(nodes)) if line.startswith("GONE"))
     assert line.startswith("GONE: DefaultCluster/probed 0 (PROBE_FAILED 30.0s ago), DefaultCluster/lost-0 0 (EXPIRED")
     assert line.endswith("DefaultCluster/lost-3 0 (EXPIRED 9m 53s ago) and 2 more: see `pointsmanctl flapping`")
-    printed = json.loads(json.dumps(document.to_brokers_document(nodes)))["nodes"][0]["gone"]
-    assert printed[0] == {
-        "cluster": "DefaultCluster",
-        "brokerName": "probed",
-        "brokerId": 0,
-        "lastEvent": "PROBE_FAILED",
-        "lastEventAgoSeconds": 30.0,
-    }
+    printed = printed_of(nodes)["nodes"][0]["gone"]
+    assert (printed[0]["brokerName"], printed[0]["lastEvent"]) == ("probed", "PROBE_FAILED")
+    assert printed[0]["lastEventAgoSeconds"] == 30.0
 
 
 def test_where_all_have_left_the_list_says_who_was_there(capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", [], None, [score("broker-a", 1)]), None)]
-    assert shown(capsys, table.brokers_parts(nodes))[1:] == [
+    assert shown(capsys, brokers_parts(nodes))[1:] == [
         "no broker is registered",
         "GONE: DefaultCluster/broker-a 0 (EXPIRED 1.0s ago)",
     ]
 
 
 def test_a_route_of_which_the_question_leaves_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    (line,) = shown(capsys, table.route_parts(TopicRoute("orders", W1.revision, (), (), "")))
+    (line,) = shown(capsys, route_parts(route_service_pb2.TopicRoute(topic="orders")))
     assert "none in the cluster and zone that was asked for" in line
 
 
@@ -213,7 +210,7 @@ def test_no_row_is_folded_however_narrow_the_terminal_while_words_are(
     long = status(0, broker_pb2.BROKER_STATE_PROVISIONAL, name="broker-of-the-second-hall-payments-eu-central-1")
     long.identity.addr = "broker-17.payments.eu-central-1.example.internal:10911"
     long.health.status, long.health.detail = broker_pb2.PROBE_STATUS_FAILING, "timeout " * 20
-    lines = shown(capsys, table.brokers_parts([NodeAnswer("ns1:9876", NodeBrokers("", [long], None), None)]))
+    lines = shown(capsys, brokers_parts([NodeAnswer("ns1:9876", NodeBrokers("", [long], None), None)]))
 
     assert lines[2].split()[:5] == [
         *("DefaultCluster", long.identity.broker_name, "0", long.identity.addr, "PROVISIONAL"),
@@ -235,13 +232,13 @@ def test_a_warming_server_tells_its_progress_where_it_knows_how_many_are_to_come
         ({"state": warming, "provisional_brokers": 6}, "WARMING"),
         ({"state": ready, "provisional_brokers": 6, "sizes": {"brokers": 20}}, "READY"),
     ):
-        assert shown(capsys, node_table.health_parts(health(**facts))) == [f"ns1:9876 {line}"]
+        assert shown(capsys, health_parts(health(**facts))) == [f"ns1:9876 {line}"]
 
 
 @pytest.mark.parametrize(("topics", "words"), [(1, "1 topic at a:1, 1 at b:1: equal"), (2, "2 topics at")])
 def test_one_topic_is_one_topic(capsys: pytest.CaptureFixture[str], topics: int, words: str) -> None:
-    side = NodeDigests("", broker_pb2.NODE_STATE_READY, {f"topic-{number}": b"" for number in range(topics)})
-    parts = node_table.difference_parts(("a:1", "b:1"), (side, side), digest_difference(side, side), ())
+    side = NodeDigests("", "READY", {f"topic-{number}": b"" for number in range(topics)})
+    parts = difference_parts(("a:1", "b:1"), (side, side), digest_difference(side, side), ())
     assert words in shown(capsys, parts)[-1]
 
 
@@ -262,7 +259,7 @@ def test_what_operators_and_the_guard_did_to_brokers_stands_below_them(capsys: p
     )
     nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", [kept, wiped, away], info), None)]
 
-    lines = shown(capsys, table.brokers_parts(nodes))
+    lines = shown(capsys, brokers_parts(nodes))
     assert lines[0] == "node ns1:9876 (ns-1) WARMING"
     assert lines[5:] == [
         "WRITE WIPED: DefaultCluster/broker-a",
@@ -271,7 +268,7 @@ def test_what_operators_and_the_guard_did_to_brokers_stands_below_them(capsys: p
         "GUARD of DefaultCluster is AUTO, active for 0ms: 3 of 4 lost",
         "3 brokers in 1 cluster: 2 UP, 1 PROTECTED",
     ]
-    printed = json.loads(json.dumps(document.to_brokers_document(nodes)))["nodes"][0]
+    printed = printed_of(nodes)["nodes"][0]
     assert printed["nodeState"] == "WARMING"
     assert [guard["active"] for guard in printed["guards"]] == [True, False]
     marks = [
@@ -283,6 +280,6 @@ def test_what_operators_and_the_guard_did_to_brokers_stands_below_them(capsys: p
 
 def test_a_row_of_long_names_stays_one_line_when_piped(capsys: pytest.CaptureFixture[str]) -> None:
     name = "b" * 127
-    lines = shown(capsys, table.route_parts(to_topic_route(topic_route(groups=[broker_data(name)]))))
+    lines = shown(capsys, route_parts(topic_route(groups=[broker_data(name)])))
 
     assert f"DefaultCluster  {name}     4      4  rw" in lines

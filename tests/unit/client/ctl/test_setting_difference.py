@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman_ctl.setting_difference import SAME_WITHIN_SECONDS, NodeSettings, Setting, setting_differences
+from pointsman_ctl.node_difference import SAME_WITHIN_SECONDS, NodeSettings, Setting, setting_differences
 
 KEY = ("GUARD", "c1")
 

@@ -7,8 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
-from pointsman_ctl.timeline import Timeline, timeline_of
-from pointsman_ctl.wording import change_words
+from pointsman_ctl.outage_timeline import Timeline, change_words, timeline_of
 
 
 def event(

@@ -12,10 +12,10 @@ from google.protobuf.duration_pb2 import Duration
 from pointsman.v1 import admin_service_pb2, broker_pb2
 from pointsman.wire.errors import ErrorDetails
 from pointsman_client import NameServerFailedError, RequestRejectedError
-from pointsman_ctl import layout
-from pointsman_ctl.node import NodeAnswer
-from pointsman_ctl.question import NodeBrokers
-from pointsman_ctl.top import MAX_UNHEALTHY, Frame, frame_parts, next_frame, to_frame_document
+from pointsman_ctl import answer_layout
+from pointsman_ctl.name_server_queries import NodeBrokers
+from pointsman_ctl.server_calls import NodeAnswer
+from pointsman_ctl.top_command import MAX_UNHEALTHY, Frame, frame_parts, next_frame, to_frame_document
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 NodeT = NodeAnswer[NodeBrokers]
@@ -70,7 +70,7 @@ def test_a_frame_shows_nodes_brokers_by_state_and_who_is_not_well(capsys: pytest
     before = next_frame(None, [node("a:1")], at=AT, monotonic_seconds=0.0)
     frame = next_frame(before, [one, failed, older], at=AT, monotonic_seconds=2.0)
 
-    layout.show(frame_parts(frame))
+    answer_layout.show(frame_parts(frame))
     assert capsys.readouterr().out.splitlines() == [
         "2026-01-01 00:00:00.000 UTC",
         "NODE  STATE      UPTIME  BROKERS  TOPICS  WATCHERS",
@@ -103,7 +103,7 @@ def test_one_restart_makes_nobody_unwell_and_a_refusal_is_an_answer(capsys: pyte
     refusal = RequestRejectedError("b:1", grpc.StatusCode.NOT_FOUND, "cluster nope is not known", ErrorDetails())
     refused: NodeT = NodeAnswer("b:1", None, refusal)
     one = node("a:1", status("broker-a", penalty=1000))
-    layout.show(frame_parts(next_frame(None, [one, refused], at=AT, monotonic_seconds=0.0)))
+    answer_layout.show(frame_parts(next_frame(None, [one, refused], at=AT, monotonic_seconds=0.0)))
 
     shown = capsys.readouterr().out
     assert "UNHEALTHY" not in shown
@@ -113,7 +113,7 @@ def test_one_restart_makes_nobody_unwell_and_a_refusal_is_an_answer(capsys: pyte
 
 def test_of_a_fleet_that_is_not_well_a_frame_names_some_and_counts_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     sick = [status(f"broker-{number:03}", "PROTECTED") for number in range(MAX_UNHEALTHY + 5)]
-    layout.show(frame_parts(next_frame(None, [node("a:1", *sick)], at=AT, monotonic_seconds=0.0)))
+    answer_layout.show(frame_parts(next_frame(None, [node("a:1", *sick)], at=AT, monotonic_seconds=0.0)))
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "and 5 more: see `pointsmanctl brokers`"

@@ -15,9 +15,9 @@ from collections.abc import Coroutine
 import click
 import pytest
 
-from pointsman_ctl import argument
-from pointsman_ctl.command import cli, run
-from pointsman_ctl.settings import Settings
+from pointsman_ctl import command_options
+from pointsman_ctl.command_line import cli, run
+from pointsman_ctl.invocation import Invocation
 
 
 @pytest.mark.parametrize(
@@ -119,15 +119,15 @@ def test_a_group_without_a_command_answers_with_its_help(capsys: pytest.CaptureF
 def test_the_shared_options_may_stand_after_the_command_as_well(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
-    asked: list[Settings] = []
+    asked: list[Invocation] = []
 
-    def ask_every(settings: Settings, *_: object) -> list[object]:
-        asked.append(settings)
+    def ask_every(invocation: Invocation, *_: object) -> list[object]:
+        asked.append(invocation)
         return []
 
-    monkeypatch.setattr(Settings, "ask_every", ask_every)
+    monkeypatch.setattr(Invocation, "ask_every", ask_every)
     assert run(arguments) == 0
-    assert asked == [Settings(("ns1:1", "ns2:1"), "json", 7.0)]
+    assert asked == [Invocation(("ns1:1", "ns2:1"), "json", 7.0)]
 
 
 @pytest.mark.parametrize("arguments", [["brokers", "--namesrv", "x"], ["brokers", "--timeout", "nan"]])
@@ -246,5 +246,5 @@ def test_who_asks_is_a_number_where_a_container_has_no_user_names(monkeypatch: p
 
     monkeypatch.setattr(getpass, "getuser", nobody)
     monkeypatch.setattr(socket, "gethostname", lambda: "h" * 200)
-    by = argument.read_by(click.Context(cli), click.Option(["--by"]), None)
+    by = command_options.read_by(click.Context(cli), click.Option(["--by"]), None)
     assert by == f"{os.getuid()}@{'h' * 200}"[:128]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pointsman.v1 import route_service_pb2
-from pointsman_client.core.route_agreement import REMEMBERED_BOOTS
-from pointsman_ctl.watching import RouteNews, WatchedRoutes
+from pointsman_ctl.watch_command import REMEMBERED_BOOTS, RouteNews, WatchedRoutes
 from tests.fakes.scripted_route_server import broker_data, topic_route, with_digest
 
 
@@ -18,31 +17,29 @@ def gone(*, boot: int = 7, counter: int = 1, topic: str = "orders") -> route_ser
     return route_service_pb2.WatchTopicRoutesResponse(gone=route_service_pb2.TopicGone(topic=topic, revision=revision))
 
 
-def queues_of(news: RouteNews | None) -> int | None:
-    assert news is not None
+def queues_of(accepted: list[RouteNews]) -> int | None:
+    (news,) = accepted
     return news.new.queue_datas[0].read_queue_nums if news.new else None
 
 
 def test_the_first_state_is_shown_and_then_each_change_with_what_was_before() -> None:
     watched = WatchedRoutes(["orders"])
 
-    first = watched.accept(route(4, counter=1))
-    assert first is not None
+    (first,) = watched.accept(route(4, counter=1))
     assert first.old is None
-    second = watched.accept(route(8, counter=2))
-    assert second is not None
-    assert (second.old, queues_of(second)) == (first.new, 8)
+    (second,) = watched.accept(route(8, counter=2))
+    assert (second.old, queues_of([second])) == (first.new, 8)
 
 
 def test_an_older_revision_of_the_same_boot_is_never_shown() -> None:
     watched = WatchedRoutes(["orders"])
     watched.accept(route(4, counter=5))
 
-    assert watched.accept(route(8, counter=4)) is None
-    assert watched.accept(gone(counter=3)) is None
+    assert watched.accept(route(8, counter=4)) == []
+    assert watched.accept(gone(counter=3)) == []
     # Nor after another server spoke in between.
     assert queues_of(watched.accept(route(6, boot=9, counter=1))) == 6
-    assert watched.accept(route(8, counter=4)) is None
+    assert watched.accept(route(8, counter=4)) == []
     assert queues_of(watched.accept(route(8, counter=5))) == 8
 
 
@@ -50,18 +47,17 @@ def test_another_boot_may_count_from_one_and_says_nothing_new_with_the_same_rout
     watched = WatchedRoutes(["orders"])
     watched.accept(route(4, boot=7, counter=100))
 
-    assert watched.accept(route(4, boot=8, counter=1)) is None
+    assert watched.accept(route(4, boot=8, counter=1)) == []
     assert watched.known()[0].revision.boot == 8
 
 
 def test_a_topic_that_nobody_has_is_said_once() -> None:
     watched = WatchedRoutes(["orders"])
 
-    first = watched.accept(gone(counter=1))
-    assert first is not None
+    (first,) = watched.accept(gone(counter=1))
     assert first.new is None
-    assert watched.accept(gone(counter=2)) is None
-    assert watched.accept(gone(boot=8)) is None
+    assert watched.accept(gone(counter=2)) == []
+    assert watched.accept(gone(boot=8)) == []
     assert queues_of(watched.accept(route(4, boot=8, counter=2))) == 4
     assert queues_of(watched.accept(gone(boot=8, counter=3))) is None
 
@@ -78,17 +74,26 @@ def test_the_next_server_is_told_what_was_shown() -> None:
     assert not payments.HasField("revision")
 
 
+def test_topics_that_are_absent_at_the_first_state_come_in_one_message() -> None:
+    watched = WatchedRoutes(["orders", "payments"])
+    absent = route_service_pb2.TopicsAbsent(topics=["orders", "payments"], revision=route_service_pb2.Revision(boot=7))
+    news = watched.accept(route_service_pb2.WatchTopicRoutesResponse(absent=absent))
+
+    assert [(each.topic, each.new) for each in news] == [("orders", None), ("payments", None)]
+    assert watched.missing() == []
+
+
 def test_news_of_other_topics_and_of_newer_kinds_are_no_news() -> None:
     watched = WatchedRoutes(["payments"])
 
-    assert watched.accept(route()) is None
-    assert watched.accept(route_service_pb2.WatchTopicRoutesResponse()) is None
+    assert watched.accept(route()) == []
+    assert watched.accept(route_service_pb2.WatchTopicRoutesResponse()) == []
 
 
 def test_what_is_remembered_of_restarts_is_bounded() -> None:
     watched = WatchedRoutes(["orders"])
     for boot in range(1, REMEMBERED_BOOTS * 3):
-        assert watched.accept(route(boot, boot=boot, counter=9)) is not None
+        assert watched.accept(route(boot, boot=boot, counter=9))
 
-    assert watched.accept(route(999, boot=REMEMBERED_BOOTS * 3 - 1, counter=8)) is None
-    assert len(watched._order._counters["orders"]) == REMEMBERED_BOOTS
+    assert watched.accept(route(999, boot=REMEMBERED_BOOTS * 3 - 1, counter=8)) == []
+    assert len(watched._counters["orders"]) == REMEMBERED_BOOTS

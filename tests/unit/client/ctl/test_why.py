@@ -14,12 +14,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
-from pointsman_ctl import layout
-from pointsman_ctl.node import NodeAnswer
-from pointsman_ctl.question import BrokerHistory
-from pointsman_ctl.timeline import timeline_of
-from pointsman_ctl.why_document import to_why_document
-from pointsman_ctl.why_view import why_parts
+from pointsman_ctl import answer_layout
+from pointsman_ctl.name_server_queries import BrokerHistory
+from pointsman_ctl.outage_timeline import timeline_of
+from pointsman_ctl.server_calls import NodeAnswer
+from pointsman_ctl.why_command import to_why_document, why_parts
 
 WHO = broker_pb2.BrokerIdentity(cluster="c1", broker_name="broker-a", addr="10.0.0.1:10911")
 NOW = datetime(2026, 1, 1, 0, 2, 0, 200_000, tzinfo=UTC)
@@ -76,7 +75,7 @@ def node(
 
 
 def shown(capsys: pytest.CaptureFixture[str], *nodes: NodeAnswer[BrokerHistory], limit: int = 20) -> list[str]:
-    layout.show(why_parts(nodes, limit=limit, now=NOW))
+    answer_layout.show(why_parts(nodes, limit=limit, now=NOW))
     return capsys.readouterr().out.splitlines()
 
 
@@ -224,5 +223,5 @@ def test_events_have_the_state_after_them_and_whole_numbers_in_json() -> None:
     first, second = printed["nodes"][0]["events"]
 
     assert json.dumps(first["detail"]) == '{"topics": 4}'
-    assert (first["silenceSeconds"], first["state"], first["planned"]) == (None, "UP", False)
-    assert (second["silenceSeconds"], second["state"], second["planned"]) == (121.0, "GONE", True)
+    assert (first["intervalSeconds"], first["state"], first["planned"]) == (None, "UP", False)
+    assert (second["intervalSeconds"], second["state"], second["planned"]) == (121.0, "GONE", True)

@@ -10,7 +10,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from pointsman.v1 import admin_service_pb2, broker_pb2
 from pointsman_client import NameServerFailedError
-from pointsman_ctl import wording
+from pointsman_ctl import operator_texts as wording
+from pointsman_ctl.error_report import NO_GRPC, OLDER_SERVER, failure_words
 from pointsman_namesrv.core.events import EventKind, Reason
 
 
@@ -46,12 +47,12 @@ def test_a_moment_is_shown_to_the_millisecond() -> None:
         (grpc.StatusCode.UNAVAILABLE, "ipv4:1.2.3.4:5: connect: Connection refused (111)", "connection refused"),
         (grpc.StatusCode.UNAVAILABLE, "errors resolving x:1: not found", "its name cannot be resolved"),
         (grpc.StatusCode.UNAVAILABLE, "warming up", "warming up"),
-        (grpc.StatusCode.UNIMPLEMENTED, "Method not found!", wording.OLDER_SERVER),
+        (grpc.StatusCode.UNIMPLEMENTED, "Method not found!", OLDER_SERVER),
         (grpc.StatusCode.INTERNAL, "", "INTERNAL"),
         (
             grpc.StatusCode.UNAVAILABLE,
             "INTERNAL: ipv4:1.2.3.4:5: Failed parsing HTTP/2 (Expected SETTINGS frame, got frame type 80)",
-            wording.NO_GRPC,
+            NO_GRPC,
         ),
         (
             grpc.StatusCode.UNAVAILABLE,
@@ -61,7 +62,7 @@ def test_a_moment_is_shown_to_the_millisecond() -> None:
     ],
 )
 def test_a_failure_is_said_in_few_words(status: grpc.StatusCode, message: str, words: str) -> None:
-    assert wording.failure_words(NameServerFailedError("a:1", status, message)) == words
+    assert failure_words(NameServerFailedError("a:1", status, message)) == words
 
 
 def test_an_event_is_explained_with_its_reason_or_alone_or_not_at_all() -> None:
@@ -111,14 +112,6 @@ def test_a_guard_is_one_line_that_says_why_and_for_how_long() -> None:
     assert wording.guard_words(guard) == (
         "GUARD of c1 is HOLD, active for 90.0s, AUTO resumes in 10m 00s: set to HOLD\N{REPLACEMENT CHARACTER}"
     )
-
-
-def test_states_and_modes_of_a_newer_server_are_numbers() -> None:
-    assert wording.node_state_words(broker_pb2.NODE_STATE_WARMING) == "WARMING"
-    assert wording.node_state_words(broker_pb2.NODE_STATE_UNSPECIFIED) == "UNKNOWN"
-    newer = admin_service_pb2.GetNodeInfoResponse.FromString(bytes([0x18, 99]))
-    assert wording.node_state_words(newer.state) == "99"
-    assert wording.guard_mode_words(admin_service_pb2.GuardStatus.FromString(bytes([0x10, 98])).mode) == "98"
 
 
 def test_further_facts_become_words_and_cannot_steer_the_terminal() -> None:

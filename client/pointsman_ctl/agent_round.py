@@ -1,0 +1,319 @@
+"""Ask agents: which there are, by the name servers or by address; each with its own deadline; which failed."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Generic
+
+import click
+from rich.console import RenderableType
+
+from pointsman.v1 import broker_pb2, route_service_pb2
+from pointsman.wire.json_document import MASTER_ID, Document
+from pointsman.wire.names import addr_problem
+from pointsman_client import AgentFailedError, NameServerFailedError, PointsmanError
+from pointsman_ctl.command_options import in_cluster
+from pointsman_ctl.error_report import EXIT_OK, ErrorReport, agents_failed, answer_words, to_error_report
+from pointsman_ctl.invocation import Invocation
+from pointsman_ctl.name_server_queries import clusters_of
+from pointsman_ctl.server_calls import (
+    AnswerT,
+    AnswerT_co,
+    Ask,
+    NodeAnswer,
+    ToServer,
+    answers_of,
+    ask_every,
+    connections,
+    deadline_in,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An agent, and whose it is."""
+
+    addr: str
+    brokers: tuple[str, ...] = ()
+    """CLUSTER/BROKER/ID, sorted; none for one that was named by its address."""
+
+    @property
+    def name(self) -> str:
+        """The brokers where they are known, else the address."""
+        return ", ".join(self.brokers) or self.addr
+
+    @property
+    def queues_of(self) -> str:
+        """Whose queues it speaks of: replicas of one broker name have the same."""
+        return self.brokers[0].rpartition("/")[0] if self.brokers else self.addr
+
+    def __str__(self) -> str:
+        return f"{self.addr} ({self.name})" if self.brokers else self.addr
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAgents:
+    """What name servers know of agents."""
+
+    agents: tuple[Agent, ...]
+    """By address."""
+    without: tuple[str, ...]
+    """Brokers whose agent told no address that can be used, sorted."""
+
+
+def agents_in(clusters: Iterable[route_service_pb2.ClusterData], *, replicas_too: bool) -> FoundAgents:
+    """Return each agent of the masters (of all replicas) once; one broker's, if name servers differ on it, each."""
+    brokers: dict[str, set[str]] = {}
+    unreachable, reachable = set(), set()
+    for cluster in clusters:
+        for data in cluster.broker_datas:
+            for replica in data.replicas if replicas_too else _served_by(data):
+                name = f"{data.cluster}/{data.broker_name}/{replica.broker_id}"
+                if addr_problem(replica.agent_addr):
+                    unreachable.add(name)
+                else:
+                    reachable.add(name)
+                    brokers.setdefault(replica.agent_addr, set()).add(name)
+    agents = (Agent(addr, tuple(sorted(names))) for addr, names in sorted(brokers.items()))
+    return FoundAgents(tuple(agents), tuple(sorted(unreachable - reachable)))
+
+
+def _served_by(data: broker_pb2.BrokerData) -> Iterator[broker_pb2.BrokerReplica]:
+    """Yield the master, or the replica that acts as one."""
+    for position, replica in enumerate(data.replicas):
+        if replica.broker_id == MASTER_ID or (position == 0 and data.acting_master):
+            yield replica
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class AgentChoice:
+    """Whom to ask."""
+
+    addrs: tuple[str, ...] = ()
+    """These alone, without asking a name server."""
+    cluster: str = ""
+    """Only its agents; empty: all."""
+    replicas_too: bool = False
+
+
+def read_agent_addrs(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    """Read addresses; one given twice counts once."""
+    for value in values:
+        problem = addr_problem(value)
+        if problem:
+            raise click.BadParameter(f"agent address {value!r} {problem}")
+    return tuple(dict.fromkeys(values))
+
+
+agent_option = click.option(
+    "--agent",
+    "addrs",
+    multiple=True,
+    callback=read_agent_addrs,
+    metavar="HOST:PORT",
+    help="Ask this agent, and no name server; may be repeated.",
+)
+
+
+_all_option = click.option("--all", "replicas_too", is_flag=True, help="Agents of replicas, too, not of masters alone.")
+
+
+def of_agents(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a look the options --agent, --cluster and --all; it gets them as ``choice``."""
+
+    @agent_option
+    @in_cluster
+    @_all_option
+    @functools.wraps(command)
+    def chosen(*arguments: object, addrs: tuple[str, ...], cluster: str, replicas_too: bool, **options: object) -> int:
+        if addrs and (cluster or replicas_too):
+            raise click.UsageError("--agent asks these agents alone: leave --cluster and --all away")
+        return command(*arguments, choice=AgentChoice(addrs, cluster, replicas_too), **options)
+
+    return chosen
+
+
+def of_every_agent(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a change the options --agent and --cluster; it gets them as ``choice``, of replicas as well."""
+
+    @agent_option
+    @in_cluster
+    @functools.wraps(command)
+    def chosen(*arguments: object, addrs: tuple[str, ...], cluster: str, **options: object) -> int:
+        if addrs and cluster:
+            raise click.UsageError("--agent tells these agents alone: leave --cluster away")
+        return command(*arguments, choice=AgentChoice(addrs, cluster, replicas_too=True), **options)
+
+    return chosen
+
+
+AGENTS_AT_ONCE = 32
+NameServerAnswers = Sequence[NodeAnswer[route_service_pb2.GetClusterInfoResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAnswer(Generic[AnswerT_co]):
+    """What one agent said: an answer or a failure."""
+
+    agent: Agent
+    answer: AnswerT_co | None
+    failure: PointsmanError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[AnswerT_co]):
+    """What all of them said."""
+
+    choice: AgentChoice
+    found: FoundAgents
+    name_servers: NameServerAnswers
+    answers: Sequence[AgentAnswer[AnswerT_co]]
+    """By address."""
+
+    @property
+    def whole(self) -> list[tuple[Agent, AnswerT_co]]:
+        """The agents that answered, with what they said."""
+        return [(each.agent, each.answer) for each in self.answers if each.answer is not None]
+
+
+class AgentRound:
+    """The agents of a choice, found, and the connections to them."""
+
+    def __init__(
+        self,
+        choice: AgentChoice,
+        found: FoundAgents,
+        name_servers: NameServerAnswers,
+        to: ToServer,
+        timeout_seconds: float,
+    ) -> None:
+        self.choice = choice
+        self.found = found
+        self.name_servers = name_servers
+        self._timeout_seconds = timeout_seconds
+        self._to = to
+        self._at_once = asyncio.Semaphore(AGENTS_AT_ONCE)
+
+    async def ask(self, question: Ask[AnswerT]) -> Asked[AnswerT]:
+        """Ask every agent; ``question(server, deadline)`` may make several calls, all before ``deadline``."""
+        answers = await asyncio.gather(*(self._ask_one(agent, question) for agent in self.found.agents))
+        return Asked(self.choice, self.found, self.name_servers, answers)
+
+    async def _ask_one(self, agent: Agent, question: Ask[AnswerT]) -> AgentAnswer[AnswerT]:
+        async with self._at_once:
+            try:
+                return AgentAnswer(
+                    agent, await question(self._to(agent.addr), deadline_in(self._timeout_seconds)), None
+                )
+            except PointsmanError as failure:
+                return AgentAnswer(agent, None, failure)
+
+
+@asynccontextmanager
+async def agent_round(invocation: Invocation, choice: AgentChoice) -> AsyncIterator[AgentRound]:
+    """Find the agents, and close the connections to them at the end.
+
+    Raises NameServersUnavailableError, or ClusterNotFoundError when no name server knows the cluster.
+    """
+    nodes: NameServerAnswers = ()
+    found = FoundAgents(tuple(map(Agent, choice.addrs)), ())
+    if not choice.addrs:
+        nodes = await _ask_name_servers(invocation, choice)
+        clusters = [each for node in nodes if node.answer for each in node.answer.clusters]
+        found = agents_in(clusters, replicas_too=choice.replicas_too)
+    async with connections(AgentFailedError) as to:
+        yield AgentRound(choice, found, nodes, to, invocation.timeout_seconds)
+
+
+def ask_agents(invocation: Invocation, choice: AgentChoice, question: Ask[AnswerT]) -> Asked[AnswerT]:
+    """Find the agents and ask each the same. Raises what :func:`agent_round` raises."""
+
+    async def ask() -> Asked[AnswerT]:
+        async with agent_round(invocation, choice) as asking:
+            return await asking.ask(question)
+
+    return asyncio.run(ask())
+
+
+def finish(
+    invocation: Invocation,
+    asked: Asked[object],
+    whole: Document,
+    parts: Iterable[RenderableType],
+    *,
+    is_change: bool = False,
+) -> int:
+    """Show what the agents answered, name on stderr whoever could not be asked, and return the exit code.
+
+    A look succeeds when one agent answered; a change when all did.
+    """
+    failures = {each.agent.addr: each.failure for each in asked.answers if each.failure is not None}
+    if asked.whole:
+        invocation.show(whole, parts)
+    warn_of_name_servers(invocation, asked.name_servers)
+    agents = [each.agent for each in asked.answers]
+    if not agents:
+        return invocation.fail(_no_agents(asked.found.without, cluster=asked.choice.cluster))
+    if asked.found.without:
+        where = ", ".join(asked.found.without)
+        invocation.warn("AGENT_UNKNOWN", f"no address of an agent is known for {where}", "set [rpc] in their agents")
+    if not failures:
+        return EXIT_OK
+    report = agents_failed(failures, of=[agent.addr for agent in agents], is_change=is_change)
+    if is_change or not asked.whole:
+        return invocation.fail(report)
+    invocation.warn(report.code, report.message, report.hint)
+    return EXIT_OK
+
+
+def warn_of_name_servers(invocation: Invocation, nodes: NameServerAnswers) -> None:
+    """Say which name servers did not tell which agents there are."""
+    for node in nodes:
+        if isinstance(node.failure, NameServerFailedError):
+            invocation.warn(
+                node.failure.code, answer_words(node.addr, node.failure), "brokers that it alone knows are missing"
+            )
+    states = [node.answer.node_state for node in nodes if node.answer is not None]
+    if states and all(state == broker_pb2.NODE_STATE_WARMING for state in states):
+        invocation.warn_if_warming(broker_pb2.NODE_STATE_WARMING)
+
+
+def to_agents_document(
+    answers: Iterable[AgentAnswer[AnswerT]], to_answer: Callable[[AnswerT], Document]
+) -> list[Document]:
+    """Render what each agent said, or how it failed."""
+
+    def one(each: AgentAnswer[AnswerT]) -> Document:
+        facts: Document = {"addr": each.agent.addr, "brokers": list(each.agent.brokers)}
+        if each.answer is not None:
+            return {**facts, **to_answer(each.answer)}
+        return {**facts, "error": to_error_report(each.failure).to_document() if each.failure else None}
+
+    return [one(each) for each in answers]
+
+
+async def _ask_name_servers(invocation: Invocation, choice: AgentChoice) -> NameServerAnswers:
+    async with connections() as to:
+        nodes = await ask_every(
+            to,
+            invocation.name_servers,
+            lambda server, deadline: clusters_of(server, deadline, cluster=choice.cluster),
+            invocation.timeout_seconds,
+        )
+    answers_of(nodes)
+    return nodes
+
+
+def _no_agents(without: Sequence[str], *, cluster: str) -> ErrorReport:
+    """Report that there is no agent to ask."""
+    where = f" of cluster {cluster}" if cluster else ""
+    if without:
+        message = f"no broker{where} tells where its agent serves consumer groups: {', '.join(without)}"
+        return ErrorReport("NO_AGENT", message, "set [rpc] in their agents, or name one with --agent HOST:PORT")
+    message = f"the name servers know no master{where}"
+    return ErrorReport("NO_AGENT", message, "see `pointsmanctl brokers`; --all asks replicas, too")

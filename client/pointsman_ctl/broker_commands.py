@@ -1,0 +1,328 @@
+"""Brokers as name servers see them: the commands ``brokers``, ``flapping`` and ``watchers``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import click
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.v1 import broker_pb2
+from pointsman.wire.json_document import MASTER_ID, NO_MASTER, Document, enum_name, to_document
+from pointsman.wire.wire_time import seconds_of
+from pointsman_client import ClusterNotFoundError, RequestRejectedError
+from pointsman_ctl.answer_layout import ALARM, WARNING, new_table, node_documents, node_parts, state_cell
+from pointsman_ctl.command_options import in_cluster, read_name
+from pointsman_ctl.invocation import Invocation, pass_invocation
+from pointsman_ctl.name_server_queries import NodeBrokers, brokers_of
+from pointsman_ctl.operator_texts import (
+    duration_words,
+    evidence_words,
+    guard_words,
+    printable,
+    reason_words,
+)
+from pointsman_ctl.server_calls import NodeAnswer
+
+
+@click.command()
+@in_cluster
+@pass_invocation
+def brokers(invocation: Invocation, cluster: str) -> int:
+    """Show every broker as each name server sees it.
+
+    REASON is why a broker is not UP, HEARTBEAT the time since its last heartbeat. Below: failing probes, what
+    operators set, flapping brokers, and brokers that are GONE unplanned. Queries all servers listed; exits 1 if one
+    failed.
+
+    \b
+    States:
+      UP            heartbeats arrive in time
+      SUSPECT       heartbeats are missing or its stream broke; still routed
+      PROVISIONAL   from the snapshot, no heartbeat since; still routed
+      PROTECTED     expired or failing, but the guard keeps it; still routed
+      OUT           registered but not routed: its probe fails
+
+    \b
+    JSON: nodes[].{addr, node, nodeState,
+            conditions[].{cluster, brokerName, condition},
+            guards[].{as in guard}, gone[].{as in flapping}, brokers[]}
+          or {addr, error};
+          brokers[].{cluster, brokerName, brokerId, brokerAddr, state,
+            generation, haAddr, agentAddr, zone, host, labels,
+            brokerVersion, agentVersion, incarnation,
+            dataVersion.{stateVersion, timestampMillis, counter}, topicCount,
+            bringsTopics, heartbeatIntervalSeconds, expirySeconds,
+            registeredAt, silenceSeconds, streamOpen,
+            health.{status, detail, evidence, everPassed}, actingMaster,
+            reason, planned, stateForSeconds, rule, writeWiped,
+            inMaintenance, penalty}
+
+    \b
+    Examples:
+      pointsmanctl brokers
+      pointsmanctl --namesrv ns1:9876,ns2:9876 brokers --cluster DefaultCluster
+    """
+    nodes = invocation.ask_every(lambda server, deadline: brokers_of(server, deadline, cluster=cluster, with_gone=True))
+    _raise_if_not_known(nodes, cluster)
+    return invocation.finish(nodes, node_documents(nodes, to_brokers_document), brokers_parts(nodes))
+
+
+@click.command()
+@in_cluster
+@click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="Brokers from each server.")
+@pass_invocation
+def flapping(invocation: Invocation, cluster: str, limit: int) -> int:
+    """Show which brokers come and go, the worst first.
+
+    Each time out of the routes adds to a broker's PENALTY, and so, without being one of the OUTAGES, does each restart,
+    move, return from suspicion and late beat. It halves with each hour, and routes do not depend on it. A broker is
+    FLAPPING from above 3,000 until below 1,000. Brokers that are gone are listed, too. Asks all servers listed; exits 1
+    if one did not answer.
+
+    \b
+    JSON: nodes[].{addr, node, scores[].{cluster, brokerName, brokerId, penalty,
+            flapping, outages, lastEvent, lastEventAgoSeconds}}
+          or {addr, error}
+
+    \b
+    Examples:
+      pointsmanctl flapping
+      pointsmanctl flapping --limit 5
+      pointsmanctl -o json flapping | jq '.nodes[].scores[] | select(.flapping)'
+    """
+    request = admin.ListFlappingRequest(cluster=cluster, limit=limit)
+    nodes = invocation.ask_every(
+        lambda server, deadline: server.call(server.admin.ListFlapping, request, deadline=deadline)
+    )
+    _raise_if_not_known(nodes, cluster)
+    return invocation.finish(nodes, node_documents(nodes), node_parts(nodes, flapping_parts))
+
+
+@click.command()
+@click.argument("topic", callback=read_name)
+@pass_invocation
+def watchers(invocation: Invocation, topic: str) -> int:
+    """Show which clients watch TOPIC at each server.
+
+    WAITING is the number of changes that a client has not read yet, LAG how long the oldest of them waits. Asks all
+    servers listed; exits 1 if one did not answer.
+
+    \b
+    JSON: topic, nodes[].{addr, node, total, watchers[].{peer, ageSeconds,
+            topics, pending, lagSeconds}} or {addr, error}
+
+    \b
+    Examples:
+      pointsmanctl watchers orders
+      pointsmanctl -o json watchers orders | jq '.nodes[].total'
+    """
+    request = admin.ListWatchersRequest(topic=topic)
+    nodes = invocation.ask_every(
+        lambda server, deadline: server.call(server.admin.ListWatchers, request, deadline=deadline)
+    )
+    return invocation.finish(nodes, {"topic": topic, **node_documents(nodes)}, node_parts(nodes, watchers_parts))
+
+
+def _raise_if_not_known(nodes: Sequence[NodeAnswer[object]], cluster: str) -> None:
+    failures = [node.failure for node in nodes if isinstance(node.failure, RequestRejectedError)]
+    if len(failures) == len(nodes) and {failure.details.code for failure in failures} == {ClusterNotFoundError.code}:
+        raise ClusterNotFoundError(cluster)
+
+
+FLAPPING_ABOVE = 3_000.0
+"""Flap penalty above which a name server says that a broker flaps: ``suppress_above`` of its rules; a test holds
+them together."""
+
+
+def is_flapping(status: broker_pb2.BrokerStatus) -> bool:
+    """Whether a broker comes and goes; one restart or outage makes no such broker."""
+    return round(status.penalty, 6) > FLAPPING_ABOVE
+
+
+def missing_masters(brokers: Iterable[broker_pb2.BrokerStatus]) -> list[tuple[str, str]]:
+    """Return (cluster, broker name) of each group without a master in the routes, sorted."""
+    groups: dict[tuple[str, str], bool] = {}
+    for status in brokers:
+        key = (status.identity.cluster, status.identity.broker_name)
+        is_routed_master = status.identity.broker_id == MASTER_ID and status.state != broker_pb2.BROKER_STATE_OUT
+        groups[key] = groups.get(key, False) or is_routed_master
+    return sorted(key for key, has_master in groups.items() if not has_master)
+
+
+def brokers_by_state(brokers: Iterable[broker_pb2.BrokerStatus]) -> dict[str, int]:
+    """Count brokers by state, in the order of the states."""
+    counts = Counter((status.state, enum_name(status, "state")) for status in brokers)
+    return {state: counts[number, state] for number, state in sorted(counts)}
+
+
+def to_brokers_document(answer: NodeBrokers) -> Document:
+    """Render a node's brokers."""
+    return {
+        "node": answer.node,
+        "nodeState": enum_name(answer.info, "state") if answer.info else None,
+        "brokers": list(map(to_document, answer.brokers)),
+        "conditions": [
+            {"cluster": cluster, "brokerName": broker_name, "condition": NO_MASTER}
+            for cluster, broker_name in missing_masters(answer.brokers)
+        ],
+        "guards": list(map(to_document, answer.info.guards)) if answer.info else [],
+        "gone": list(map(to_document, answer.gone)),
+    }
+
+
+def brokers_parts(nodes: Sequence[NodeAnswer[NodeBrokers]]) -> Iterable[RenderableType]:
+    """Show each node's brokers under the node's name, what is wrong or set below them, and their number."""
+
+    def state(answer: NodeBrokers) -> str:
+        words = enum_name(answer.info, "state") if answer.info else ""
+        return "" if words == "READY" else words
+
+    return node_parts(nodes, _brokers_of_node, state=state)
+
+
+def _brokers_of_node(answer: NodeBrokers) -> Iterable[RenderableType]:
+    if answer.brokers:
+        yield _status_table(answer.brokers)
+        yield from _remarks(answer.brokers)
+    else:
+        yield Text("no broker is registered")
+    yield from _gone(answer.gone)
+    if answer.info:
+        clusters = {status.identity.cluster for status in answer.brokers}
+        yield from guard_lines(guard for guard in answer.info.guards if guard.cluster in clusters)
+    if answer.brokers:
+        yield Text(_summary(answer.brokers), style="dim")
+
+
+def guard_lines(guards: Iterable[admin.GuardStatus], *, prefix: str = "") -> Iterable[RenderableType]:
+    """Show the guards that are active or set."""
+    for guard in guards:
+        if guard.active or guard.mode != admin.GUARD_MODE_AUTO:
+            yield Text(f"{prefix}{guard_words(guard)}", style=ALARM if guard.active else WARNING)
+
+
+MOST_GONE = 5
+"""Brokers that left which a node's list names; the rest is a number."""
+
+
+def _remarks(brokers: Sequence[broker_pb2.BrokerStatus]) -> Iterable[RenderableType]:
+    for cluster, broker_name in missing_masters(brokers):
+        yield Text(f"NO MASTER in {cluster}/{broker_name}: it cannot be written", style=ALARM)
+    for status in brokers:
+        if status.health.status == broker_pb2.PROBE_STATUS_FAILING:
+            detail = printable(status.health.detail) or "no detail"
+            yield Text(f"PROBE FAILED of {_who(status)}: {detail} ({evidence_words(status.health)})", style=ALARM)
+    yield from _remark("WRITE WIPED", brokers, lambda status: status.write_wiped, _group_name)
+    yield from _remark("IN MAINTENANCE", brokers, lambda status: status.in_maintenance, _who)
+    flappers = sorted(filter(is_flapping, brokers), key=lambda status: -status.penalty)
+    if flappers:
+        named = (f"{_who(status)} ({status.penalty:.0f})" for status in flappers)
+        yield Text(f"FLAP PENALTY: {', '.join(named)}", style=WARNING)
+
+
+def _gone(gone: Sequence[admin.FlapScore]) -> Iterable[RenderableType]:
+    if gone:
+        named = [
+            f"{score.cluster}/{score.broker_name} {score.broker_id} "
+            f"({printable(score.last_event)} {duration_words(seconds_of(score.last_event_ago))} ago)"
+            for score in gone[:MOST_GONE]
+        ]
+        more = f" and {len(gone) - MOST_GONE} more: see `pointsmanctl flapping`" if len(gone) > MOST_GONE else ""
+        yield Text(f"GONE: {', '.join(named)}{more}", style=ALARM)
+
+
+def _remark(
+    word: str,
+    brokers: Iterable[broker_pb2.BrokerStatus],
+    has: Callable[[broker_pb2.BrokerStatus], bool],
+    name: Callable[[broker_pb2.BrokerStatus], str],
+) -> Iterable[RenderableType]:
+    names = dict.fromkeys(name(status) for status in brokers if has(status))
+    if names:
+        yield Text(f"{word}: {', '.join(names)}", style=WARNING)
+
+
+def _group_name(status: broker_pb2.BrokerStatus) -> str:
+    return f"{status.identity.cluster}/{status.identity.broker_name}"
+
+
+def _who(status: broker_pb2.BrokerStatus) -> str:
+    return f"{_group_name(status)} {status.identity.broker_id}"
+
+
+def _summary(brokers: Sequence[broker_pb2.BrokerStatus]) -> str:
+    clusters = len({status.identity.cluster for status in brokers})
+    states = brokers_by_state(brokers)
+    counts = ", ".join(f"{count} {state}" for state, count in states.items() if count)
+    return (
+        f"{len(brokers)} broker{'s' if len(brokers) != 1 else ''} in {clusters} "
+        f"cluster{'s' if clusters != 1 else ''}: {counts}"
+    )
+
+
+def _status_table(brokers: Sequence[broker_pb2.BrokerStatus]) -> Table:
+    has_reasons = any(status.reason for status in brokers)
+    reason = ("REASON",) if has_reasons else ()
+    table = new_table(
+        *("CLUSTER", "BROKER", "ID", "ADDR", "STATE", *reason, "HEARTBEAT", "TOPICS"),
+        right=("ID", "HEARTBEAT", "TOPICS"),
+    )
+    for status in brokers:
+        table.add_row(
+            status.identity.cluster,
+            status.identity.broker_name,
+            str(status.identity.broker_id),
+            status.identity.addr,
+            state_cell(enum_name(status, "state")),
+            *((reason_words(status),) if has_reasons else ()),
+            duration_words(seconds_of(status.silence)),
+            str(status.topic_count),
+        )
+    return table
+
+
+def flapping_parts(answer: admin.ListFlappingResponse) -> Iterable[RenderableType]:
+    """Show a node's penalties, the highest first."""
+    if not answer.scores:
+        yield Text("no broker flapped")
+        return
+    right = ("ID", "PENALTY", "OUTAGES", "AGO")
+    table = new_table("CLUSTER", "BROKER", "ID", "PENALTY", "OUTAGES", "LAST EVENT", "AGO", "", right=right)
+    for score in answer.scores:
+        table.add_row(
+            score.cluster,
+            score.broker_name,
+            str(score.broker_id),
+            f"{score.penalty:.0f}",
+            str(score.outages),
+            printable(score.last_event),
+            duration_words(seconds_of(score.last_event_ago)),
+            Text("FLAPPING", style=ALARM) if score.flapping else "",
+        )
+    yield table
+
+
+def watchers_parts(answer: admin.ListWatchersResponse) -> Iterable[RenderableType]:
+    """Show which clients watch a topic at a node."""
+    if answer.watchers:
+        right = ("SINCE", "TOPICS", "WAITING", "LAG")
+        table = new_table("CLIENT", *right, right=right)
+        for watcher in answer.watchers:
+            table.add_row(
+                printable(watcher.peer),
+                duration_words(seconds_of(watcher.age)),
+                str(watcher.topics),
+                str(watcher.pending),
+                duration_words(seconds_of(watcher.lag)) if watcher.pending else "-",
+            )
+        yield table
+    more = f", the oldest {len(answer.watchers)} shown" if len(answer.watchers) < answer.total else ""
+    yield Text(f"{answer.total} watcher{'s' if answer.total != 1 else ''}{more}", style="dim")
+
+
+COMMANDS = (brokers, flapping, watchers)

@@ -1,0 +1,220 @@
+"""The command ``drain-broker``: take a broker out of service through its agent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+
+import click
+import grpc
+from google.protobuf.duration_pb2 import Duration
+from rich.console import RenderableType
+from rich.text import Text
+
+from pointsman.v1 import agent_service_pb2 as wire
+from pointsman.wire.json_document import enum_name, to_document
+from pointsman.wire.wire_time import seconds_of
+from pointsman_client import AgentFailedError
+from pointsman_ctl.agent_round import Agent, AgentChoice, agent_round, read_agent_addrs, warn_of_name_servers
+from pointsman_ctl.answer_layout import ALARM, WARNING, show
+from pointsman_ctl.command_options import (
+    CommandT,
+    ReplicaTarget,
+    by_option,
+    confirm,
+    read_duration,
+    read_replica_target,
+    yes_option,
+)
+from pointsman_ctl.error_report import EXIT_OK, EXIT_TIMED_OUT, ErrorReport
+from pointsman_ctl.invocation import Invocation, pass_invocation
+from pointsman_ctl.operator_texts import duration_words, printable
+from pointsman_ctl.server_calls import Server, connections, deadline_in
+
+OTHER_STEPS_SECONDS = 120.0
+"""For all steps but the two waits; the agent bounds each, and an agent that hangs must not hold us."""
+
+
+def _read_target(ctx: click.Context, param: click.Parameter, value: str | None) -> ReplicaTarget | None:
+    return None if value is None else read_replica_target(ctx, param, value)
+
+
+def _read_agent(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    return "" if value is None else read_agent_addrs(ctx, param, [value])[0]
+
+
+def _seconds(name: str, default: str, *, longest: str, help: str) -> Callable[[CommandT], CommandT]:  # noqa: A002  # click's word
+    def read(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
+        return read_duration(value, longest=longest)
+
+    return click.option(name, default=default, show_default=True, callback=read, metavar="DURATION", help=help)
+
+
+@click.command()
+@click.argument("broker", required=False, callback=_read_target, metavar="[CLUSTER/BROKER/ID]")
+@click.option(
+    "--agent", "addr", callback=_read_agent, metavar="HOST:PORT", help="The broker of this agent; asks no name server."
+)
+@_seconds("--quiet", "3s", longest="5m", help="Time without a write, and without an unread message; at most 5m.")
+@_seconds("--wait", "60s", longest="1h", help="Longest wait for producers, then go on; at most 1h.")
+@_seconds("--deadline", "10m", longest="24h", help="Longest wait for consumers, then go on; at most 24h.")
+@yes_option
+@by_option
+@pass_invocation
+def drain_broker(
+    invocation: Invocation, /, broker: ReplicaTarget | None, addr: str, yes: bool, by: str, **seconds: int
+) -> int:
+    """Take one broker out of service, before it is stopped.
+
+    Its agent takes the write permission off its topics on every name server, waits until producers have stopped
+    writing and consumer groups have read what is left, sends their members to other brokers, and unregisters it. Each
+    step is shown with the name servers' responses, the wait for consumers with the unread messages of each group, retry
+    queues included. A group without a member is named and not waited for. You are asked whether you mean it (without a
+    terminal, --yes is needed). Ctrl-C before the last step undoes all. After it, the broker returns with the next
+    start of its agent, with its full write permission: the drain ends each wipe, an operator's too.
+
+    Exits 0 when the broker is drained; 3 when it is drained but a wait timed out or messages stay unread; what a step
+    left undone is on standard error.
+
+    \b
+    JSON: one object a line: agent, step, state, detail, elapsedSeconds,
+          nameServers[].{addr, done, answer},
+          groups[].{group, lag, retryLag, memberCount}, null if unknown
+
+    \b
+    Steps:  WIPE_WRITE_PERM, WAIT_FOR_PRODUCERS, WAIT_FOR_CONSUMERS, STOP_GROUPS,
+            UNREGISTER; UNDO
+    States: RUNNING, DONE, SKIPPED, TIMED_OUT, FAILED
+
+    \b
+    Examples:
+      pointsmanctl drain-broker c1/broker-a/0 --yes
+      pointsmanctl drain-broker --agent 10.0.0.1:9880 --deadline 1h --yes
+    """
+    if (broker is None) == (not addr):
+        raise click.UsageError("say which broker, as CLUSTER/BROKER/ID or by its --agent" + (", not both" * bool(addr)))
+    what = f"broker {broker}" if broker else f"the broker of agent {addr}"
+    confirm(f"Take {what} out of service, so that its clients go elsewhere?", yes=yes)
+    request = wire.DrainRequest(
+        quiet=Duration(seconds=seconds["quiet"]),
+        producers_timeout=Duration(seconds=seconds["wait"]),
+        consumers_timeout=Duration(seconds=seconds["deadline"]),
+        by=by,
+    )
+    return asyncio.run(_drain(invocation, broker, addr, request))
+
+
+async def _drain(invocation: Invocation, broker: ReplicaTarget | None, addr: str, request: wire.DrainRequest) -> int:
+    if broker is not None:
+        found = await _agent_of(invocation, broker)
+        if isinstance(found, ErrorReport):
+            return invocation.fail(found)
+        addr = found.addr
+    async with connections(AgentFailedError) as to:
+        return await _follow(invocation, to(addr), request, broker)
+
+
+async def _agent_of(invocation: Invocation, broker: ReplicaTarget) -> Agent | ErrorReport:
+    async with agent_round(invocation, AgentChoice(cluster=broker.cluster, replicas_too=True)) as asking:
+        warn_of_name_servers(invocation, asking.name_servers)
+        found = [agent for agent in asking.found.agents if str(broker) in agent.brokers]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            where = ", ".join(agent.addr for agent in found)
+            return ErrorReport("AGENT_AMBIGUOUS", f"name servers tell several agents of {broker}: {where}", _SAY_WHICH)
+        if str(broker) in asking.found.without:
+            return ErrorReport("AGENT_UNKNOWN", f"no address of an agent is known for {broker}", _SAY_WHICH)
+        return ErrorReport(
+            "BROKER_NOT_FOUND", f"{broker} is not in the routes", f"see `pointsmanctl brokers`; {_SAY_WHICH}"
+        )
+
+
+_SAY_WHICH = "name its agent with --agent HOST:PORT"
+
+
+async def _follow(
+    invocation: Invocation, server: Server, request: wire.DrainRequest, broker: ReplicaTarget | None
+) -> int:
+    """Drain, and tell each step. Raises AgentFailedError or RequestRejectedError."""
+    who = await server.call(
+        server.agent.GetAgentInfo, wire.GetAgentInfoRequest(), deadline=deadline_in(invocation.timeout_seconds)
+    )
+    if broker is not None and who.HasField("identity"):
+        of = who.identity
+        name = printable(f"{of.cluster}/{of.broker_name}/{of.broker_id}")
+        if name != str(broker):
+            message = f"the agent at {server.addr} is that of {name}, not of {broker}: nothing was changed"
+            return invocation.fail(ErrorReport("AGENT_OF_OTHER_BROKER", message, "see `pointsmanctl brokers`"))
+    incomplete: list[str] = []
+    code = EXIT_OK
+    waits = request.quiet.seconds + request.producers_timeout.seconds + request.consumers_timeout.seconds
+    seconds = waits + OTHER_STEPS_SECONDS
+    call: grpc.aio.UnaryStreamCall[wire.DrainRequest, wire.DrainResponse] = server.agent.Drain(request, timeout=seconds)
+    try:
+        with server.errors():
+            async for news in call:
+                if invocation.is_json:
+                    click.echo(json.dumps({"agent": server.addr, **to_document(news)}))
+                else:
+                    show(drain_parts(news))
+                if enum_name(news, "state") in INCOMPLETE:
+                    incomplete.append(outcome_words(news))
+                if is_late(news):
+                    code = EXIT_TIMED_OUT
+    except asyncio.CancelledError:
+        call.cancel()
+        words = "the drain is aborted: the agent undoes what was done, unless it had begun to unregister"
+        invocation.warn("DRAIN_ABORTED", words, "see `pointsmanctl brokers`")
+        raise
+    if incomplete:
+        invocation.warn("DRAIN_INCOMPLETE", f"drained, but {', '.join(incomplete)}", "see what that step said")
+    return code
+
+
+_STATE_STYLES = {"DONE": "green", "TIMED_OUT": WARNING, "FAILED": ALARM}
+INCOMPLETE = frozenset({"TIMED_OUT", "FAILED"})
+
+
+def drain_parts(news: wire.DrainResponse) -> Iterable[RenderableType]:
+    """Show one piece of news, and below it what name servers said, where they were asked."""
+    state = enum_name(news, "state")
+    line = Text(f"{duration_words(seconds_of(news.elapsed)):>8}  {enum_name(news, 'step'):<18} ")
+    line.append(state, style=_STATE_STYLES.get(state, ""))
+    if news.detail:
+        line.append(f": {printable(news.detail)}")
+    yield line
+    for said in news.name_servers:
+        words = printable(f"{said.addr}: {said.answer or ('done' if said.done else 'not done')}")
+        yield Text(f"{'':10}{words}", style="dim" if said.done else ALARM)
+    for group in news.groups:
+        yield Text(f"{'':10}{_unread_words(group)}", style=WARNING if _is_alone(group) else "")
+
+
+def outcome_words(news: wire.DrainResponse) -> str:
+    """Name a step that is incomplete, with its state and the groups that have unread messages."""
+    unread = ", ".join(f"{printable(group.group)} {group.lag}" for group in news.groups)
+    words = f"{enum_name(news, 'step')} {enum_name(news, 'state')}"
+    return f"{words} (unread: {unread})" if unread else words
+
+
+def is_late(news: wire.DrainResponse) -> bool:
+    """Return whether a wait ended before what it waited for, or left messages unread."""
+    is_unread = news.step == wire.DRAIN_STEP_WAIT_FOR_CONSUMERS and news.state == wire.DRAIN_STEP_STATE_FAILED
+    return is_unread or news.state == wire.DRAIN_STEP_STATE_TIMED_OUT
+
+
+def _is_alone(group: wire.UnreadGroup) -> bool:
+    return group.HasField("member_count") and not group.member_count
+
+
+def _unread_words(group: wire.UnreadGroup) -> str:
+    retry = f", {group.retry_lag} of them in retry queues" if group.retry_lag else ""
+    members = f"members: {group.member_count}" if group.HasField("member_count") else "members not known yet"
+    if _is_alone(group):
+        members = "no member: not waited for"
+    return f"{printable(group.group)}: {group.lag} unread{retry}; {members}"
+
+
+COMMANDS = (drain_broker,)

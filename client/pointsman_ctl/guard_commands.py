@@ -1,0 +1,259 @@
+"""What protects a cluster from false alarms: its guard, and announced maintenance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import click
+import grpc
+from google.protobuf.duration_pb2 import Duration
+from rich.console import RenderableType
+from rich.text import Text
+
+from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.wire.json_document import Document, enum_name, to_document
+from pointsman.wire.names import MAX_TEXT_LENGTH, text_problem
+from pointsman.wire.wire_time import seconds_of
+from pointsman_client import RequestRejectedError
+from pointsman_ctl.answer_layout import ALARM, new_table, node_documents, node_parts
+from pointsman_ctl.command_options import (
+    CommandGroup,
+    GroupTarget,
+    by_option,
+    duration_option,
+    read_group_target,
+    read_name,
+)
+from pointsman_ctl.invocation import Invocation, pass_invocation
+from pointsman_ctl.name_server_queries import node_info_of
+from pointsman_ctl.operator_texts import duration_words, guard_words, printable
+from pointsman_ctl.server_calls import NodeAnswer, Server
+from pointsman_ctl.server_changes import Done, change_every, not_there
+
+_MODES = {"auto": admin.GUARD_MODE_AUTO, "hold": admin.GUARD_MODE_HOLD, "off": admin.GUARD_MODE_OFF}
+
+
+@click.command()
+@click.argument("mode", type=click.Choice(["show", *_MODES]), default="show")
+@click.option("--cluster", callback=read_name, metavar="NAME", help="The cluster; needed for all but show.")
+@duration_option("1d", help="Back to auto after this, as 10m; at most 1d.")
+@by_option
+@pass_invocation
+def guard(invocation: Invocation, mode: str, cluster: str, seconds: int | None, by: str) -> int:
+    """Show or set how the guard of a cluster works.
+
+    When too many brokers of a cluster are LOST at the same time, the network may be the cause: the guard then keeps
+    them in the routes, PROTECTED. BASELINE is how many were alive when the window began.
+
+    \b
+      show  show the guards (default)
+      auto  keep brokers while too many are lost at the same time
+      hold  keep every broker, however few are lost
+      off   expire brokers as usual, however many
+
+    Queries or changes all servers listed; exits 1 if one failed.
+
+    \b
+    JSON of show: nodes[].{addr, node, guards[].{cluster, mode, active, lost,
+                  baseline, up, activeForSeconds, reason, modeRemainingSeconds}}
+    JSON of a change: nodes[].{addr, changed, guard.{as above}} or {addr, error};
+                  warning where the disk refused it, so that a restart loses it
+
+    \b
+    Examples:
+      pointsmanctl guard
+      pointsmanctl guard hold --cluster c1 --for 30m
+      pointsmanctl guard off --cluster c1 --for 10m
+      pointsmanctl guard auto --cluster c1
+    """
+    if mode == "show":
+        if seconds is not None:
+            raise click.UsageError("--for goes with hold or off")
+        nodes = invocation.ask_every(node_info_of)
+        return invocation.finish(nodes, to_guards_document(nodes, cluster), guards_parts(nodes, cluster))
+    if not cluster:
+        raise click.UsageError(f"guard {mode} needs --cluster")
+    if mode == "auto" and seconds is not None:
+        raise click.UsageError("--for goes with hold or off: auto is what they end in")
+    request = admin.SetGuardRequest(cluster=cluster, mode=_MODES[mode], by=by)
+    if seconds is not None:
+        request.duration.CopyFrom(Duration(seconds=seconds))
+
+    async def change(server: Server, deadline: float) -> Done:
+        answer = await server.call(server.admin.SetGuard, request, deadline=deadline)
+        facts: Document = {"guard": to_document(answer.guard)}
+        return Done(guard_words(answer.guard), facts=facts, warning=answer.warning)
+
+    return change_every(invocation, change)
+
+
+@click.group(cls=CommandGroup)
+def maintenance() -> None:
+    """Announce absences: who leaves meanwhile is no outage.
+
+    \b
+    Examples:
+      pointsmanctl maintenance on c1/broker-a --for 30m --note 'new disks'
+      pointsmanctl maintenance list
+    """
+
+
+def _read_note(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    problem = text_problem(value, longest=MAX_TEXT_LENGTH)
+    if problem:
+        raise click.BadParameter(f"{value!r} {problem}" if len(value) <= MAX_TEXT_LENGTH else problem)
+    return value
+
+
+_target = click.argument("target", callback=read_group_target, metavar="CLUSTER[/BROKER]")
+
+
+@maintenance.command("on")
+@_target
+@duration_option("7d", required=True, help="How long, as 90s, 30m, 2h or 1d; at most 7d.")
+@click.option("--note", callback=_read_note, default="", metavar="TEXT", help="What for.")
+@by_option
+@pass_invocation
+def maintenance_on(invocation: Invocation, target: GroupTarget, seconds: int, note: str, by: str) -> int:
+    """Announce that a cluster, or one broker name of it, may be away.
+
+    Again for the same target replaces the window. A broker that is not known now may come later: it is accepted, and
+    said. Sent to all servers listed; exits 1 if one failed, and may be repeated.
+
+    \b
+    JSON: nodes[].{addr, changed, known} or {addr, error}; warning as of guard
+
+    \b
+    Examples:
+      pointsmanctl maintenance on c1/broker-a --for 30m --note 'new disks'
+      pointsmanctl maintenance on c1 --for 2h --note 'moving racks'
+    """
+    request = admin.SetMaintenanceRequest(
+        cluster=target.cluster, broker_name=target.broker_name, duration=Duration(seconds=seconds), note=note, by=by
+    )
+
+    async def change(server: Server, deadline: float) -> Done:
+        known = await _is_known(server, deadline, target)
+        answer = await server.call(server.admin.SetMaintenance, request, deadline=deadline)
+        words = f"{target} is in maintenance for {duration_words(seconds)}"
+        if not known:
+            words += f"; no such {'broker' if target.broker_name else 'cluster'} is known here now"
+        return Done(words, answer.changed, {"known": known}, answer.warning)
+
+    return change_every(invocation, change)
+
+
+@maintenance.command("off")
+@_target
+@by_option
+@pass_invocation
+def maintenance_off(invocation: Invocation, target: GroupTarget, by: str) -> int:
+    """End the maintenance window of a cluster or broker name.
+
+    Sent to all servers listed; exits 1 if one failed or if none had it.
+
+    \b
+    JSON: nodes[].{addr, changed} or {addr, error}; warning as of guard
+
+    \b
+    Examples:
+      pointsmanctl maintenance off c1/broker-a
+      pointsmanctl maintenance off c1
+    """
+    request = admin.SetMaintenanceRequest(cluster=target.cluster, broker_name=target.broker_name, by=by)
+
+    async def change(server: Server, deadline: float) -> Done:
+        answer = await server.call(server.admin.SetMaintenance, request, deadline=deadline)
+        if not answer.changed:
+            raise not_there(server, f"no maintenance window of {target} is open", "MAINTENANCE_NOT_FOUND")
+        return Done(f"{target}: maintenance ended", warning=answer.warning)
+
+    return change_every(invocation, change, absent=f"{target}: there was no window to end")
+
+
+async def _is_known(server: Server, deadline: float, target: GroupTarget) -> bool:
+    request = admin.ListBrokersRequest(cluster=target.cluster, broker_name=target.broker_name, page_size=1)
+    try:
+        answer = await server.call(server.admin.ListBrokers, request, deadline=deadline)
+    except RequestRejectedError as refusal:
+        if refusal.status is grpc.StatusCode.NOT_FOUND:
+            return False
+        raise
+    return bool(answer.brokers)
+
+
+@maintenance.command("list")
+@pass_invocation
+def maintenance_list(invocation: Invocation) -> int:
+    """Show the maintenance windows that are open on each server.
+
+    Asks all servers listed; exits 1 if one did not answer.
+
+    \b
+    JSON: nodes[].{addr, node, windows[].{cluster, brokerName,
+          remainingSeconds, note, by}} or {addr, error}
+
+    \b
+    Examples:
+      pointsmanctl maintenance list
+      pointsmanctl -o json maintenance list | jq '.nodes[].windows[].note'
+    """
+    request = admin.ListMaintenanceRequest()
+    nodes = invocation.ask_every(
+        lambda server, deadline: server.call(server.admin.ListMaintenance, request, deadline=deadline)
+    )
+    return invocation.finish(nodes, node_documents(nodes), node_parts(nodes, _windows))
+
+
+InfoNodes = Sequence[NodeAnswer[admin.GetNodeInfoResponse]]
+
+
+def to_guards_document(nodes: InfoNodes, cluster: str) -> Document:
+    """Render each node's guards, or that of one cluster."""
+
+    def guards(answer: admin.GetNodeInfoResponse) -> Document:
+        shown = [to_document(guard) for guard in answer.guards if cluster in {"", guard.cluster}]
+        return {"node": answer.node, "guards": shown}
+
+    return node_documents(nodes, guards)
+
+
+def guards_parts(nodes: InfoNodes, cluster: str) -> Iterable[RenderableType]:
+    """Show each node's guards, or that of one cluster."""
+
+    def guards(answer: admin.GetNodeInfoResponse) -> Iterable[RenderableType]:
+        shown = [guard for guard in answer.guards if cluster in {"", guard.cluster}]
+        if not shown:
+            yield Text(f"cluster {cluster} is not known here" if cluster else "no cluster is known here")
+            return
+        numbers = ("LOST", "BASELINE", "UP", "SINCE", "AUTO RESUMES IN")
+        table = new_table("CLUSTER", "MODE", "ACTIVE", *numbers, right=numbers)
+        for guard in shown:
+            table.add_row(
+                guard.cluster,
+                enum_name(guard, "mode"),
+                Text("yes", style=ALARM) if guard.active else "no",
+                str(guard.lost),
+                str(guard.baseline),
+                str(guard.up),
+                duration_words(seconds_of(guard.active_for)) if guard.active else "-",
+                duration_words(seconds_of(guard.mode_remaining)) if guard.HasField("mode_remaining") else "-",
+            )
+        yield table
+        for guard in shown:
+            if guard.reason:
+                yield Text(f"{guard.cluster}: {printable(guard.reason)}", style=ALARM if guard.active else "")
+
+    return node_parts(nodes, guards)
+
+
+def _windows(answer: admin.ListMaintenanceResponse) -> Iterable[RenderableType]:
+    table = new_table("CLUSTER", "BROKER", "ENDS IN", "BY", "NOTE", right=("ENDS IN",))
+    for window in answer.windows:
+        remaining = duration_words(seconds_of(window.remaining))
+        name = window.broker_name or "(all)"
+        table.add_row(window.cluster, name, remaining, printable(window.by), printable(window.note))
+    yield table if answer.windows else Text("no maintenance window is open")
+
+
+COMMANDS = (guard, maintenance)

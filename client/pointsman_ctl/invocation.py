@@ -1,0 +1,91 @@
+"""One run of a command: the options that all commands share, how it asks servers, prints answers, and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import click
+from rich.console import RenderableType
+
+from pointsman.v1 import broker_pb2
+from pointsman.wire.json_document import Document
+from pointsman_ctl import answer_layout
+from pointsman_ctl.error_report import EXIT_FAILED, EXIT_OK, ErrorReport, nodes_failed
+from pointsman_ctl.server_calls import AnswerT, Ask, NodeAnswer, ask_every, ask_first, connections
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """The shared options."""
+
+    name_servers: tuple[str, ...]
+    output: str
+    timeout_seconds: float
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the answer is for a program."""
+        return self.output == "json"
+
+    def ask_first(self, ask: Ask[AnswerT]) -> AnswerT:
+        """Ask the first server in the list that answers."""
+
+        async def first() -> AnswerT:
+            async with connections() as to:
+                return await ask_first(to, self.name_servers, ask, self.timeout_seconds)
+
+        return asyncio.run(first())
+
+    def ask_every(self, ask: Ask[AnswerT], *, addrs: Sequence[str] = ()) -> list[NodeAnswer[AnswerT]]:
+        """Ask every server in the list, or in ``addrs``."""
+
+        async def every() -> list[NodeAnswer[AnswerT]]:
+            async with connections() as to:
+                return await ask_every(to, addrs or self.name_servers, ask, self.timeout_seconds)
+
+        return asyncio.run(every())
+
+    def show(self, document: Document, parts: Iterable[RenderableType], *, on_one_line: bool = False) -> None:
+        """Print an answer in the output format."""
+        if self.is_json:
+            click.echo(json.dumps(document, indent=None if on_one_line else 2))
+        else:
+            answer_layout.show(parts)
+
+    def finish(
+        self,
+        nodes: Sequence[NodeAnswer[object]],
+        document: Document,
+        parts: Iterable[RenderableType],
+        *,
+        is_change: bool = False,
+        on_one_line: bool = False,
+    ) -> int:
+        """Show the answers, report the servers that failed, and return the exit code."""
+        failures = {node.addr: node.failure for node in nodes if node.failure is not None}
+        if len(failures) < len(nodes):
+            self.show(document, parts, on_one_line=on_one_line)
+        if not failures:
+            return EXIT_OK
+        return self.fail(nodes_failed(failures, of=[node.addr for node in nodes], is_change=is_change))
+
+    def fail(self, report: ErrorReport) -> int:
+        """Print on standard error why the command failed, and return the exit code for that."""
+        click.echo(report.render(self.output), err=True)
+        return EXIT_FAILED
+
+    def warn(self, code: str, message: str, hint: str = "") -> None:
+        """Print a remark on standard error."""
+        report = ErrorReport(code, message, hint)
+        click.echo(json.dumps({"warning": report.to_document()}) if self.is_json else report.to_line(), err=True)
+
+    def warn_if_warming(self, state: broker_pb2.NodeState.ValueType) -> None:
+        """Warn that a list comes from a server to which not every broker has registered yet."""
+        if state == broker_pb2.NODE_STATE_WARMING:
+            self.warn("NODE_WARMING", "this name server is WARMING: the list may not be whole yet")
+
+
+pass_invocation = click.make_pass_decorator(Invocation)

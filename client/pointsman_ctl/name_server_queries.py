@@ -1,0 +1,200 @@
+"""What is asked of one name server in several calls: all pages of an answer, or answers that belong together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.v1 import broker_pb2, route_service_pb2
+from pointsman.wire.json_document import enum_name
+from pointsman.wire.wire_time import seconds_of
+from pointsman_client import (
+    ClusterNotFoundError,
+    NameServerFailedError,
+    PointsmanError,
+    RequestRejectedError,
+    TopicNotFoundError,
+)
+from pointsman_ctl.node_difference import NodeDigests, NodeSettings, Setting
+from pointsman_ctl.outage_timeline import Position, Timeline, timeline_of
+from pointsman_ctl.server_calls import AnswerT, Server
+
+TOPICS_PER_PAGE = 10_000
+DIGESTS_PER_PAGE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBrokers:
+    """The brokers of a node, and the node."""
+
+    node: str
+    brokers: Sequence[broker_pb2.BrokerStatus]
+    info: admin.GetNodeInfoResponse | None
+    """None from a server that is too old to have the call."""
+    gone: Sequence[admin.FlapScore] = ()
+    """Brokers that departed unplanned and are not registered, the last first, where they were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHistory:
+    """The replicas of a broker name at a node, and what the node remembers of the name."""
+
+    node: str
+    brokers: Sequence[broker_pb2.BrokerStatus]
+    guards: Mapping[str, admin.GuardStatus]
+    """By cluster."""
+    timeline: Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHealth:
+    """A node, and what operators set on it."""
+
+    info: admin.GetNodeInfoResponse
+    settings: NodeSettings | None
+    """None: not available, or not compared."""
+
+
+async def route_of(
+    server: Server, deadline: float, topic: str, *, cluster: str = "", zone: str = ""
+) -> route_service_pb2.TopicRoute:
+    """Return the route of a topic. Raises TopicNotFoundError."""
+    answer = await server.call(
+        server.routes.GetTopicRoute,
+        route_service_pb2.GetTopicRouteRequest(topic=topic, cluster=cluster, zone=zone),
+        deadline=deadline,
+        not_found=lambda: TopicNotFoundError(topic, cluster=cluster, zone=zone),
+    )
+    return answer.route
+
+
+async def topics_of(server: Server, deadline: float, *, cluster: str) -> route_service_pb2.ListTopicsResponse:
+    """Return all topic names, sorted, and the server's state."""
+    request = route_service_pb2.ListTopicsRequest(cluster=cluster, page_size=TOPICS_PER_PAGE)
+    not_found = lambda: ClusterNotFoundError(cluster)  # noqa: E731
+    return await server.whole(server.routes.ListTopics, request, deadline=deadline, not_found=not_found)
+
+
+async def clusters_of(
+    server: Server, deadline: float, *, cluster: str = ""
+) -> route_service_pb2.GetClusterInfoResponse:
+    """Return the clusters, or one, and the server's state. Raises ClusterNotFoundError."""
+    request = route_service_pb2.GetClusterInfoRequest(cluster=cluster)
+    not_found = lambda: ClusterNotFoundError(cluster)  # noqa: E731
+    return await server.call(server.routes.GetClusterInfo, request, deadline=deadline, not_found=not_found)
+
+
+async def node_info_of(server: Server, deadline: float) -> admin.GetNodeInfoResponse:
+    """Ask a node about itself."""
+    return await server.call(server.admin.GetNodeInfo, admin.GetNodeInfoRequest(), deadline=deadline)
+
+
+async def health_of(server: Server, deadline: float, *, with_settings: bool) -> NodeHealth:
+    """Ask a node about itself, and what operators set on it; None of them where that is not available."""
+
+    async def settings() -> NodeSettings | None:
+        try:
+            return await settings_of(server, deadline) if with_settings else None
+        except PointsmanError:
+            return None
+
+    return NodeHealth(*await asyncio.gather(node_info_of(server, deadline), settings()))
+
+
+async def settings_of(server: Server, deadline: float) -> NodeSettings:
+    """Ask for all that operators set; none are of a server that is too old."""
+
+    request = admin.ListSettingsRequest()
+    answer = await _unless_too_old(server.whole(server.admin.ListSettings, request, deadline=deadline))
+    return {
+        (setting.kind, *setting.name): Setting(
+            setting.value, seconds_of(setting.remaining) if setting.HasField("remaining") else None
+        )
+        for setting in (answer.settings if answer else ())
+    }
+
+
+async def brokers_of(
+    server: Server, deadline: float, *, cluster: str = "", broker_name: str = "", with_gone: bool = False
+) -> NodeBrokers:
+    """Ask for a node's brokers and for the node itself."""
+
+    async def scores() -> Sequence[admin.FlapScore]:
+        request = admin.ListFlappingRequest(cluster=cluster)
+        return (await server.call(server.admin.ListFlapping, request, deadline=deadline)).scores
+
+    request = admin.ListBrokersRequest(cluster=cluster, broker_name=broker_name)
+    listed, about, remembered = await asyncio.gather(
+        server.whole(server.admin.ListBrokers, request, deadline=deadline),
+        _unless_too_old(node_info_of(server, deadline)),
+        _unless_too_old(scores()) if with_gone else asyncio.sleep(0, ()),
+    )
+    here = {(who.cluster, who.broker_name, who.broker_id) for who in (status.identity for status in listed.brokers)}
+    absent = [score for score in remembered or () if score.outages and _position(score) not in here]
+    return NodeBrokers(listed.node, listed.brokers, about, await _gone(server, deadline, absent))
+
+
+async def _gone(server: Server, deadline: float, absent: Sequence[admin.FlapScore]) -> Sequence[admin.FlapScore]:
+    """Return those that are gone in an unplanned outage, the last first."""
+
+    async def timeline(group: tuple[str, str]) -> tuple[tuple[str, str], Timeline]:
+        events = await _events_of(server, deadline, cluster=group[0], broker_name=group[1])
+        return group, timeline_of(events.events)
+
+    groups = dict.fromkeys((score.cluster, score.broker_name) for score in absent)
+    timelines = dict(await asyncio.gather(*map(timeline, groups)))
+    gone = [
+        score for score in absent if timelines[score.cluster, score.broker_name].is_gone_unplanned(_position(score))
+    ]
+    return sorted(gone, key=lambda score: seconds_of(score.last_event_ago))
+
+
+def _position(score: admin.FlapScore) -> Position:
+    return score.cluster, score.broker_name, score.broker_id
+
+
+async def history_of(server: Server, deadline: float, *, cluster: str, broker_name: str) -> BrokerHistory:
+    """Ask for the replicas of a broker name and for all remembered events of it."""
+
+    async def here() -> NodeBrokers:
+        try:
+            return await brokers_of(server, deadline, cluster=cluster, broker_name=broker_name)
+        except RequestRejectedError as failure:
+            # All brokers of the cluster have departed.
+            if failure.status is grpc.StatusCode.NOT_FOUND:
+                return NodeBrokers("", [], None)
+            raise
+
+    found, events = await asyncio.gather(here(), _events_of(server, deadline, cluster=cluster, broker_name=broker_name))
+    guards = {guard.cluster: guard for guard in (found.info.guards if found.info else ())}
+    return BrokerHistory(events.node, found.brokers, guards, timeline_of(events.events))
+
+
+async def _events_of(
+    server: Server, deadline: float, *, cluster: str, broker_name: str
+) -> admin.ListBrokerEventsResponse:
+    request = admin.ListBrokerEventsRequest(cluster=cluster, broker_name=broker_name)
+    return await server.call(server.admin.ListBrokerEvents, request, deadline=deadline)
+
+
+async def digests_of(server: Server, deadline: float) -> NodeDigests:
+    """Ask for the digests of all routes and what operators set."""
+    settings = await settings_of(server, deadline)
+    request = admin.ListRouteDigestsRequest(page_size=DIGESTS_PER_PAGE)
+    answer = await server.whole(server.admin.ListRouteDigests, request, deadline=deadline)
+    digests = {entry.topic: entry.digest for entry in answer.digests}
+    return NodeDigests(answer.node, enum_name(answer, "state"), digests, settings)
+
+
+async def _unless_too_old(answer: Awaitable[AnswerT]) -> AnswerT | None:
+    """Return the answer, or None of a server that does not have the call."""
+    try:
+        return await answer
+    except NameServerFailedError as failure:
+        if failure.status is grpc.StatusCode.UNIMPLEMENTED:
+            return None
+        raise

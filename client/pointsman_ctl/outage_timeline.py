@@ -1,0 +1,153 @@
+"""The timeline of a broker name: what each event changed in the routes, and how long each outage lasted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeAlias
+
+from pointsman.v1 import admin_service_pb2 as admin
+from pointsman_ctl.operator_texts import duration_words, utc_of
+
+NOT_ROUTED = frozenset({"OUT", "GONE"})
+"""States in which clients are not sent to a replica."""
+
+
+Position: TypeAlias = tuple[str, str, int]
+"""Cluster, broker name, broker id: what an outage is counted for, whatever the address."""
+
+
+@dataclass(slots=True)
+class Outage:
+    """A time out of the routes: from the first event whose state is OUT or GONE to the first whose state is routed."""
+
+    position: Position
+    began_at: datetime
+    is_begin_known: bool
+    """False: the event before it is no longer remembered, so that it may have begun earlier."""
+    is_first: bool = False
+    """Whether it was registered without entering the routes."""
+    ended_at: datetime | None = None
+    planned_seconds: float = 0.0
+    """From its beginning to its first unplanned event, as far as there are events."""
+    is_planned: bool = True
+    """Whether all of it is planned; a shutdown of a broker that is OUT does not make an outage planned."""
+    has_new_process: bool | None = None
+    """Whether it ended with another process of the broker; None: unknown."""
+
+    @property
+    def seconds(self) -> float | None:
+        """Its length; None while it lasts. A clock that was set back makes none negative."""
+        return None if self.ended_at is None else max(0.0, (self.ended_at - self.began_at).total_seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEvent:
+    """An event, with what it changed in the routes."""
+
+    event: admin.BrokerEvent
+    was_routed: bool | None
+    """Before the event; None: unknown, or the event is not about one replica."""
+    ended: Outage | None = None
+    """The outage that it ended."""
+
+    @property
+    def is_routed(self) -> bool | None:
+        """After the event; None: it is not about one replica."""
+        return self.event.state not in NOT_ROUTED if self.event.state else None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """All that a name server remembers of a broker name."""
+
+    events: list[TimelineEvent] = field(default_factory=list)
+    """Oldest first."""
+    outages: list[Outage] = field(default_factory=list)
+    """In the order in which they began."""
+    latest: dict[Position, admin.BrokerEvent] = field(default_factory=dict)
+    """The last event of each replica."""
+
+    def outage_of(self, position: Position) -> Outage | None:
+        """Return the last outage of a replica, which may have ended."""
+        return next((each for each in reversed(self.outages) if each.position == position), None)
+
+    def is_gone_unplanned(self, position: Position) -> bool:
+        """Whether a replica is no longer registered, and not by plan."""
+        event, outage = self.latest.get(position), self.outage_of(position)
+        return event is not None and event.state == "GONE" and outage is not None and not outage.is_planned
+
+
+def position_of(event: admin.BrokerEvent) -> Position:
+    """Return which replica an event is about."""
+    return event.identity.cluster, event.identity.broker_name, event.identity.broker_id
+
+
+def timeline_of(events: Sequence[admin.BrokerEvent]) -> Timeline:
+    """Read the events of one name server, oldest first. All of them: outages are measured between them."""
+    timeline = Timeline()
+    for event in events:
+        if not event.state:
+            timeline.events.append(TimelineEvent(event, None))
+            continue
+        position = position_of(event)
+        before = timeline.latest.get(position)
+        timeline.events.append(_digest(timeline, event, before))
+        timeline.latest[position] = event
+    return timeline
+
+
+def _digest(timeline: Timeline, event: admin.BrokerEvent, before: admin.BrokerEvent | None) -> TimelineEvent:
+    position, at = position_of(event), utc_of(event.event_at)
+    was_routed = None if before is None else before.state not in NOT_ROUTED
+    outage = timeline.outage_of(position)
+    if outage is not None and outage.ended_at is not None:
+        outage = None
+    if outage is not None and outage.is_planned and before is not None:
+        outage.planned_seconds += max(0.0, (at - utc_of(before.event_at)).total_seconds())
+    if event.state in NOT_ROUTED:
+        if outage is None:
+            is_first = before is None and event.event == "REGISTERED"
+            outage = Outage(position, at, is_begin_known=before is not None or is_first, is_first=is_first)
+            timeline.outages.append(outage)
+        outage.is_planned = outage.is_planned and event.planned
+        return TimelineEvent(event, was_routed)
+    if outage is None:
+        return TimelineEvent(event, was_routed)
+    outage.ended_at = at
+    if before is not None and before.incarnation and event.incarnation:
+        outage.has_new_process = before.incarnation != event.incarnation
+    return TimelineEvent(event, was_routed, outage)
+
+
+def change_words(step: TimelineEvent) -> str:
+    """Describe what an event changed in the routes; empty where it changed nothing and the replica is UP."""
+    if step.ended is not None:
+        entered = "entered" if step.ended.is_first else "back in"
+        return f"{entered} the routes after {outage_words(step.ended)}"
+    planned = ", planned" if step.event.planned else ""
+    match (step.was_routed, step.is_routed):
+        case (True, False):
+            return f"left the routes{planned}"
+        case (False, False):
+            return f"still not in the routes{planned}"
+        case (None, False):
+            return f"not in the routes{planned}"
+        case (None, True) if step.event.event == "REGISTERED":
+            return "entered the routes"
+        case (_, True) if step.event.state != "UP":
+            return "still in the routes"
+    return ""
+
+
+def outage_words(outage: Outage) -> str:
+    """Describe an outage that is over: its length, whether the process is another one, what of it was planned."""
+    words = duration_words(outage.seconds or 0.0)
+    if not outage.is_begin_known:
+        words = f"at least {words}"
+    if outage.has_new_process is not None:
+        words += " (new process)" if outage.has_new_process else " (same process)"
+    if outage.is_planned:
+        return f"{words}, planned"
+    return words + (f", {duration_words(outage.planned_seconds)} of it planned" if outage.planned_seconds else "")

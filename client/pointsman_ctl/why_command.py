@@ -1,0 +1,254 @@
+"""The command ``why``: the state of each replica of a broker, its rule and evidence, outages, and the timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+import click
+from google.protobuf.json_format import MessageToDict
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.v1 import broker_pb2
+from pointsman.wire.json_document import Document, enum_name, to_document
+from pointsman.wire.wire_time import seconds_of
+from pointsman_ctl.answer_layout import ALARM, STATE_STYLES, node_documents, node_parts
+from pointsman_ctl.command_options import in_cluster, read_name
+from pointsman_ctl.error_report import BrokerNotFoundError
+from pointsman_ctl.invocation import Invocation, pass_invocation
+from pointsman_ctl.name_server_queries import BrokerHistory, history_of
+from pointsman_ctl.operator_texts import (
+    detail_words,
+    duration_words,
+    evidence_words,
+    explanation,
+    moment_text,
+    printable,
+    reason_words,
+    time_words,
+    utc_of,
+)
+from pointsman_ctl.outage_timeline import NOT_ROUTED, Outage, Position, TimelineEvent, change_words, outage_words
+from pointsman_ctl.server_calls import NodeAnswer
+
+
+@click.command()
+@click.argument("broker", callback=read_name)
+@in_cluster
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Events from each server.")
+@pass_invocation
+def why(invocation: Invocation, broker: str, cluster: str, limit: int) -> int:
+    """Show BROKER's state on each server, why, its outages.
+
+    For each replica: its state, the RULE that gave it, and the evidence. Then the timeline, oldest first: what each
+    event changed in the routes, and how long each outage lasted. Works for brokers that are GONE, too. Queries all
+    servers listed; exits 1 if one failed, or if none remembers the broker.
+
+    \b
+    JSON: brokerName, nodes[].{addr, node, brokers[].{as in brokers},
+            guards[].{as in guard}, outages[], events[]} or {addr, error};
+          outages[].{cluster, brokerName, brokerId, beganAt, beginKnown,
+            endedAt, seconds, planned, plannedSeconds, newProcess};
+          events[].{eventAt, event, reason, cluster, brokerName, brokerId,
+            brokerAddr, generation, incarnation, intervalSeconds, state,
+            planned, seq, detail}
+
+    \b
+    Examples:
+      pointsmanctl why broker-a
+      pointsmanctl --namesrv ns1:9876,ns2:9876 why broker-a --limit 5
+      pointsmanctl -o json why broker-a | jq '.nodes[].outages'
+    """
+    nodes = invocation.ask_every(
+        lambda server, deadline: history_of(server, deadline, cluster=cluster, broker_name=broker)
+    )
+    if all(node.answer is not None and not (node.answer.brokers or node.answer.timeline.events) for node in nodes):
+        raise BrokerNotFoundError(broker, cluster)
+    return invocation.finish(
+        nodes, to_why_document(broker, nodes, limit=limit), why_parts(nodes, limit=limit, now=datetime.now(UTC))
+    )
+
+
+def to_why_document(broker_name: str, nodes: Iterable[NodeAnswer[BrokerHistory]], *, limit: int) -> Document:
+    """Render what each node knows of a broker name; of its events the last ``limit``, oldest first."""
+
+    def history(answer: BrokerHistory) -> Document:
+        clusters = sorted({status.identity.cluster for status in answer.brokers} & set(answer.guards))
+        return {
+            "node": answer.node,
+            "brokers": list(map(to_document, answer.brokers)),
+            "guards": [to_document(answer.guards[cluster]) for cluster in clusters],
+            "outages": list(map(_to_outage, answer.timeline.outages)),
+            "events": [to_document(step.event) for step in answer.timeline.events[-limit:]],
+        }
+
+    return {"brokerName": broker_name, **node_documents(nodes, history)}
+
+
+def _to_outage(outage: Outage) -> Document:
+    cluster, broker_name, broker_id = outage.position
+    return {
+        "cluster": cluster,
+        "brokerName": broker_name,
+        "brokerId": broker_id,
+        "beganAt": moment_text(outage.began_at),
+        "beginKnown": outage.is_begin_known,
+        "endedAt": moment_text(outage.ended_at) if outage.ended_at else None,
+        "seconds": outage.seconds,
+        "planned": outage.is_planned,
+        "plannedSeconds": outage.planned_seconds,
+        "newProcess": outage.has_new_process,
+    }
+
+
+def why_parts(nodes: Sequence[NodeAnswer[BrokerHistory]], *, limit: int, now: datetime) -> Iterable[RenderableType]:
+    """Show what each node knows of a broker name; of its events the last ``limit``.
+
+    ``now``: by this machine's clock, UTC, for the length of what still lasts.
+    """
+
+    def history(answer: BrokerHistory) -> Iterable[RenderableType]:
+        yield from _replicas(answer, now)
+        yield ""
+        events = answer.timeline.events[-limit:]
+        if events:
+            yield from _event_lines(events)
+        else:
+            yield Text("no event of it is remembered here")
+
+    return node_parts(nodes, history)
+
+
+_FACT_WIDTH = len("heartbeat")
+
+
+def _replicas(history: BrokerHistory, now: datetime) -> Iterable[RenderableType]:
+    for status in history.brokers:
+        yield from _replica(status, history, now)
+    here = {_position(status) for status in history.brokers}
+    gone = {
+        position: event
+        for position, event in history.timeline.latest.items()
+        if event.state == "GONE" and position not in here
+    }
+    for position, event in gone.items():
+        since = time_words(utc_of(event.event_at))
+        yield _heading(position, event.identity.addr, "GONE", f"since {since} (UTC)")
+        planned = ", planned" if event.planned else ""
+        yield _fact("reason", f"{printable(event.event)} {printable(event.reason)}{planned}")
+        yield from _outage(history.timeline.outage_of(position), now)
+    if not history.brokers and not gone:
+        yield Text("no replica of it is registered here")
+
+
+def _replica(status: broker_pb2.BrokerStatus, history: BrokerHistory, now: datetime) -> Iterable[RenderableType]:
+    position, state = _position(status), enum_name(status, "state")
+    since = f"for {duration_words(seconds_of(status.state_for))}" if status.HasField("state_for") else "since unknown"
+    yield _heading(position, status.identity.addr, state, since)
+    yield _fact("rule", printable(status.rule) or "unknown")
+    if status.reason:
+        yield _fact("reason", reason_words(status))
+    yield _fact(
+        "heartbeat",
+        f"{duration_words(seconds_of(status.silence))} ago; "
+        f"sent every {duration_words(seconds_of(status.heartbeat_interval))}, "
+        f"expires after {duration_words(seconds_of(status.expiry))}",
+    )
+    yield _fact(
+        "stream", "open" if status.stream_open else "broken" if status.reason == "STREAM_BROKEN" else "not open"
+    )
+    yield _fact("probe", _probe_words(status.health))
+    yield from _outage(history.timeline.outage_of(position), now)
+    guard = history.guards.get(status.identity.cluster)
+    if status.state == broker_pb2.BROKER_STATE_PROTECTED and guard is not None:
+        active = f"active for {duration_words(seconds_of(guard.active_for))}" if guard.active else "no longer active"
+        counts = f"{guard.lost} lost, {guard.up} up, baseline {guard.baseline}"
+        yield _fact("guard", f"{enum_name(guard, 'mode')}, {active}: {counts}")
+    if status.in_maintenance:
+        yield _fact("window", "a maintenance window is open for it")
+
+
+def _outage(outage: Outage | None, now: datetime) -> Iterable[RenderableType]:
+    if outage is None:
+        return
+    if outage.ended_at is not None:
+        yield _fact("outage", f"{outage_words(outage)}; back at {time_words(outage.ended_at)} (UTC)")
+        return
+    before, least = ("", "") if outage.is_begin_known else ("before ", "at least ")
+    planned = "planned" if outage.is_planned else "unplanned"
+    lasts = duration_words(max(0.0, (now - outage.began_at).total_seconds()))
+    yield _fact("outage", f"for {least}{lasts}, since {before}{time_words(outage.began_at)} (UTC), {planned}")
+
+
+def _probe_words(health: broker_pb2.BrokerHealth) -> str:
+    if health.status == broker_pb2.PROBE_STATUS_UNSPECIFIED:
+        return "none"
+    words = enum_name(health, "status").lower()
+    if health.status == broker_pb2.PROBE_STATUS_FAILING:
+        words += f", {evidence_words(health)}"
+        if health.HasField("ever_passed"):
+            words += ", passed before" if health.ever_passed else ", never passed"
+    return words + (f": {printable(health.detail)}" if health.detail else "")
+
+
+def _position(status: broker_pb2.BrokerStatus) -> Position:
+    return status.identity.cluster, status.identity.broker_name, status.identity.broker_id
+
+
+def _heading(position: Position, addr: str, state: str, since: str) -> Text:
+    cluster, broker_name, broker_id = position
+    heading = Text(f"{cluster}/{broker_name} {broker_id} at {printable(addr)}: ")
+    return heading.append(state, style=ALARM if state in NOT_ROUTED else STATE_STYLES.get(state, "")).append(
+        f" {since}"
+    )
+
+
+def _fact(name: str, value: str) -> RenderableType:
+    return Padding(Text(f"{name.ljust(_FACT_WIDTH)}  {value}"), (0, 0, 0, 4), expand=False)
+
+
+def _event_lines(events: Sequence[TimelineEvent]) -> Iterable[RenderableType]:
+    rows = [("TIME (UTC)", "EVENT", "REASON", "ID", "STATE"), *(_row(step.event) for step in events)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    yield _line(rows[0], widths, style="bold")
+    for row, step in zip(rows[1:], events, strict=True):
+        yield _line(row, widths, style=STATE_STYLES.get(step.event.state, "") if step.event.state != "UP" else "")
+        # An event of a whole group has no address.
+        where = ", ".join(filter(None, (step.event.identity.cluster, printable(step.event.identity.addr))))
+        sentence = _sentence(step)
+        yield Padding(Text(f"{where}: {sentence}" if sentence else where, style="dim"), (0, 0, 0, 4), expand=False)
+
+
+def _row(event: admin.BrokerEvent) -> tuple[str, ...]:
+    return (
+        time_words(utc_of(event.event_at)),
+        printable(event.event),
+        printable(event.reason) or "-",
+        str(event.identity.broker_id) if event.identity.addr else "-",
+        printable(event.state) or "-",
+    )
+
+
+def _sentence(step: TimelineEvent) -> str:
+    event = step.event
+    silence = (
+        f"last heartbeat {duration_words(seconds_of(event.interval))} before" if event.HasField("interval") else ""
+    )
+    parts = (
+        explanation(event.event, event.reason),
+        change_words(step),
+        silence,
+        detail_words(MessageToDict(event.detail)),
+    )
+    return "; ".join(part for part in parts if part)
+
+
+def _line(row: Sequence[str], widths: Sequence[int], *, style: str) -> Text:
+    cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+    return Text("  ".join(cells), style=style)
+
+
+COMMANDS = (why,)

@@ -1,0 +1,10 @@
+"""Lengths of time as they come over the wire, in seconds. Pure."""
+
+from __future__ import annotations
+
+from google.protobuf.duration_pb2 import Duration
+
+
+def seconds_of(duration: Duration) -> float:
+    """Read a length of time."""
+    return duration.seconds + duration.nanos / 1e9
