@@ -1,4 +1,4 @@
-"""Entry point of ``pointsmanctl``; says what to install when the extra is missing."""
+"""Entry point of ``pointsmanctl``; with an error that names the missing extra."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EXIT_USAGE = 2
 def main() -> int:
     """Run the command line and return its exit code."""
     try:
-        from pointsman_ctl.command_line import run  # noqa: PLC0415  only here can a missing extra be told
+        from pointsman_ctl.command_line import run  # noqa: PLC0415  a missing extra is an error of its own here
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"click", "rich"}:
             raise

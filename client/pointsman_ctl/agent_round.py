@@ -32,10 +32,13 @@ from pointsman_ctl.server_calls import (
     deadline_in,
 )
 
+AGENTS_AT_ONCE = 32
+NameServerAnswers = Sequence[NodeAnswer[route_service_pb2.GetClusterInfoResponse]]
+
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent, and whose it is."""
+    """An agent, and its brokers."""
 
     addr: str
     brokers: tuple[str, ...] = ()
@@ -48,7 +51,7 @@ class Agent:
 
     @property
     def queues_of(self) -> str:
-        """Whose queues it speaks of: replicas of one broker name have the same."""
+        """The broker whose queues it serves: replicas of one broker name have the same."""
         return self.brokers[0].rpartition("/")[0] if self.brokers else self.addr
 
     def __str__(self) -> str:
@@ -62,7 +65,7 @@ class FoundAgents:
     agents: tuple[Agent, ...]
     """By address."""
     without: tuple[str, ...]
-    """Brokers whose agent told no address that can be used, sorted."""
+    """Brokers without a usable address of their agent, sorted."""
 
 
 def agents_in(clusters: Iterable[route_service_pb2.ClusterData], *, replicas_too: bool) -> FoundAgents:
@@ -92,7 +95,7 @@ def _served_by(data: broker_pb2.BrokerData) -> Iterator[broker_pb2.BrokerReplica
 
 @dataclass(frozen=True, slots=True)
 class AgentChoice:
-    """Whom to ask."""
+    """The agents to ask."""
 
     addrs: tuple[str, ...] = ()
     """These alone, without asking a name server."""
@@ -124,7 +127,7 @@ _all_option = click.option("--all", "replicas_too", is_flag=True, help="Agents o
 
 
 def of_agents(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a look the options --agent, --cluster and --all; it gets them as ``choice``."""
+    """Give a query the options --agent, --cluster and --all; it gets them as ``choice``."""
 
     @agent_option
     @in_cluster
@@ -152,13 +155,9 @@ def of_every_agent(command: Callable[..., int]) -> Callable[..., int]:
     return chosen
 
 
-AGENTS_AT_ONCE = 32
-NameServerAnswers = Sequence[NodeAnswer[route_service_pb2.GetClusterInfoResponse]]
-
-
 @dataclass(frozen=True, slots=True)
 class AgentAnswer(Generic[AnswerT_co]):
-    """What one agent said: an answer or a failure."""
+    """The answer of one agent, or its failure."""
 
     agent: Agent
     answer: AnswerT_co | None
@@ -167,7 +166,7 @@ class AgentAnswer(Generic[AnswerT_co]):
 
 @dataclass(frozen=True, slots=True)
 class Asked(Generic[AnswerT_co]):
-    """What all of them said."""
+    """The answers of all agents of a round."""
 
     choice: AgentChoice
     found: FoundAgents
@@ -177,7 +176,7 @@ class Asked(Generic[AnswerT_co]):
 
     @property
     def whole(self) -> list[tuple[Agent, AnswerT_co]]:
-        """The agents that answered, with what they said."""
+        """The agents that answered, with their answers."""
         return [(each.agent, each.answer) for each in self.answers if each.answer is not None]
 
 
@@ -248,9 +247,9 @@ def finish(
     *,
     is_change: bool = False,
 ) -> int:
-    """Show what the agents answered, name on stderr whoever could not be asked, and return the exit code.
+    """Show what the agents answered, name on stderr the agents without an answer, and return the exit code.
 
-    A look succeeds when one agent answered; a change when all did.
+    A query succeeds when one agent answered; a change when all did.
     """
     failures = {each.agent.addr: each.failure for each in asked.answers if each.failure is not None}
     if asked.whole:
@@ -272,7 +271,7 @@ def finish(
 
 
 def warn_of_name_servers(invocation: Invocation, nodes: NameServerAnswers) -> None:
-    """Say which name servers did not tell which agents there are."""
+    """Warn of name servers that did not answer, or are all WARMING."""
     for node in nodes:
         if isinstance(node.failure, NameServerFailedError):
             invocation.warn(
@@ -286,7 +285,7 @@ def warn_of_name_servers(invocation: Invocation, nodes: NameServerAnswers) -> No
 def to_agents_document(
     answers: Iterable[AgentAnswer[AnswerT]], to_answer: Callable[[AnswerT], Document]
 ) -> list[Document]:
-    """Render what each agent said, or how it failed."""
+    """Render the answer of each agent, or how it failed."""
 
     def one(each: AgentAnswer[AnswerT]) -> Document:
         facts: Document = {"addr": each.agent.addr, "brokers": list(each.agent.brokers)}

@@ -28,6 +28,12 @@ from pointsman_ctl.operator_texts import (
 )
 from pointsman_ctl.server_calls import NodeAnswer
 
+FLAPPING_ABOVE = 3_000.0
+"""Flap penalty above which a name server calls a broker flapping: ``suppress_above`` of its rules; a test compares
+them."""
+MOST_GONE = 5
+"""Brokers that left which a node's list names; the rest is a number."""
+
 
 @click.command()
 @in_cluster
@@ -134,11 +140,6 @@ def _raise_if_not_known(nodes: Sequence[NodeAnswer[object]], cluster: str) -> No
         raise ClusterNotFoundError(cluster)
 
 
-FLAPPING_ABOVE = 3_000.0
-"""Flap penalty above which a name server says that a broker flaps: ``suppress_above`` of its rules; a test holds
-them together."""
-
-
 def is_flapping(status: broker_pb2.BrokerStatus) -> bool:
     """Whether a broker comes and goes; one restart or outage makes no such broker."""
     return round(status.penalty, 6) > FLAPPING_ABOVE
@@ -204,10 +205,6 @@ def guard_lines(guards: Iterable[admin.GuardStatus], *, prefix: str = "") -> Ite
     for guard in guards:
         if guard.active or guard.mode != admin.GUARD_MODE_AUTO:
             yield Text(f"{prefix}{guard_words(guard)}", style=ALARM if guard.active else WARNING)
-
-
-MOST_GONE = 5
-"""Brokers that left which a node's list names; the rest is a number."""
 
 
 def _remarks(brokers: Sequence[broker_pb2.BrokerStatus]) -> Iterable[RenderableType]:

@@ -20,6 +20,10 @@ from pointsman_ctl.invocation import Invocation
 
 MAX_BY_LENGTH = 128
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
+_SEPARATOR = re.compile(r"[,;]")
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_DURATION = re.compile(r"([0-9]{1,9})([smhd])")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class GroupTarget(NamedTuple):
@@ -42,12 +46,6 @@ class ReplicaTarget(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.cluster}/{self.broker_name}/{self.broker_id}"
-
-
-_SEPARATOR = re.compile(r"[,;]")
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_DURATION = re.compile(r"([0-9]{1,9})([smhd])")
-_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def read_name_servers(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, ...]:

@@ -30,6 +30,8 @@ from pointsman_ctl.operator_texts import duration_words, printable
 from pointsman_ctl.route_difference import DIFFERENCE_STYLES, route_difference
 from pointsman_ctl.server_calls import NodeAnswer, Server
 
+_UNREADABLE = "differs in what this pointsmanctl cannot read"
+
 
 @click.command()
 @click.argument("nodes", nargs=-1, metavar="[NODE NODE]")
@@ -173,7 +175,6 @@ class NodeRoute:
 
 
 NodeRoutes = Sequence[NodeAnswer[NodeRoute]]
-_UNREADABLE = "differs in what this pointsmanctl cannot read"
 
 
 def differences(client: ClientDescription, node: NodeRoute) -> list[str]:

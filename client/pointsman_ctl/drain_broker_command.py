@@ -34,6 +34,9 @@ from pointsman_ctl.server_calls import Server, connections, deadline_in
 
 OTHER_STEPS_SECONDS = 120.0
 """For all steps but the two waits; the agent bounds each, and an agent that hangs must not hold us."""
+_SAY_WHICH = "name its agent with --agent HOST:PORT"
+_STATE_STYLES = {"DONE": "green", "TIMED_OUT": WARNING, "FAILED": ALARM}
+INCOMPLETE = frozenset({"TIMED_OUT", "FAILED"})
 
 
 def _read_target(ctx: click.Context, param: click.Parameter, value: str | None) -> ReplicaTarget | None:
@@ -131,13 +134,10 @@ async def _agent_of(invocation: Invocation, broker: ReplicaTarget) -> Agent | Er
         )
 
 
-_SAY_WHICH = "name its agent with --agent HOST:PORT"
-
-
 async def _follow(
     invocation: Invocation, server: Server, request: wire.DrainRequest, broker: ReplicaTarget | None
 ) -> int:
-    """Drain, and tell each step. Raises AgentFailedError or RequestRejectedError."""
+    """Drain, and show each step. Raises AgentFailedError or RequestRejectedError."""
     who = await server.call(
         server.agent.GetAgentInfo, wire.GetAgentInfoRequest(), deadline=deadline_in(invocation.timeout_seconds)
     )
@@ -173,21 +173,17 @@ async def _follow(
     return code
 
 
-_STATE_STYLES = {"DONE": "green", "TIMED_OUT": WARNING, "FAILED": ALARM}
-INCOMPLETE = frozenset({"TIMED_OUT", "FAILED"})
-
-
 def drain_parts(news: wire.DrainResponse) -> Iterable[RenderableType]:
-    """Show one piece of news, and below it what name servers said, where they were asked."""
+    """Show one step, and below it the responses of name servers, where they were asked."""
     state = enum_name(news, "state")
     line = Text(f"{duration_words(seconds_of(news.elapsed)):>8}  {enum_name(news, 'step'):<18} ")
     line.append(state, style=_STATE_STYLES.get(state, ""))
     if news.detail:
         line.append(f": {printable(news.detail)}")
     yield line
-    for said in news.name_servers:
-        words = printable(f"{said.addr}: {said.answer or ('done' if said.done else 'not done')}")
-        yield Text(f"{'':10}{words}", style="dim" if said.done else ALARM)
+    for answer in news.name_servers:
+        words = printable(f"{answer.addr}: {answer.answer or ('done' if answer.done else 'not done')}")
+        yield Text(f"{'':10}{words}", style="dim" if answer.done else ALARM)
     for group in news.groups:
         yield Text(f"{'':10}{_unread_words(group)}", style=WARNING if _is_alone(group) else "")
 

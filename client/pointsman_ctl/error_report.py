@@ -28,13 +28,11 @@ EXIT_TIMED_OUT = 3
 """It was done, but a wait on the way ended before what it waited for."""
 EXIT_INTERRUPTED = 130
 """As a shell reports an end by SIGINT."""
-
 NO_GRPC = "no gRPC there: is it the port of the metrics, or of something else?"
 OLDER_SERVER = "this name server does not know that call: it is older than this pointsmanctl"
 OLDER_AGENT = "it does not know that call: no agent, or one that is older than this pointsmanctl"
 AGENT_HINT = "is the agent running, and reachable from here? --agent HOST:PORT asks another address"
 AGAIN_HINT = "run it again when all answer, what is done stays done"
-
 _HINTS = {
     "TOPIC_HELD": "delete it on these brokers first, or hide it here with --force",
     "TOPIC_NOT_FOUND": "see `pointsmanctl topics`",

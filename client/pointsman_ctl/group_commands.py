@@ -45,6 +45,9 @@ from pointsman_ctl.server_calls import Server
 
 MAX_TARGETS = 16
 MAX_TARGET_LENGTH = 255
+PAGE_SIZE = 1_000
+CALLS_AT_ONCE = 8
+"""To one agent, which has consumers to serve."""
 
 
 @click.command()
@@ -93,8 +96,8 @@ async def _groups_and_members(
         wanted = {agent.addr: names for agent, names in shared_groups(asked.whole).items()}
         if not any(wanted.values()):
             return asked, {}
-        told = await asking.ask(lambda server, deadline: members_of(server, deadline, wanted.get(server.addr, ())))
-        return asked, dict(told.whole)
+        members = await asking.ask(lambda server, deadline: members_of(server, deadline, wanted.get(server.addr, ())))
+        return asked, dict(members.whole)
 
 
 @click.command()
@@ -240,11 +243,6 @@ def _pin_words(group: str, pin: wire.PinGroupResponse) -> str:
     return f"{until} to {members}" if members else f"{until}, to members that are not there yet"
 
 
-PAGE_SIZE = 1_000
-CALLS_AT_ONCE = 8
-"""To one agent, which has consumers to serve."""
-
-
 async def groups_of(server: Server, deadline: float) -> wire.ListGroupsResponse:
     """Ask for all groups."""
     request = wire.ListGroupsRequest(page_size=PAGE_SIZE)
@@ -264,7 +262,7 @@ async def group_of(server: Server, deadline: float, group: str) -> AgentGroup:
 
 
 async def members_of(server: Server, deadline: float, groups: Iterable[str]) -> Mapping[str, frozenset[str]]:
-    """Ask for the client ids of several groups; those that were not told before ``deadline`` are absent."""
+    """Ask for the client ids of several groups; groups without an answer before ``deadline`` are absent."""
     at_once = asyncio.Semaphore(CALLS_AT_ONCE)
     members: dict[str, frozenset[str]] = {}
 
@@ -281,7 +279,7 @@ async def members_of(server: Server, deadline: float, groups: Iterable[str]) -> 
 
 
 def to_groups_document(asked: Asked[wire.ListGroupsResponse], rows: Sequence[GroupRow]) -> Document:
-    """Render the groups, and what each agent says of them."""
+    """Render the groups, and the answer of each agent."""
 
     def of_agent(answer: wire.ListGroupsResponse) -> Document:
         return {"state": enum_name(answer, "state"), "groups": list(map(to_document, answer.groups))}
@@ -302,7 +300,7 @@ def to_groups_document(asked: Asked[wire.ListGroupsResponse], rows: Sequence[Gro
 
 
 def to_group_document(group: str, asked: Asked[AgentGroup], view: GroupView) -> Document:
-    """Render one group: its members, and what each agent says of it."""
+    """Render one group: its members, and the answer of each agent."""
 
     def of_agent(answer: AgentGroup) -> Document:
         return {"group": to_document(answer.group) if answer.group is not None else None}

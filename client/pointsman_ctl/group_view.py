@@ -18,6 +18,13 @@ from pointsman_ctl.answer_layout import ALARM, WARNING, new_table
 from pointsman_ctl.operator_texts import counted, duration_words, printable, utc_of
 
 GroupState: TypeAlias = "wire.GroupState.ValueType"
+Members: TypeAlias = "Mapping[Agent, Mapping[str, frozenset[str]]]"
+"""Client ids by agent and group, where they were asked for and received."""
+RELIABLE = frozenset({wire.GROUP_STATE_READY, wire.GROUP_STATE_RECOVERED})
+"""States of an agent or group whose list of members is complete."""
+MOST_HOSTS = 2
+"""Of one member, that a table names."""
+_FLAG_STYLES = {"CONFLICT": ALARM, "DIFFERS": ALARM, "PINNED": "magenta", "WARMING": WARNING, "DRAINING": "magenta"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +33,6 @@ class AgentGroup:
 
     group: wire.GetGroupResponse | None
     """None: it has no members there."""
-
-
-Members: TypeAlias = "Mapping[Agent, Mapping[str, frozenset[str]]]"
-"""Client ids by agent and group, where they were asked for and told."""
-RELIABLE = frozenset({wire.GROUP_STATE_READY, wire.GROUP_STATE_RECOVERED})
-"""States of an agent or group whose list of members is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +75,11 @@ def shared_groups(answers: Sequence[tuple[Agent, wire.ListGroupsResponse]]) -> d
 def _row(group: str, known: Sequence[tuple[Agent, GroupState, wire.GroupSummary]], members: Members) -> GroupRow:
     summaries = [summary for _, _, summary in known]
     states = {state for _, state, _ in known}
-    told = {agent: members[agent][group] for agent, _, _ in known if group in members.get(agent, {})}
-    is_exact = len(known) == 1 or len(told) == len(known)
+    listed = {agent: members[agent][group] for agent, _, _ in known if group in members.get(agent, {})}
+    is_exact = len(known) == 1 or len(listed) == len(known)
     most = max(summary.members for summary in summaries)
-    count = len(frozenset().union(*told.values()))
-    ready = [told[agent] for agent, state, _ in known if agent in told and state in RELIABLE]
+    count = len(frozenset().union(*listed.values()))
+    ready = [listed[agent] for agent, state, _ in known if agent in listed and state in RELIABLE]
     models = {enum_name(summary, "message_model") for summary in summaries}
     flags = {
         "CONFLICT": len(models) > 1 or any(summary.is_conflicting for summary in summaries),
@@ -89,7 +90,7 @@ def _row(group: str, known: Sequence[tuple[Agent, GroupState, wire.GroupSummary]
     }
     return GroupRow(
         group,
-        count if told and is_exact else max(most, count),
+        count if listed and is_exact else max(most, count),
         is_exact,
         tuple(agent for agent, _, _ in known),
         tuple(sorted(models)),
@@ -105,7 +106,7 @@ class MemberRow:
     client_id: str
     at: tuple[tuple[Agent, wire.GroupMember], ...]
     missing_at: tuple[Agent, ...]
-    """Agents that know the group and not this member, those aside that do not know everybody yet."""
+    """Agents that know the group and not this member, except agents whose list is not complete yet."""
 
     @property
     def joined_first(self) -> wire.GroupMember:
@@ -139,7 +140,7 @@ class MemberRow:
 
     @property
     def is_conflicting(self) -> bool:
-        """Whether it subscribes otherwise than the member that joined first, by any agent's word."""
+        """Whether it subscribes otherwise than the member that joined first, according to any agent."""
         return any(member.is_conflicting for _, member in self.at)
 
 
@@ -149,13 +150,13 @@ class GroupView:
 
     known: tuple[tuple[Agent, wire.GetGroupResponse], ...]
     unknown_at: tuple[Agent, ...]
-    """Agents where nobody is in it."""
+    """Agents where it has no members."""
     members: tuple[MemberRow, ...]
     """Sorted by client id."""
 
     @property
     def is_agreed(self) -> bool:
-        """Whether all agents that know everybody know the same members."""
+        """Whether all agents with a complete list have the same members."""
         return not any(row.missing_at for row in self.members)
 
     @property
@@ -192,15 +193,10 @@ def group_view(answers: Iterable[tuple[Agent, AgentGroup]]) -> GroupView:
     return GroupView(tuple(known), tuple(unknown_at), tuple(rows))
 
 
-MOST_HOSTS = 2
-"""Of one member, that a table names."""
-_FLAG_STYLES = {"CONFLICT": ALARM, "DIFFERS": ALARM, "PINNED": "magenta", "WARMING": WARNING, "DRAINING": "magenta"}
-
-
 def groups_parts(
     answers: Sequence[tuple[Agent, wire.ListGroupsResponse]], rows: Sequence[GroupRow]
 ) -> Iterable[RenderableType]:
-    """Show one row a group, and which agents do not know everybody yet."""
+    """Show one row a group, and the agents whose list is not complete yet."""
     if not rows:
         yield Text(f"no consumer group has members at {counted(len(answers), 'agent')}")
     else:
@@ -264,8 +260,8 @@ def _agent_remarks(view: GroupView) -> Iterator[Text]:
     for words, agents in pins.items():
         yield Text(f"{words}: {_listed(agents)}", style=_FLAG_STYLES["PINNED"])
     for agent, group in view.known:
-        told = set(group.membership.client_ids)
-        late = told ^ {member.client_id for member in group.members}
+        listed = set(group.membership.client_ids)
+        late = listed ^ {member.client_id for member in group.members}
         if late:
             names = printable(", ".join(sorted(late)))
             yield Text(f"HELD DOWN: members at {agent} are not told of {names} yet", style=WARNING)

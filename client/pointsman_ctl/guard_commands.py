@@ -31,6 +31,7 @@ from pointsman_ctl.server_calls import NodeAnswer, Server
 from pointsman_ctl.server_changes import Done, change_every, not_there
 
 _MODES = {"auto": admin.GUARD_MODE_AUTO, "hold": admin.GUARD_MODE_HOLD, "off": admin.GUARD_MODE_OFF}
+InfoNodes = Sequence[NodeAnswer[admin.GetNodeInfoResponse]]
 
 
 @click.command()
@@ -203,9 +204,6 @@ def maintenance_list(invocation: Invocation) -> int:
         lambda server, deadline: server.call(server.admin.ListMaintenance, request, deadline=deadline)
     )
     return invocation.finish(nodes, node_documents(nodes), node_parts(nodes, _windows))
-
-
-InfoNodes = Sequence[NodeAnswer[admin.GetNodeInfoResponse]]
 
 
 def to_guards_document(nodes: InfoNodes, cluster: str) -> Document:

@@ -23,15 +23,16 @@ from pointsman_ctl.server_calls import NodeAnswer
 
 MAX_NAMED = 5
 """Invocation that a warning names."""
+InfoNodes = Sequence[NodeAnswer[admin.GetNodeInfoResponse]]
 
 
 @click.command()
 @click.option("--configuration", is_flag=True, help="Show the configuration that it runs with, too.")
 @pass_invocation
 def info(invocation: Invocation, configuration: bool) -> int:
-    """Show what each name server says of itself.
+    """Show version, state and sizes of each name server.
 
-    Its version, state and sizes, the guards of its clusters, and what it complains of. JSON has the configuration
+    Also the guards of its clusters, and its problems. JSON has the configuration
     always. Asks all servers listed; exits 1 if one did not answer.
 
     \b
@@ -57,8 +58,9 @@ def health(invocation: Invocation) -> int:
 
     Invocation of operators on which several servers differ are a warning, and do not count.
 
-    For containers and scripts. WARMING is a server that has just started: one with a snapshot says how many of its
-    brokers it has heard. DRAINING is one that sends its clients elsewhere. Complaints are shown and do not count.
+    For containers and scripts. WARMING is a server that has just started: one with a snapshot shows how many of its
+    brokers have sent a heartbeat. DRAINING is one that sends its clients elsewhere. Problems are shown, and do not
+    count.
 
     \b
     JSON: nodes[].{addr, node, nodeState, provisionalBrokers, complaints[]}
@@ -129,9 +131,6 @@ def info_parts(info: admin.GetNodeInfoResponse, *, with_configuration: bool) -> 
             yield Text(printable(line), style="dim")
 
 
-InfoNodes = Sequence[NodeAnswer[admin.GetNodeInfoResponse]]
-
-
 def health_parts(nodes: InfoNodes) -> Iterable[RenderableType]:
     """Show in a line what each node may be asked."""
     for node in nodes:
@@ -144,7 +143,7 @@ def health_parts(nodes: InfoNodes) -> Iterable[RenderableType]:
 
 
 def _progress(info: admin.GetNodeInfoResponse) -> str:
-    """Without a snapshot nobody knows how many brokers are to come."""
+    """Without a snapshot the number of brokers to come is unknown."""
     if info.state != broker_pb2.NODE_STATE_WARMING or not info.provisional_brokers or "brokers" not in info.sizes:
         return ""
     brokers = info.sizes["brokers"]

@@ -15,6 +15,8 @@ from pointsman_ctl.operator_texts import duration_words, printable
 
 SAME_WITHIN_SECONDS = 60.0
 """A change reaches one server after the other, and each counts the time that is left for itself."""
+Key: TypeAlias = tuple[str, ...]
+"""Kind, then the name."""
 
 
 class Setting(NamedTuple):
@@ -31,10 +33,6 @@ class Setting(NamedTuple):
         if self.remaining_seconds is None or other.remaining_seconds is None:
             return self.remaining_seconds is other.remaining_seconds
         return abs(self.remaining_seconds - other.remaining_seconds) <= SAME_WITHIN_SECONDS
-
-
-Key: TypeAlias = tuple[str, ...]
-"""Kind, then the name."""
 
 
 NodeSettings: TypeAlias = Mapping[Key, Setting]

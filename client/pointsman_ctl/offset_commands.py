@@ -21,6 +21,8 @@ from pointsman_ctl.invocation import Invocation, pass_invocation
 from pointsman_ctl.operator_texts import counted, duration_words, printable
 from pointsman_ctl.server_calls import Server
 
+PAGE_SIZE = 1_000
+
 
 @click.command()
 @click.option("--group", callback=read_name, metavar="NAME", help="Only locks of this consumer group.")
@@ -81,9 +83,6 @@ def offsets(invocation: Invocation, group: str, choice: AgentChoice, *, retry: b
     whole = to_offsets_document(asked, rows, totals)
     shown = rows if retry else without_empty_retries(rows)
     return finish(invocation, asked, whole, offsets_parts(shown, totals, folded=len(rows) - len(shown)))
-
-
-PAGE_SIZE = 1_000
 
 
 async def locks_of(server: Server, deadline: float, group: str) -> locks_wire.ListQueueLocksResponse:
@@ -149,7 +148,7 @@ def without_empty_retries(rows: Sequence[OffsetRow]) -> list[OffsetRow]:
 
 
 def group_totals(rows: Sequence[OffsetRow]) -> list[GroupTotal]:
-    """Return a total for each group; a queue of which agents of several replicas tell counts once, as the furthest."""
+    """Return a total for each group; a queue that agents of several replicas list counts once, as the furthest."""
     furthest: dict[tuple[str, str, str, int], OffsetRow] = {}
     for row in rows:
         committed = row.progress.committed

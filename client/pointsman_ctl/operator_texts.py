@@ -13,17 +13,6 @@ from pointsman.wire.json_document import enum_name
 from pointsman.wire.names import PERM_READ, PERM_WRITE
 from pointsman.wire.wire_time import seconds_of
 
-
-def utc_of(timestamp: Timestamp) -> datetime:
-    """Read a moment."""
-    return timestamp.ToDatetime(UTC)
-
-
-def moment_text(at: datetime) -> str:
-    """Render a UTC moment for scripts, to the millisecond."""
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 _EVENTS: Mapping[str, str] = {
     "REGISTERED": "registered",
     "REREGISTERED": "re-registered",
@@ -46,8 +35,6 @@ _EVENTS: Mapping[str, str] = {
     "MAINTENANCE_ON": "a maintenance window opened: departures are planned",
     "MAINTENANCE_OFF": "a maintenance window closed",
 }
-
-
 _REASONS: Mapping[str, str] = {
     "SILENCE": "heartbeats are missing",
     "STREAM_BROKEN": "its stream broke",
@@ -66,8 +53,6 @@ _REASONS: Mapping[str, str] = {
     "TIME_OVER": "the time that an operator set is over",
     "LIMIT": "on beyond guard.limit_seconds; check the cluster",
 }
-
-
 _OTHER_REASONS: Mapping[tuple[str, str], str] = {
     ("PROBE_FAILED", "PROBE"): "weak evidence, the fault may lie with the probe or the network",
     ("PROBE_FAILED", "REFUSED"): "strong evidence, the broker refuses to serve",
@@ -78,6 +63,16 @@ _OTHER_REASONS: Mapping[tuple[str, str], str] = {
     ("GUARD_OFF", "SHARE"): "enough brokers are up again",
 }
 """By event and reason, where a reason means something else."""
+
+
+def utc_of(timestamp: Timestamp) -> datetime:
+    """Read a moment."""
+    return timestamp.ToDatetime(UTC)
+
+
+def moment_text(at: datetime) -> str:
+    """Render a UTC moment for scripts, to the millisecond."""
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def perm_words(perm: int) -> str:

@@ -12,8 +12,6 @@ from pointsman_ctl.operator_texts import duration_words, utc_of
 
 NOT_ROUTED = frozenset({"OUT", "GONE"})
 """States in which clients are not sent to a replica."""
-
-
 Position: TypeAlias = tuple[str, str, int]
 """Cluster, broker name, broker id: what an outage is counted for, whatever the address."""
 

@@ -32,7 +32,6 @@ from pointsman_client import (
 )
 
 CLOSE_SECONDS = 1.0
-
 AnswerT = TypeVar("AnswerT")
 AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 RequestT = TypeVar("RequestT")

@@ -36,7 +36,7 @@ class Done:
 def change_every(invocation: Invocation, change: Ask[Done], *, absent: str = "") -> int:
     """Send a change to every server, show what each did, and return the exit code.
 
-    ``absent`` says what NOT_FOUND means for a removal: no failure on a server that never had it, as long as another
+    ``absent`` states what NOT_FOUND means for a removal: no failure on a server that never had it, as long as another
     did have it. Without that a removal that was interrupted could not be finished.
     """
     nodes: Sequence[NodeAnswer[Done]] = invocation.ask_every(change)

@@ -31,6 +31,11 @@ from pointsman_ctl.operator_texts import duration_words, moment_text, printable,
 from pointsman_ctl.server_calls import NodeAnswer, ToServer, ask_every, connections
 
 REFRESH_SECONDS = 2.0
+MAX_UNHEALTHY = 20
+"""Brokers that a frame names; the rest is a number."""
+_STATES = tuple(name.removeprefix("BROKER_STATE_") for name in broker_pb2.BrokerState.keys()[1:])
+COUNTER_SUFFIX = "_total"
+"""Sizes with this ending only rise: their rise a second is shown."""
 
 
 @click.command()
@@ -95,16 +100,9 @@ async def _next(invocation: Invocation, cluster: str, to: ToServer, before: Fram
     return next_frame(before, nodes, at=at, monotonic_seconds=monotonic_seconds)
 
 
-MAX_UNHEALTHY = 20
-"""Brokers that a frame names; the rest is a number."""
-_STATES = tuple(name.removeprefix("BROKER_STATE_") for name in broker_pb2.BrokerState.keys()[1:])
-COUNTER_SUFFIX = "_total"
-"""Sizes with this ending only rise: their rise a second is shown."""
-
-
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What all servers said at one moment. Pure: whoever asks gives the times."""
+    """The answers of all servers at one moment. Pure: the times are arguments."""
 
     at: datetime
     monotonic_seconds: float

@@ -29,6 +29,11 @@ from pointsman_ctl.route_commands import route_parts
 from pointsman_ctl.route_difference import DIFFERENCE_STYLES, route_difference
 from pointsman_ctl.server_calls import Server, connections
 
+LONGEST_WAIT_SECONDS = 2.0
+"""Between two rounds over all servers while none answers."""
+REMEMBERED_BOOTS = 16
+"""Runs of name servers whose counters are remembered, for each topic."""
+
 
 @click.command()
 @click.argument("topics", nargs=-1, required=True, callback=read_names, metavar="TOPIC...")
@@ -122,12 +127,6 @@ def news_parts(addr: str, news: RouteNews, *, at: datetime) -> Iterable[Renderab
     yield ""
 
 
-LONGEST_WAIT_SECONDS = 2.0
-"""Between two rounds over all servers while none answers."""
-REMEMBERED_BOOTS = 16
-"""Runs of name servers whose counters are remembered, for each topic."""
-
-
 @dataclass(frozen=True, slots=True)
 class RouteNews:
     """The route of a topic is now another."""
@@ -215,7 +214,7 @@ class RouteWatcher:
     ) -> None:
         """``timeout_seconds`` bounds the wait for a server's first response; later it is silent while nothing changes.
 
-        ``on_failure`` gets whether the server had said anything before it failed.
+        ``on_failure`` gets whether the server had answered before it failed.
         """
         self._addrs = addrs
         self._routes = WatchedRoutes(topics)

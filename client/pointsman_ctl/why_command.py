@@ -34,6 +34,8 @@ from pointsman_ctl.operator_texts import (
 from pointsman_ctl.outage_timeline import NOT_ROUTED, Outage, Position, TimelineEvent, change_words, outage_words
 from pointsman_ctl.server_calls import NodeAnswer
 
+_FACT_WIDTH = len("heartbeat")
+
 
 @click.command()
 @click.argument("broker", callback=read_name)
@@ -120,9 +122,6 @@ def why_parts(nodes: Sequence[NodeAnswer[BrokerHistory]], *, limit: int, now: da
             yield Text("no event of it is remembered here")
 
     return node_parts(nodes, history)
-
-
-_FACT_WIDTH = len("heartbeat")
 
 
 def _replicas(history: BrokerHistory, now: datetime) -> Iterable[RenderableType]:
