@@ -328,7 +328,7 @@ class OffsetsSection:
 
     store: str = "auto"
     """redis: a hash beside the messages; file: this machine; auto: redis where the broker is one."""
-    path: str = "offsets.json"
+    path: str = "offsets.db"
     """Of store file."""
     pending_path: str = ""
     """Offsets that a slave's agent takes while no master is there; empty: beside path, named after the broker."""
@@ -421,7 +421,7 @@ class AgentConfig:
     def pending_offsets_path(self) -> Path:
         """Where a slave's agent keeps offsets until the master's agent has them."""
         broker = self.broker
-        name = f"{broker.cluster}.{broker.name}.{broker.replica_id or broker.id}.pending.json"
+        name = f"{broker.cluster}.{broker.name}.{broker.replica_id or broker.id}.pending.db"
         return Path(self.offsets.pending_path) if self.offsets.pending_path else Path(self.offsets.path).parent / name
 
     @property

@@ -59,7 +59,7 @@ listen = "127.0.0.1:{port}"
 [groups]
 warm_up_seconds = 2.0
 [offsets]
-path = "{folder}/offsets.json"
+path = "{folder}/offsets.db"
 [monitoring]
 listen = "127.0.0.1:0"
 [[topics.topic]]

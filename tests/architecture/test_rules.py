@@ -11,7 +11,15 @@ from tests.conftest import GROUPS
 from tests.property.mutants import CORE, MUTANTS
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("proto/pointsman/wire", "proto/pointsman/service", "namesrv", "broker_agent", "client", "spark_jobs")
+PRODUCT = (
+    "proto/pointsman/wire",
+    "proto/pointsman/storage",
+    "proto/pointsman/service",
+    "namesrv",
+    "broker_agent",
+    "client",
+    "spark_jobs",
+)
 CATCH_EVERYTHING = {"Exception", "BaseException", "ExceptionGroup", "BaseExceptionGroup"}
 
 

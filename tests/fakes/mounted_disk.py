@@ -31,6 +31,11 @@ def mounted(folder: Path, *options: str) -> Iterator[Path]:
         subprocess.run([umount, "--lazy", folder], check=True)
 
 
+def make_read_only(disk: Path) -> None:
+    """As a file system does after an error."""
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+
+
 def fill(disk: Path) -> None:
     """Leave no room; ``ballast`` takes it."""
     ballast = os.open(disk / "ballast", os.O_WRONLY | os.O_CREAT)

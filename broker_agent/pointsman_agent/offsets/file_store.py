@@ -1,65 +1,55 @@
-"""Offsets in one file on the agent's machine, for brokers that cannot keep them.
+"""Offsets in an SQLite file on the agent's machine, for brokers that cannot keep them.
 
-Each write replaces the file whole: another name, fsync, rename, fsync of the folder. The file before it stays beside
-it as ``.bak``, and is read where the file itself is missing or damaged. One agent owns the file, by a lock on
-``.lock``; one that comes while the other still stops reads meanwhile, and writes when the other is gone.
+One agent has the file. One that starts while the other still stops reads a copy, and writes when the other is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
-import fcntl
+import hashlib
+import json
 import logging
-import os
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pointsman.service.clock import Clock
+from pointsman.service.worker_thread import WorkerThread
+from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
 from pointsman_agent.core.offsets import OffsetChange, OffsetKey, apply_changes
 from pointsman_agent.deadline import within
-from pointsman_agent.offsets import file_format
-from pointsman_agent.offsets.file_format import Damaged
-from pointsman_agent.offsets.store import StoreFailed
+from pointsman_agent.offsets.store import StoreFailed, queue_text, stored_offset
 
+APPLICATION_ID = 0x504D4F46  # "PMOF"
 TIMEOUT_SECONDS = 10.0
-MAX_FILE_BYTES = 256 * 1024 * 1024
-"""More is no file of offsets, and is not read into memory to find that out."""
 
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
+# As text: SQLite's integers have 63 bits, an offset 64.
+_OFFSETS = Table("offsets", ("consumer_group", "topic", "queue"), ("value",))
+_JSON_HEAD = b'{"format": "pointsman-offsets", "version": 1, '
+_NO_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EEXIST}
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_Stamp = tuple[int, int, int]
 
 
 class FileStore:
-    """See :class:`pointsman_agent.offsets.store.OffsetStore`. One thread at a time uses the disk, never the loop's."""
+    """See :class:`pointsman_agent.offsets.store.OffsetStore`. A thread uses the disk, never the event loop's."""
 
     def __init__(self, path: Path, *, clock: Clock, timeout: float = TIMEOUT_SECONDS) -> None:
         self._path = path
-        self._backup = _beside(path, ".bak")
-        self._damaged = _beside(path, ".damaged")
-        self._unfinished = _beside(path, ".tmp")
-        self._lock_path = _beside(path, ".lock")
+        self._tables = TableFile(path, [_OFFSETS], application_id=APPLICATION_ID)
         self._clock = clock
         self._timeout = timeout
-        self._running: Future[Any] | None = None
-        self._lock: int | None = None
-        self._no_lock = "it was not loaded"
+        self._thread = WorkerThread("offsets")
+        self._not_ours = "it was not loaded"
+        """Why this agent may not write the file; empty: it may."""
         self._table: dict[OffsetKey, int] | None = None
-        self._read_at: _Stamp | None = None
-        """Which state of the file the table was read from, or written to."""
-        self._is_sound = False
-        """Whether the file is known to be whole, and so may become the backup."""
+        """What the file holds, as last read or written."""
 
     async def load(self) -> Mapping[OffsetKey, int]:
-        """See :meth:`OffsetStore.load`. What cannot be read is said in the log and costs no more than itself."""
+        """See :meth:`OffsetStore.load`. A damaged file is set aside with an error in the log."""
         return await self._in_thread(self._load)
 
     async def write(self, changes: Sequence[OffsetChange]) -> Mapping[OffsetKey, int]:
@@ -68,167 +58,134 @@ class FileStore:
 
     def is_ours(self) -> bool:
         """See :meth:`OffsetStore.is_ours`."""
-        return self._lock is not None
+        return not self._not_ours
 
     def stays_ours(self) -> bool:
-        """See :meth:`OffsetStore.stays_ours`. The lock is let go at the end alone."""
+        """See :meth:`OffsetStore.stays_ours`."""
         return self.is_ours()
 
     async def close(self) -> None:
         """See :meth:`OffsetStore.close`."""
         try:
-            await self._in_thread(self._release)
+            await self._in_thread(self._tables.close)
         except StoreFailed as error:
-            log.warning("the file of offsets is not let go", extra={"facts": {"file": self._path, "error": str(error)}})
+            log.warning(
+                "the file of offsets was not closed", extra={"facts": {"file": self._path, "error": str(error)}}
+            )
+        self._not_ours = "it was closed"
+        self._thread.stop()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Do ``work`` beside the loop, after what is still being done: a disk that hangs holds up one thread."""
+        """Do ``work`` in the thread, after what it still does: a disk that hangs blocks this one thread."""
+        if not self._thread.is_alive():
+            self._thread.start()
         try:
-            return await within(self._clock, self._timeout, self._after_the_last(work))
+            return await within(self._clock, self._timeout, _result(self._thread.run(work)))
         except OSError as error:
             if isinstance(error, TimeoutError) and not error.errno:
-                raise StoreFailed(f"{self._path}: the disk did not answer in {self._timeout:g} s") from error
+                raise StoreFailed(f"{self._path}: the disk did not respond in {self._timeout:g} s") from error
             raise StoreFailed(f"{error.filename or self._path}: {error.strerror or error}") from error
-
-    async def _after_the_last(self, work: Callable[[], T]) -> T:
-        if self._running is not None and not self._running.done():
-            await asyncio.gather(asyncio.wrap_future(self._running), return_exceptions=True)
-        outcome: Future[T] = Future()
-        # Running from the start, so that whoever gives up waiting cannot cancel what the thread will end.
-        outcome.set_running_or_notify_cancel()
-        self._running = outcome
-        # Not of a pool: the interpreter waits for those at its end, for ever where the disk hangs.
-        threading.Thread(target=_run, args=(work, outcome), name="offsets", daemon=True).start()
-        return await asyncio.wrap_future(outcome)
 
     # --- in the thread ----------------------------------------------------------------------------------------
 
     def _load(self) -> Mapping[OffsetKey, int]:
-        self._hold()
-        stamp = _stamp(self._path)
-        if self._table is not None and stamp in {None, self._read_at}:
+        if self._tables.is_current():
             return {}
-        table = self._read(self._path)
-        self._is_sound = table is not None
-        if table is None:
-            if self._table is not None:
-                return {}
-            table = self._read(self._backup)
-            facts = {"file": self._path, "offsets": len(table or {})}
-            if table is not None:
-                log.warning("offsets are read from the backup, which may lack the last ones", extra={"facts": facts})
-            elif stamp is not None:
-                log.error("there are no offsets: neither the file nor its backup can be read", extra={"facts": facts})
-        self._table, self._read_at = table or {}, stamp
-        return dict(self._table)
-
-    def _read(self, path: Path) -> dict[OffsetKey, int] | None:
-        problem: str | None
         try:
-            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-            with open(path, "rb", opener=lambda path, _: os.open(path, flags)) as stream:
-                size = os.fstat(stream.fileno()).st_size
-                if size <= MAX_FILE_BYTES:
-                    return file_format.decode(stream.read())
-                problem = f"has {size} bytes, at most {MAX_FILE_BYTES} are read"
-        except FileNotFoundError:
-            return None
-        except Damaged as error:
-            problem = str(error)
+            found = self._open()
         except OSError as error:
-            problem = f"cannot be read: {error.strerror}"
-        log.error("a file of offsets is refused", extra={"facts": {"file": path, "problem": problem}})
-        return None
+            self._not_ours = error.strerror or str(error)
+            found = {} if error.errno in _NO_FILE else self._copy()
+            if found == self._table:
+                return {}
+            self._table = found
+            return dict(found)
+        self._not_ours = ""
+        if self._table is not None and not found:
+            # Removed by an operator while this agent ran.
+            found = self._table
+            self._put(found)
+            return {}
+        self._table = found
+        return dict(found)
+
+    def _open(self) -> dict[OffsetKey, int]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            rows = self._tables.open()
+        except TablesRefused as error:
+            if _is_json(self._path):
+                advice = f"set path to {self._path.with_suffix('.db')}, and the agent reads its offsets once"
+                raise StoreFailed(f"{self._path} is a file of an earlier version: {advice}") from error
+            self._tables.set_aside()
+            facts = {"file": self._path, "problem": str(error)}
+            log.error("offsets were lost: their file was refused and moved to damaged", extra={"facts": facts})  # noqa: TRY400  # the stack adds nothing
+            rows = self._tables.open()
+        found = dict(map(_read, rows[_OFFSETS.name]))
+        if not found and (old := _read_json(self._path.with_suffix(".json"))):
+            self._put(old)
+            log.warning("offsets were read from a file of an earlier version", extra={"facts": {"offsets": len(old)}})
+            found = old
+        return found
+
+    def _copy(self) -> dict[OffsetKey, int]:
+        try:
+            return dict(map(_read, self._tables.read_copy()[_OFFSETS.name]))
+        except TablesRefused as error:
+            raise StoreFailed(f"{self._path} {error}") from error
 
     def _write(self, changes: Sequence[OffsetChange]) -> Mapping[OffsetKey, int]:
-        if self._lock is not None and not os.fstat(self._lock).st_nlink:
-            self._release()
-            self._no_lock = "its folder was removed, or its lock"
-        if self._lock is None or self._table is None:
-            raise StoreFailed(f"{self._path}: {self._no_lock}")
-        higher = apply_changes(self._table, changes)
-        try:
-            with self._unfinished.open("wb") as stream:
-                stream.writelines(file_format.encode(self._table))
-                stream.flush()
-                os.fsync(stream.fileno())
-            self._keep_the_last()
-            self._unfinished.replace(self._path)
-        except OSError:
-            # A disk that stays full is not to be filled with what nobody reads.
-            with contextlib.suppress(OSError):
-                self._unfinished.unlink()
-            raise
-        self._is_sound, self._read_at = True, _stamp(self._path)
-        self._sync_folder()
+        if not (self._not_ours or self._tables.is_current()):
+            self._not_ours = "it was removed"
+        if self._not_ours or self._table is None:
+            raise StoreFailed(f"{self._path} cannot be written: {self._not_ours}")
+        changed = {change.key: self._table[change.key] for change in changes if change.key in self._table}
+        higher = apply_changes(changed, changes)
+        self._tables.write(_row(change.key, changed.get(change.key)) for change in changes)
+        for change in changes:
+            self._table.pop(change.key, None)
+        self._table.update(changed)
         return higher
 
-    def _keep_the_last(self) -> None:
-        """Keep the file that is about to be replaced: as the backup, or a damaged one for whoever wants to look."""
-        if not self._is_sound:
-            with contextlib.suppress(FileNotFoundError):
-                self._path.replace(self._damaged)
-            return
-        link = _beside(self._backup, ".tmp")
-        link.unlink(missing_ok=True)
-        try:
-            # A second name, so that there is at no moment no file at all.
-            os.link(self._path, link)
-            link.replace(self._backup)
-        except FileNotFoundError:
-            return  # somebody removed it
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            self._path.replace(self._backup)
-
-    def _hold(self) -> None:
-        """Own the file, if nobody else does and the folder can be written."""
-        if self._lock is not None:
-            return
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            self._no_lock = f"cannot be written: {error.strerror}"
-            return
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
-            is_taken = isinstance(error, BlockingIOError)
-            self._no_lock = "another agent writes it" if is_taken else f"cannot be locked: {error.strerror}"
-            return
-        self._lock = lock
-
-    def _release(self) -> None:
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            os.close(lock)
-            self._no_lock = "it was let go"
-
-    def _sync_folder(self) -> None:
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    def _put(self, offsets: Mapping[OffsetKey, int]) -> None:
+        self._tables.write(_row(key, offset) for key, offset in offsets.items())
 
 
-def _run(work: Callable[[], T], outcome: Future[T]) -> None:
+async def _result(outcome: asyncio.Future[T]) -> T:
+    return await outcome
+
+
+def _row(key: OffsetKey, offset: int | None) -> tuple[str, Row, Row | None]:
+    return _OFFSETS.name, (key.group, key.topic, queue_text(key)), None if offset is None else (str(offset),)
+
+
+def _read(row: Row) -> tuple[OffsetKey, int]:
+    """Read a row that the digest says this program wrote. Raises StoreFailed for one that it cannot have written."""
+    group, topic, queue, value = map(str, row)
+    read = stored_offset(group, topic, queue, value)
+    if read is None:
+        raise StoreFailed(f"an offset cannot be right: {row!r}")
+    return read
+
+
+def _is_json(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(len(_JSON_HEAD)) == _JSON_HEAD
+
+
+def _read_json(path: Path) -> dict[OffsetKey, int]:
+    """Read the file that agents wrote before they had SQLite; none or another one has no offsets."""
     try:
-        outcome.set_result(work())
-    except Exception as error:  # noqa: BLE001  # it is for whoever waits
-        outcome.set_exception(error)
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
-
-
-def _stamp(path: Path) -> _Stamp | None:
-    try:
-        stat = path.stat()
+        data = path.read_bytes()
     except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+        return {}
+    body, _, _ = data.rpartition(b'"sha256": "')
+    if not data.startswith(_JSON_HEAD) or not data.endswith(f'{hashlib.sha256(body).hexdigest()}"}}\n'.encode()):
+        return {}
+    content = json.loads(data)
+    tables: Iterable[tuple[str, Mapping[str, int]]] = [
+        *content["offset_table"].items(),
+        *content.get("moments", {}).items(),
+    ]
+    names = ((*name.partition("@")[::2], queues) for name, queues in tables)
+    return dict(_read((group, topic, queue, str(n))) for topic, group, queues in names for queue, n in queues.items())

@@ -204,7 +204,7 @@ class TestFleet:
                     "zone": broker.zone,
                 },
                 name_servers=self.name_servers,
-                offsets=str(self.folder / f"{broker.name}.offsets.json"),
+                offsets=str(self.folder / f"{broker.name}.offsets.db"),
                 warm_up_seconds=warm_up_seconds,
                 topics=broker.topics,
             ),

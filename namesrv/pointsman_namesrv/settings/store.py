@@ -8,15 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pointsman.service.clock import Clock
-from pointsman.service.damaged_files import set_aside
-from pointsman.service.tables import Row, Table, TableFile, TablesRefused
+from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
 from pointsman_namesrv.core.settings import Rows, Setting, SettingKey, SettingKind
 
 FILE_NAME = "settings.db"
 APPLICATION_ID = 0x504D5354  # "PMST"
 REFRESH_SECONDS = 60.0
 """How old the remaining time of a setting may grow on the disk: a wall clock that is set back adds at most that."""
-MAX_DAMAGED = 16
 _TIMES = ("remaining_seconds", "saved_at")
 """Seconds that a setting had left, and the Unix time then; NULL: it has no end."""
 
@@ -73,8 +71,7 @@ class SettingsStore:
     def _set_aside(self, error: TablesRefused) -> str:
         facts = {"file": self.path, "problem": str(error)}
         log.error("the settings of operators are refused and set aside", extra={"facts": facts})
-        self._tables.close()
-        set_aside(self.path.parent, self._tables.files, most=MAX_DAMAGED)
+        self._tables.set_aside()
         return (
             f"the settings of operators were refused at the start and set aside: {self.path} {error}; set them again, "
             "`pointsmanctl diff` with another name server lists them"

@@ -11,8 +11,8 @@ import os
 import re
 from pathlib import Path
 
-from pointsman.service.damaged_files import set_aside
 from pointsman.service.folder_lock import FolderLock, InUse
+from pointsman.storage.damaged_files import set_aside
 from pointsman_namesrv.snapshot import segment
 from pointsman_namesrv.snapshot.segment import SegmentRefused
 

@@ -19,7 +19,9 @@ from pointsman_agent.config import (
     TopicRow,
     TopicsSection,
 )
+from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.offsets.file_store import FileStore
 from pointsman_agent.queue_stats.collector import QueueStatsCollector
 from tests.fakes.name_server import running_name_server
 from tests.fakes.running_agent import until
@@ -35,7 +37,7 @@ async def test_offsets_reach_their_store_when_a_part_of_the_agent_fails(
         raise ValueError("a part fails")
 
     monkeypatch.setattr(QueueStatsCollector, "run", fail)
-    path = tmp_path / "offsets.json"
+    path = tmp_path / "offsets.db"
     async with running_name_server() as server:
         config = AgentConfig(
             broker=BrokerSection(cluster="c1", name="a", addr="10.0.0.1:1"),
@@ -54,4 +56,6 @@ async def test_offsets_reach_their_store_when_a_part_of_the_agent_fails(
         with pytest.raises(ExceptionGroup) as failed:
             await running
     assert failed.group_contains(ValueError, match="a part fails", depth=1)
-    assert '"orders@billing"' in path.read_text()
+    store = FileStore(path, clock=SystemClock())
+    assert (await store.load())[OffsetKey("billing", "orders", 0)] == 7
+    await store.close()

@@ -33,7 +33,7 @@ SECTION = GroupsSection(
 
 
 def served(section: GroupsSection, *, folder: Path, clock: ManualClock) -> ConsumerGroups:
-    offsets = OffsetsSection(path=str(folder / "offsets.json"))
+    offsets = OffsetsSection(path=str(folder / "offsets.db"))
     return ClientServices(
         dataclasses.replace(agent_config([]), groups=section, offsets=offsets),
         topics=lambda: TopicSet.from_content((), state_version=0),

@@ -42,7 +42,7 @@ async def test_an_idle_agent_wakes_for_what_its_configuration_says_alone(tmp_pat
         config = replace(
             agent_config([server.addr]),
             rpc=RpcSection(listen="127.0.0.1:0"),
-            offsets=OffsetsSection(path=str(tmp_path / "offsets.json")),
+            offsets=OffsetsSection(path=str(tmp_path / "offsets.db")),
         )
         async with running_agent(config, clock=clock, probe=ScriptedProbe(ProbeResult(True, "answers"))):
             await server.next_registration()

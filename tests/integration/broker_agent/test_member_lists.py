@@ -31,7 +31,7 @@ def store_at(redis: RedisProcess) -> RedisMemberLists:
 
 
 async def test_a_file_gives_back_what_was_written_and_none_before(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "offsets.json.members"
+    path = tmp_path / "state" / "offsets.db.members"
     store = MemberListFile(path, clock=SystemClock())
     assert await store.load() is None
     for lists in ({}, LISTS):

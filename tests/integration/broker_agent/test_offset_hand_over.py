@@ -26,7 +26,7 @@ class Slave:
 
     def __init__(self, clock: ManualClock, folder: Path, *, broker: str = "broker-a") -> None:
         self.clock = clock
-        self.path = folder / "pending.json"
+        self.path = folder / "pending.db"
         self.is_master = False
         self.master_agent = ""
         self.registry = CollectorRegistry()

@@ -51,7 +51,7 @@ class Broker:
             probe=ProbeSection(kind=self._kind, target=target, interval_seconds=0.1, command=command),
             heartbeat=HeartbeatSection(interval_seconds=1.0, expiry_seconds=60.0),
             rpc=RpcSection(listen="127.0.0.1:0", grace_seconds=0.1),
-            offsets=OffsetsSection(path=str(self._folder / "offsets.json")),
+            offsets=OffsetsSection(path=str(self._folder / "offsets.db")),
         )
 
     async def start(self) -> None:

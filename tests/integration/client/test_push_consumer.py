@@ -495,7 +495,7 @@ async def test_a_broadcasting_member_goes_on_after_a_restart_where_its_file_says
     await setup.brokers.put(Q0, numbers(3))
     settings: dict[str, Any] = {
         "message_model": MessageModel.BROADCASTING,
-        "offset_file": tmp_path / "offsets.json",
+        "offset_file": tmp_path / "offsets.db",
         "make_coordination": agent_coordination,
     }
     first, second = Seen(), Seen()

@@ -184,7 +184,7 @@ async def test_a_broadcasting_member_reads_new_queues_from_its_own_first_consump
     settings: dict[str, Any] = {
         "consume_from": LAST,
         "message_model": MessageModel.BROADCASTING,
-        "offset_file": tmp_path / "offsets.json",
+        "offset_file": tmp_path / "offsets.db",
         "make_coordination": agent_coordination,
     }
     before, after = Seen(), Seen()

@@ -606,15 +606,13 @@ def test_a_database_that_may_not_be_read_is_no_damage(
     store.load()
     store.write({SettingKey(SettingKind.KV, ("ns", "k")): Setting(("v",))})
     store.close()
-    content, opened = (state / FILE_NAME).read_bytes(), os.open
+    content, allowed = (state / FILE_NAME).read_bytes(), os.access
 
-    def refuse(path: str | Path, *arguments: int) -> int:
-        if Path(path).name == FILE_NAME:
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return opened(path, *arguments)
+    def refuse(path: str | Path, mode: int) -> bool:
+        return Path(path).name != FILE_NAME and allowed(path, mode)
 
     with monkeypatch.context() as forbidden:
-        forbidden.setattr(os, "open", refuse)
+        forbidden.setattr(os, "access", refuse)
         with pytest.raises(PermissionError, match=FILE_NAME):
             store.load()
     assert (state / FILE_NAME).read_bytes() == content

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import random
 import shutil
 import sqlite3
+import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pointsman.service.tables import Row, Table, TableFile, TablesRefused
+from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
 from tests.fakes.mounted_disk import fill, mounted
 
 SIZES = Table("sizes", ("room", "thing"), ("text", "number"))
@@ -84,9 +88,72 @@ def test_a_file_that_an_operator_removed_is_not_current(file: TableFile) -> None
 
 def test_a_second_process_is_refused(file: TableFile, tmp_path: Path) -> None:
     put(file, *ROWS)
-    with pytest.raises(OSError, match="busy") as refused:
+    with pytest.raises(OSError, match="another process uses it") as refused:
         table_file(tmp_path).open()
     assert refused.value.errno == errno.EBUSY
+
+
+OPENED_ELSEWHERE = """
+import sys
+from pathlib import Path
+from pointsman.storage.tables import TableFile
+TableFile(Path(sys.argv[1]), [], application_id=0x1234).open()
+"""
+
+
+def test_an_attempt_to_open_it_again_in_its_own_process_does_not_end_the_lock(file: TableFile, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="another process uses it"):
+        table_file(tmp_path).open()
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", OPENED_ELSEWHERE, file.path], capture_output=True, text=True, check=False
+    )
+    assert "another process uses it" in elsewhere.stderr
+
+
+def test_bytes_are_read_as_they_were_written_and_a_changed_bit_is_found(file: TableFile, tmp_path: Path) -> None:
+    value = bytes(range(256)) * 100
+    file.write([("names", (1,), (value,))])
+    assert file.open()["names"] == [(1, value)]
+    file.close()
+    file.path.write_bytes(file.path.read_bytes().replace(value[:64], b"\1" + value[1:64], 1))
+    with pytest.raises(TablesRefused, match="digest"):
+        table_file(tmp_path).open()
+
+
+def test_a_file_shrinks_when_rows_are_removed(file: TableFile) -> None:
+    file.write(("names", (n,), (b"x" * 4_096,)) for n in range(1_000))
+    file.write(("names", (n,), None) for n in range(1_000))
+    file.close()
+    assert file.path.stat().st_size < 64 * 1024
+
+
+def test_a_new_file_has_the_permissions_that_it_was_given(tmp_path: Path) -> None:
+    file = TableFile(tmp_path / "secret.db", [NAMES], application_id=1, mode=0o600)
+    file.open()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+    file.close()
+
+
+def test_a_damaged_file_is_set_aside_with_those_beside_it(file: TableFile, tmp_path: Path) -> None:
+    put(file, *ROWS)
+    left = left_by_a_kill(file, tmp_path / "left")
+    left.set_aside()
+    assert [path.name for path in left.path.parent.iterdir()] == ["damaged"]
+    assert {path.name for path in (left.path.parent / "damaged").iterdir()} == {"things.db", "things.db-wal"}
+
+
+def test_no_copy_is_read_of_a_file_that_changes_all_the_time(
+    file: TableFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, numbers = shutil.copy, itertools.count()
+
+    def copy_late(source: Path, folder: str) -> None:
+        copy(source, folder)
+        put(file, ("hall", f"lamp {next(numbers)}", "brass", 1.0))
+
+    monkeypatch.setattr(shutil, "copy", copy_late)
+    with pytest.raises(OSError, match="another process uses it"):
+        table_file(tmp_path).read_copy()
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
-"""Small tables in one SQLite file: what a daemon must not lose once it has acknowledged it.
+"""Tables in one SQLite file: what a process must not lose once it has acknowledged it.
 
-One process owns the file, one thread at a time uses it. A write is one transaction, and it is on the disk when
-:meth:`TableFile.write` returns. Each row carries a digest, because SQLite does not notice a changed bit in a value.
-Errors are OSError, whatever SQLite calls them, so that a full disk is a full disk to every caller.
+One process owns the file from :meth:`TableFile.open` to :meth:`TableFile.close` or its end, one thread at a time uses
+it. A write is one transaction, and it is on the disk when :meth:`TableFile.write` returns. Each row carries a digest,
+because SQLite does not notice a changed bit in a value. Errors are OSError, whatever SQLite calls them, so that a full
+disk is a full disk to every caller.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -15,16 +17,21 @@ import sqlite3
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-Value: TypeAlias = str | float | None
+from pointsman.storage.damaged_files import set_aside
+
+Value: TypeAlias = str | float | bytes | None
 Row: TypeAlias = tuple[Value, ...]
 
 FORMAT_VERSION = 1
 _BUSY_SECONDS = 0.1
+_COPY_ATTEMPTS = 3
+_MAX_DAMAGED = 16
+_MAX_IDLE_LOG_BYTES = 1024 * 1024
+"""What the write-ahead log keeps of its size once its content is in the file."""
 _DIGEST_BYTES = 8
 _ERRNO_OF = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
@@ -77,10 +84,12 @@ class Table:
 class TableFile:
     """The tables of one file. Blocking."""
 
-    def __init__(self, path: Path, tables: Iterable[Table], *, application_id: int) -> None:
+    def __init__(self, path: Path, tables: Iterable[Table], *, application_id: int, mode: int = 0o644) -> None:
         self.path = path
         self.tables: Mapping[str, Table] = {table.name: table for table in tables}
         self._application_id = application_id
+        self._mode = mode
+        """Permissions of a file that is made, less the umask."""
         self._connection: sqlite3.Connection | None = None
         self._opened_as: tuple[int, int] | None = None
 
@@ -92,13 +101,16 @@ class TableFile:
     def open(self) -> dict[str, list[Row]]:
         """Open the file, make what is missing, and return all rows by table.
 
-        Raises TablesRefused for a damaged or foreign file, and OSError, also when the disk is read-only:
-        then :meth:`read_copy` may help.
+        Raises TablesRefused for a damaged or foreign file, and OSError: EBUSY when another process has the file, and
+        also when the disk is read-only. Then :meth:`read_copy` may help.
         """
         self.close()
         is_new = not self._refuse_special()
+        if is_new:
+            with contextlib.suppress(PermissionError):  # SQLite reports it
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, self._mode))
         with self._as_os_error(is_opening=True):
-            # Of no thread: the one that opens it at the start is not the one that writes.
+            # The thread that opens it need not be the one that writes.
             self._connection = sqlite3.connect(
                 self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
@@ -116,7 +128,11 @@ class TableFile:
         # The owner alone has it: no shared memory, so any file system will do.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         is_empty = self._check(connection)
+        if is_empty:
+            # Rows that are removed make the file shorter.
+            connection.execute("PRAGMA auto_vacuum = FULL")
         connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA journal_size_limit = {_MAX_IDLE_LOG_BYTES}")
         # Each commit is synced before it is acknowledged.
         connection.execute("PRAGMA synchronous = FULL")
         if is_empty:
@@ -129,13 +145,14 @@ class TableFile:
         return self._rows(connection)
 
     def read_copy(self) -> dict[str, list[Row]]:
-        """Read all rows of a file that cannot be opened for writing, from a copy. Raises as :meth:`open` does."""
+        """Read all rows of a file that cannot be opened for writing, from a copy. Raises as :meth:`open` does.
+
+        Not for a file that this process has open: reading it would end its lock.
+        """
         if not self._refuse_special():
             return {name: [] for name in self.tables}
         with tempfile.TemporaryDirectory() as folder:
-            for name in self.files:
-                if (self.path.parent / name).exists():
-                    shutil.copy(self.path.parent / name, folder)
+            self._copy_to(folder)
             copy = TableFile(Path(folder) / self.path.name, self.tables.values(), application_id=self._application_id)
             try:
                 return copy.open()
@@ -162,6 +179,14 @@ class TableFile:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    def set_aside(self) -> None:
+        """Close the file and move it, with those beside it, into the folder ``damaged``, for an operator to look into.
+
+        What cannot be moved stays, with a warning in the log.
+        """
+        self.close()
+        set_aside(self.path.parent, self.files, most=_MAX_DAMAGED)
 
     def is_current(self) -> bool:
         """Whether the open file is still the one at its path: an operator may have removed it."""
@@ -202,6 +227,28 @@ class TableFile:
                 read[name].append(row)
         return read
 
+    def _copy_to(self, folder: str) -> None:
+        """Copy all files as they are at one moment. Raises OSError, EBUSY where another process keeps writing."""
+        for _ in range(_COPY_ATTEMPTS):
+            before = self._stamps()
+            for name in self.files:
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copy(self.path.parent / name, folder)
+            if self._stamps() == before:
+                return
+        raise _in_use(self.path)
+
+    def _stamps(self) -> list[tuple[int, int, int] | None]:
+        stamps: list[tuple[int, int, int] | None] = []
+        for name in self.files:
+            try:
+                found = (self.path.parent / name).stat()
+            except FileNotFoundError:
+                stamps.append(None)
+            else:
+                stamps.append((found.st_ino, found.st_size, found.st_mtime_ns))
+        return stamps
+
     def _refuse_special(self) -> bool:
         """Refuse a link, a pipe or a folder at the path; return whether there is a file. Raises PermissionError."""
         try:
@@ -210,7 +257,9 @@ class TableFile:
             return False
         if not stat.S_ISREG(found.st_mode):
             raise TablesRefused("is not a file")
-        os.close(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+        # Not by opening it: to close a file ends the locks that this process has on it.
+        if not os.access(self.path, os.R_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self.path))
         return True
 
     def _identity(self) -> tuple[int, int] | None:
@@ -220,7 +269,7 @@ class TableFile:
             return None
         return found.st_dev, found.st_ino
 
-    @contextmanager
+    @contextlib.contextmanager
     def _as_os_error(self, *, is_opening: bool = False) -> Iterator[None]:
         try:
             yield
@@ -230,6 +279,8 @@ class TableFile:
             if primary in _DAMAGED or (is_opening and primary == sqlite3.SQLITE_ERROR):
                 raise TablesRefused(f"is damaged: {error}") from error
             number = _ERRNO_OF.get(primary, errno.EIO)
+            if number == errno.EBUSY:
+                raise _in_use(self.path) from error
             detail = f"{os.strerror(number)} ({getattr(error, 'sqlite_errorname', 'SQLITE_ERROR')})"
             raise OSError(number, detail, str(self.path)) from error
         except UnicodeDecodeError as error:
@@ -237,11 +288,23 @@ class TableFile:
 
 
 def _digest(table: Table, row: Row) -> bytes:
-    return hashlib.sha256(repr((table.name, row)).encode(errors="backslashreplace")).digest()[:_DIGEST_BYTES]
+    # Of large values their own digest: their text would be several times as large.
+    short = tuple(hashlib.sha256(value).digest() if isinstance(value, bytes) else value for value in row)
+    return hashlib.sha256(repr((table.name, short)).encode(errors="backslashreplace")).digest()[:_DIGEST_BYTES]
+
+
+def _in_use(path: Path) -> OSError:
+    return OSError(errno.EBUSY, "another process uses it: stop that one, or give each its own file", str(path))
 
 
 def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Make a new name last, where folders can be opened."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError:
+        return
     try:
         os.fsync(descriptor)
     finally:
