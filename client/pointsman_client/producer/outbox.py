@@ -1,186 +1,153 @@
-"""A file of messages that wait for their queue. Blocking: its owner calls it from a thread, one call at a time.
+"""A file of messages that wait for their queue: SQLite, of one process at a time.
 
-A message is on the disk when :meth:`Outbox.put` returns. That it is out is written without waiting for the disk: after
-a power loss it may be sent once more, with the same message id.
+:meth:`Outbox.open`, :meth:`Outbox.write` and :meth:`Outbox.close` wait for the disk: their owner calls them from a
+thread, one at a time.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
-from collections.abc import Sequence
+import errno
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
+from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
 from pointsman_client.core.checks import check_number
-from pointsman_client.core.message import OutgoingMessage
+from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OutboxFailedError, OutboxFullError
-from pointsman_client.folder_sync import sync_folder
-from pointsman_client.producer.file_lock import FileLock
-from pointsman_client.producer.outbox_record import Parked, read_line, write_done, write_parked
+from pointsman_client.producer.outbox import Parked
 
-logger = logging.getLogger(__name__)
+APPLICATION_ID = 0x504D4F58  # "PMOX"
+ROW_BYTES = 256
+"""What a message counts besides its own bytes: names, ids, times."""
 
-LEAST_BYTES_TO_REWRITE = 1024 * 1024
+_MESSAGES = Table("messages", ("number",), ("head", "body"))
+_LINE_OF_EARLIER_VERSION = re.compile(rb'[0-9a-f]{8} \{"')
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A message in an outbox."""
+
+    number: int
+    """Rises in the order in which messages were parked."""
+    queue: MessageQueue
+    outgoing: OutgoingMessage
+
+    @property
+    def size(self) -> int:
+        """Bytes that count against the bound."""
+        return self.outgoing.size + ROW_BYTES
 
 
 class Outbox:
-    """One file with at most ``max_bytes`` of waiting messages, of one process at a time: a lock file stands beside it.
-
-    What is out stays in the file until that makes more than half of it, or nothing waits; so the file has at most twice
-    the bound, or 1 MiB. The constructor touches nothing.
-    """
+    """One file with at most ``max_bytes`` of waiting messages. The constructor touches nothing."""
 
     def __init__(self, path: str | Path, *, max_bytes: int = 64 * 1024 * 1024) -> None:
         check_number("max_bytes", max_bytes)
         self.path = Path(path)
         self.max_bytes = max_bytes
-        self.damaged = 0
-        """Records that could not be read when the file was opened; a torn last one is not counted, for it was never
-        acknowledged."""
-        self._lock = FileLock(self.path.with_name(self.path.name + ".lock"))
-        self._file: int | None = None
-        self._waiting: dict[int, tuple[Parked, int]] = {}
+        self._tables = TableFile(self.path, [_MESSAGES], application_id=APPLICATION_ID, mode=0o600)
+        self._is_open = False
         self._waiting_bytes = 0
-        self._file_bytes = 0
         self._next_number = 0
-        self._has_torn_tail = False
-
-    @property
-    def waiting(self) -> int:
-        """Messages that are not out."""
-        return len(self._waiting)
 
     def open(self) -> tuple[Parked, ...]:
-        """Take the lock and read the file; return what waits, in order.
+        """Lock and read the file; return what waits, in order.
 
-        Raises :class:`OutboxFailedError`, also when another process, or another object of this one, has it.
+        Raises :class:`OutboxFailedError`, also for a damaged file, and when another process, or this one, has it open.
         """
+        if self._is_open:
+            raise _in_use(self.path)
         try:
-            if not self._lock.hold():
-                raise OutboxFailedError(str(self.path), "in use elsewhere: give each process an outbox of its own")
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-            self._read()
-            sync_folder(self.path.parent)
+            waiting = tuple(map(_read, self._tables.open()[_MESSAGES.name]))
+        except TablesRefused as error:
+            raise OutboxFailedError(str(self.path), self._advice(error)) from error
         except OSError as error:
-            self.close()
-            raise OutboxFailedError(str(self.path), str(error)) from error
-        return tuple(parked for parked, _ in self._waiting.values())
+            raise (_in_use(self.path) if error.errno == errno.EBUSY else _failed(self.path, error)) from error
+        self._is_open = True
+        self._waiting_bytes = sum(parked.size for parked in waiting)
+        self._next_number = waiting[-1].number + 1 if waiting else 0
+        return waiting
 
-    def put(self, queue: MessageQueue, outgoing: OutgoingMessage) -> Parked:
-        """Write a message. Raises :class:`OutboxFullError`; :class:`OutboxFailedError` when it is not on the disk."""
+    def add(self, queue: MessageQueue, outgoing: OutgoingMessage) -> Parked:
+        """Number and count a message, to be written next. Raises :class:`OutboxFullError`. Does not block."""
         parked = Parked(self._next_number, queue, outgoing)
-        line = write_parked(parked)
-        if self._waiting_bytes + len(line) > self.max_bytes:
+        if self._waiting_bytes + parked.size > self.max_bytes:
             raise OutboxFullError(str(self.path), self.max_bytes)
-        try:
-            self._append(line, sync=True)
-        except OSError as error:
-            raise OutboxFailedError(str(self.path), f"cannot be written: {error}") from error
-        self._note(parked, len(line))
+        self._next_number += 1
+        self._waiting_bytes += parked.size
         return parked
 
-    def done(self, parked: Sequence[Parked]) -> None:
-        """Note that messages are out. Raises :class:`OutboxFailedError`; they count as out all the same."""
-        for each in parked:
-            _, size = self._waiting.pop(each.number)
-            self._waiting_bytes -= size
+    def discount(self, parked: Iterable[Parked]) -> None:
+        """Count messages no longer: they were sent, or could not be written. Does not block."""
+        self._waiting_bytes -= sum(each.size for each in parked)
+
+    def write(self, added: Sequence[Parked], sent: Sequence[Parked]) -> None:
+        """Write messages and remove sent ones: on the disk when it returns. Raises :class:`OutboxFailedError`."""
+        if not self._is_open:
+            raise OutboxFailedError(str(self.path), "is not open")
+        if not self._tables.is_current():
+            raise OutboxFailedError(str(self.path), "was removed: start the producer again")
+        changes: list[tuple[str, Row, Row | None]] = [(_MESSAGES.name, (each.number,), None) for each in sent]
+        changes += [(_MESSAGES.name, (each.number,), _values(each)) for each in added]
         try:
-            self._append(b"".join(write_done(each.number) for each in parked), sync=False)
-            self._shrink()
-        except OSError as error:
-            raise OutboxFailedError(str(self.path), f"cannot be written: {error}") from error
+            self._tables.write(changes)
+        except (OSError, TablesRefused) as error:
+            raise _failed(self.path, error) from error
 
     def close(self) -> None:
-        """Close the file and let another process have it; what waits stays in it. A second call does nothing."""
-        descriptor, self._file = self._file, None
-        if descriptor is not None:
-            with contextlib.suppress(OSError):
-                os.fsync(descriptor)
-            os.close(descriptor)
-        self._waiting.clear()
-        self._waiting_bytes = 0
-        self._lock.release()
+        """Close the file; what waits stays in it. A second call does nothing."""
+        self._is_open = False
+        self._tables.close()
 
-    def _read(self) -> None:
-        if not self.path.is_file():
-            raise OSError("is no regular file")
-        content = self.path.read_bytes()
-        lines = content.splitlines(keepends=True)
-        if lines and not _is_whole(lines[-1]):
-            logger.warning("outbox %s: the last record was written in part and is dropped", self.path)
-            content = content[: -len(lines.pop())]
-        for line in lines:
-            try:
-                record = read_line(line)
-            except ValueError as error:
-                self.damaged += 1
-                logger.error("outbox %s: a record is lost: %s", self.path, error)  # noqa: TRY400  the line is the fact
-                continue
-            if isinstance(record, Parked):
-                self._note(record, len(line))
-            elif record in self._waiting:
-                _, size = self._waiting.pop(record)
-                self._waiting_bytes -= size
-        self._file_bytes = len(content)
-        self._has_torn_tail = True
-        self._mend_tail()
-        self._shrink()
-
-    def _note(self, parked: Parked, size: int) -> None:
-        self._waiting[parked.number] = (parked, size)
-        self._waiting_bytes += size
-        self._next_number = max(self._next_number, parked.number + 1)
-
-    def _append(self, lines: bytes, *, sync: bool) -> None:
-        self._mend_tail()
-        descriptor = self._descriptor()
-        # Until all is written, what is there is to be cut off again.
-        self._has_torn_tail = True
-        view = memoryview(lines)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        if sync:
-            os.fsync(descriptor)
-        self._has_torn_tail = False
-        self._file_bytes += len(lines)
-
-    def _mend_tail(self) -> None:
-        if self._has_torn_tail:
-            os.ftruncate(self._descriptor(), self._file_bytes)
-            self._has_torn_tail = False
-
-    def _shrink(self) -> None:
-        if not self._waiting:
-            os.ftruncate(self._descriptor(), 0)
-            self._file_bytes = 0
-        elif self._file_bytes > max(2 * self._waiting_bytes, LEAST_BYTES_TO_REWRITE):
-            self._rewrite()
-
-    def _rewrite(self) -> None:
-        fresh = self.path.with_name(self.path.name + ".new")
-        with fresh.open("wb") as file:
-            os.fchmod(file.fileno(), 0o600)
-            for parked, _ in self._waiting.values():
-                file.write(write_parked(parked))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self.path)
-        sync_folder(self.path.parent)
-        os.close(self._descriptor())
-        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND)
-        self._file_bytes = os.fstat(self._file).st_size
-
-    def _descriptor(self) -> int:
-        if self._file is None:
-            raise OutboxFailedError(str(self.path), "is not open")
-        return self._file
+    def _advice(self, error: TablesRefused) -> str:
+        if self.path.is_file():
+            with self.path.open("rb") as file:
+                if _LINE_OF_EARLIER_VERSION.match(file.read(16)):
+                    return "holds messages of an earlier version: send them with that version, or move the file away"
+        return f"{error}: name another file, or move this one away; what waits in it is then not sent"
 
 
-def _is_whole(line: bytes) -> bool:
-    try:
-        read_line(line)
-    except ValueError:
-        return False
-    return line.endswith(b"\n")
+def _values(parked: Parked) -> Row:
+    queue, outgoing, message = parked.queue, parked.outgoing, parked.outgoing.message
+    head = {
+        "cluster": queue.cluster,
+        "broker_name": queue.broker_name,
+        "queue_id": queue.queue_id,
+        "topic": message.topic,
+        "message_id": outgoing.message_id,
+        "born_at": outgoing.born_at.isoformat(),
+        "tags": message.tags,
+        "keys": list(message.keys),
+        "properties": dict(message.properties),
+    }
+    return json.dumps(head), bytes(message.body)
+
+
+def _read(row: Row) -> Parked:
+    number, head, body = row
+    if not (isinstance(number, int) and isinstance(head, str) and isinstance(body, bytes)):
+        raise TablesRefused("is damaged: a row is not a message")
+    values = json.loads(head)
+    return Parked(
+        number,
+        MessageQueue(values["topic"], values["cluster"], values["broker_name"], values["queue_id"]),
+        OutgoingMessage(
+            Message.unchecked(values["topic"], body, values["tags"], tuple(values["keys"]), values["properties"]),
+            values["message_id"],
+            datetime.fromisoformat(values["born_at"]),
+        ),
+    )
+
+
+def _in_use(path: Path) -> OutboxFailedError:
+    return OutboxFailedError(str(path), "in use elsewhere: give each process an outbox of its own")
+
+
+def _failed(path: Path, error: Exception) -> OutboxFailedError:
+    return OutboxFailedError(str(path), f"cannot be written: {error}")

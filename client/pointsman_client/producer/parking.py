@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pointsman_client.aio import Wakeup, end_tasks, finish_tasks, start_task
@@ -14,8 +15,7 @@ from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import ClientClosedError, OutboxFailedError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.producer.outbox import Outbox
-from pointsman_client.producer.outbox_record import Parked
+from pointsman_client.producer.outbox import Outbox, Parked
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +31,16 @@ SendParked = Callable[[MessageQueue, Sequence[OutgoingMessage]], Awaitable[objec
 """Sends to exactly this queue; raises a PointsmanError when it was not taken."""
 
 ResultT = TypeVar("ResultT")
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What is written to the outbox in one transaction, and so waits for the disk once."""
+
+    added: list[Parked] = field(default_factory=list)
+    sent: list[Parked] = field(default_factory=list)
+    problem: str = "was not written to its end"
+    """Empty: all of it is on the disk."""
 
 
 class Parking:
@@ -49,6 +59,8 @@ class Parking:
         self._waiting: Counter[str] = Counter()
         # One call of the outbox at a time, in a thread: it waits for the disk.
         self._file_access = asyncio.Lock()
+        self._batch = _Batch()
+        """What waits for the transaction before it."""
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
 
@@ -127,9 +139,10 @@ class Parking:
 
     async def _leave(self, queue: MessageQueue, batch: Sequence[Parked]) -> None:
         try:
-            await self._shielded(self._in_thread(lambda: self._outbox.done(batch)))
+            await self._shielded(self._write(sent=batch))
         except OutboxFailedError as error:
             logger.warning("sent messages may be sent once more after a restart: %s", error)
+        self._outbox.discount(batch)
         lane = self._lanes[queue]
         for _ in batch:
             lane.popleft()
@@ -139,7 +152,29 @@ class Parking:
         self._metrics_hook.parked(topic=queue.topic, waiting=self._waiting[queue.topic])
 
     async def _put(self, queue: MessageQueue, outgoing: OutgoingMessage) -> None:
-        self._enter(await self._in_thread(lambda: self._outbox.put(queue, outgoing)))
+        parked = self._outbox.add(queue, outgoing)
+        try:
+            await self._write(added=[parked])
+        except OutboxFailedError:
+            self._outbox.discount([parked])
+            raise
+        self._enter(parked)
+
+    async def _write(self, *, added: Sequence[Parked] = (), sent: Sequence[Parked] = ()) -> None:
+        """Write with all others that come until the disk is free. Raises :class:`OutboxFailedError` to each."""
+        batch = self._batch
+        batch.added += added
+        batch.sent += sent
+        async with self._file_access:
+            if batch is self._batch:
+                self._batch = _Batch()
+                try:
+                    await asyncio.to_thread(self._outbox.write, batch.added, batch.sent)
+                    batch.problem = ""
+                except OutboxFailedError as error:
+                    batch.problem = error.why
+        if batch.problem:
+            raise OutboxFailedError(str(self._outbox.path), batch.problem)
 
     async def _in_thread(self, work: Callable[[], ResultT]) -> ResultT:
         async with self._file_access:

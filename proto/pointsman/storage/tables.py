@@ -9,6 +9,7 @@ disk is a full disk to every caller.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import hashlib
 import os
@@ -16,6 +17,7 @@ import shutil
 import sqlite3
 import stat
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +44,9 @@ _ERRNO_OF = {
     sqlite3.SQLITE_CANTOPEN: errno.ENOENT,
 }
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_SCHEMA}
+
+
+_FILES: weakref.WeakSet[TableFile] = weakref.WeakSet()
 
 
 class TablesRefused(Exception):
@@ -91,6 +96,7 @@ class TableFile:
         self._mode = mode
         """Permissions of a file that is made, less the umask."""
         self._connection: sqlite3.Connection | None = None
+        _FILES.add(self)
         self._opened_as: tuple[int, int] | None = None
 
     @property
@@ -109,6 +115,8 @@ class TableFile:
         if is_new:
             with contextlib.suppress(PermissionError):  # SQLite reports it
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, self._mode))
+        elif not os.access(self.path, os.W_OK):
+            raise OSError(errno.EROFS, "the disk or the file is read-only", str(self.path))
         with self._as_os_error(is_opening=True):
             # The thread that opens it need not be the one that writes.
             self._connection = sqlite3.connect(
@@ -285,6 +293,18 @@ class TableFile:
             raise OSError(number, detail, str(self.path)) from error
         except UnicodeDecodeError as error:
             raise TablesRefused("is damaged: a text is not UTF-8") from error
+
+
+def _abandon_in_child() -> None:
+    """Keep a forked child from closing its parent's files: SQLite would remove the log that the parent still writes."""
+    for file in _FILES:
+        if file._connection is not None:  # noqa: SLF001  # of this module
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(file._connection))  # noqa: SLF001
+            file._connection = None  # noqa: SLF001
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_in_child)
 
 
 def _digest(table: Table, row: Row) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +27,7 @@ from pointsman_client.errors import (
     TopicNotFoundError,
 )
 from pointsman_client.producer.explicit_send import Fallback, Park
-from pointsman_client.producer.outbox import Outbox
+from pointsman_client.producer.outbox import Outbox, Parked
 from pointsman_client.producer.producer import Producer
 from tests.fakes.condition import eventually
 from tests.fakes.producing import A, B, Shop, producing, put_route
@@ -242,7 +243,6 @@ async def test_parked_messages_are_sent_in_order_when_the_queue_is_back(
             result.message_id for result in (*results, last)
         ]
         assert shop.transport.written[A0][0].message == numbered(0)
-        assert (tmp_path / "outbox").stat().st_size == 0
         assert (await shop.producer.send_to(A0, numbered(4))).status is SendStatus.SEND_OK
 
 
@@ -321,6 +321,62 @@ async def test_a_key_of_a_topic_that_never_had_a_route_has_no_queue_to_park_for(
         shop.producer.forget_away_brokers("orders")
         with pytest.raises(TopicNotFoundError):
             await shop.producer.send_by_key(HELLO, "key")
+
+
+class GatedOutbox(Outbox):
+    """Its disk waits for ``answers``; counts writes."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.answers = threading.Event()
+        self.written: list[int] = []
+        self.problem = ""
+
+    def write(self, added: Sequence[Parked], sent: Sequence[Parked]) -> None:
+        self.answers.wait(20.0)
+        self.written.append(len(added))
+        if self.problem:
+            raise OutboxFailedError(str(self.path), self.problem)
+        super().write(added, sent)
+
+
+async def test_messages_that_wait_for_the_disk_are_written_together(
+    server: ScriptedRouteServer, tmp_path: Path
+) -> None:
+    outbox = GatedOutbox(tmp_path / "outbox")
+    async with producing(server, on_unavailable=Park(outbox)) as shop:
+        shop.transport.unreachable(A)
+        sends = [asyncio.create_task(shop.producer.send_to(A0, numbered(number))) for number in range(20)]
+        # The loop runs while the disk does not respond, and no message counts as parked before it did.
+        await asyncio.sleep(0.05)
+        assert not any(each.done() for each in sends)
+        assert shop.producer.parked == 0
+        outbox.answers.set()
+        assert all(result.is_parked for result in await asyncio.gather(*sends))
+        assert sum(outbox.written) == 20
+        assert len(outbox.written) <= 3
+        shop.transport.mend(A)
+        await parked(shop, 0)
+        assert bodies(shop, A0) == [str(number).encode() for number in range(20)]
+
+
+async def test_a_disk_that_refuses_fails_each_message_that_waited_and_makes_room_again(
+    server: ScriptedRouteServer, tmp_path: Path
+) -> None:
+    outbox = GatedOutbox(tmp_path / "outbox")
+    outbox.max_bytes = 600
+    outbox.problem = "cannot be written: it is full"
+    async with producing(server, on_unavailable=Park(outbox)) as shop:
+        shop.transport.unreachable(A)
+        sends = [asyncio.create_task(shop.producer.send_to(A0, numbered(number))) for number in range(2)]
+        outbox.answers.set()
+        for each in sends:
+            with pytest.raises(OutboxFailedError, match="it is full"):
+                await each
+        assert shop.producer.parked == 0
+        outbox.problem = ""
+        for number in range(2):
+            assert (await shop.producer.send_to(A0, numbered(number))).is_parked
 
 
 async def test_an_outbox_is_bounded(server: ScriptedRouteServer, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import itertools
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -108,6 +109,32 @@ def test_an_attempt_to_open_it_again_in_its_own_process_does_not_end_the_lock(fi
         [sys.executable, "-c", OPENED_ELSEWHERE, file.path], capture_output=True, text=True, check=False
     )
     assert "another process uses it" in elsewhere.stderr
+
+
+FORKED = """
+import os, signal, sys
+from pathlib import Path
+from pointsman.storage.tables import Table, TableFile
+file = TableFile(Path(sys.argv[1]), [Table("names", ("id",), ("name",))], application_id=1)
+file.open()
+file.write([("names", ("1",), ("before the fork",))])
+if not (child := os.fork()):
+    file.close()
+    del file
+    sys.exit(0)
+os.waitpid(child, 0)
+file.write([("names", ("2",), ("after the fork",))])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_forked_child_that_ends_takes_nothing_from_its_parent(tmp_path: Path) -> None:
+    path = tmp_path / "names.db"
+    ended = subprocess.run([sys.executable, "-c", FORKED, path], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    file = TableFile(path, [NAMES], application_id=1)
+    assert [name for _, name in file.open()["names"]] == ["before the fork", "after the fork"]
+    file.close()
 
 
 def test_bytes_are_read_as_they_were_written_and_a_changed_bit_is_found(file: TableFile, tmp_path: Path) -> None:
