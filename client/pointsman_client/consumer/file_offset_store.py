@@ -1,42 +1,70 @@
-"""Offsets of a broadcasting consumer, in one file on its own machine: RocketMQ's LocalFileOffsetStore."""
+"""Offsets of a broadcasting consumer, in an SQLite file on its own machine: RocketMQ's LocalFileOffsetStore."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import hashlib
 import logging
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
+from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
 from pointsman_client.aio import done_within
 from pointsman_client.clock import Clock
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
-from pointsman_client.consumer.offset_file import DamagedOffsetsError, FileContent, read_file, set_aside, write_file
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetFileError, PointsmanError
 
+APPLICATION_ID = 0x504D434F  # "PMCO"
 DISK_SECONDS = 5.0
+CLOSE_SECONDS = 1.0
 MAX_OFFSETS = 100_000
+MAX_NAME_BYTES = 200
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Offsets as text: SQLite's integers have 63 bits, an offset 64.
+_OFFSETS = Table("offsets", ("topic", "cluster", "broker_name", "queue_id"), ("next_offset",))
+_BEGINS = Table("begins", ("topic",), ("unix_millis",))
 
 logger = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
 
-class FileOffsetStore:
-    """See :class:`~pointsman_client.consumer.coordination.OffsetStore`. One file a group and client.
+def offset_file_path(folder: Path, *, group: str, client_id: str) -> Path:
+    """Return where the offsets of one group and client are kept below ``folder``."""
+    return folder / _safe(client_id) / f"{_safe(group)}.db"
 
-    A commit is on the disk when it returns, and costs nothing when nothing changed. A damaged file is set aside and
-    said in the log; the consumer then begins where one without offsets begins. The disk is used in a thread, and waited
-    for ``DISK_SECONDS`` at most. ``max_offsets`` bounds the file; queues beyond it fail.
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What a file holds."""
+
+    offsets: dict[MessageQueue, int] = field(default_factory=dict)
+    begins: dict[str, datetime] = field(default_factory=dict)
+    """When each topic was first consumed, to the millisecond."""
+
+
+class FileOffsetStore:
+    """See :class:`~pointsman_client.consumer.coordination.OffsetStore`. One file per group and client.
+
+    A commit is on the disk when it returns, and costs nothing when nothing changed. A damaged file is moved to the
+    folder ``damaged`` with an error in the log; the consumer then begins where one without offsets begins. The disk is
+    used in a thread, and waited for ``DISK_SECONDS`` at most. ``max_offsets`` bounds the file; queues beyond it fail.
     """
 
     def __init__(self, path: Path, *, clock: Clock, max_offsets: int = MAX_OFFSETS) -> None:
         self._path = path
+        self._tables = TableFile(path, [_OFFSETS, _BEGINS], application_id=APPLICATION_ID)
         self._clock = clock
         self._max_offsets = max_offsets
-        self._content: FileContent | None = None
+        self._content: _Content | None = None
         """As the file has it; None: it was not read yet."""
         self._turn = asyncio.Lock()
         self._at_work: asyncio.Task[Any] | None = None
@@ -55,9 +83,9 @@ class FileOffsetStore:
         """See :meth:`OffsetStore.begin`: when this member first consumed the topics."""
         async with self._turn:
             try:
-                held = await self._read()
-                earliest = {topic: min(moment, held.begins.get(topic, moment)) for topic, moment in moments.items()}
-                await self._write(FileContent(held.offsets, {**held.begins, **earliest}))
+                held = (await self._read()).begins
+                earliest = {topic: min(moment, held.get(topic, moment)) for topic, moment in moments.items()}
+                await self._write({}, {topic: at for topic, at in earliest.items() if held.get(topic) != at})
             except OffsetFileError as error:
                 return BegunTopics({}, dict.fromkeys(moments, error))
             return BegunTopics(earliest, {})
@@ -69,68 +97,97 @@ class FileOffsetStore:
         async with self._turn:
             try:
                 held = await self._read()
-                changed = dict(held.offsets)
-                failed = self._put(changed, offsets, reset=reset)
-                # A file of an earlier version has no begins; a topic with an offset has begun by now.
-                begins = {**{queue.topic: self._clock.utc() for queue in changed}, **held.begins}
-                await self._write(FileContent(changed, begins))
+                changes = {
+                    queue: offset
+                    for queue, offset in offsets.items()
+                    if held.offsets.get(queue, -1) < offset or (reset and held.offsets.get(queue) != offset)
+                }
+                room = self._max_offsets - len(held.offsets)
+                excess = [queue for queue in changes if queue not in held.offsets][max(0, room) :]
+                for queue in excess:
+                    del changes[queue]
+                now = self._clock.utc()
+                begins = {queue.topic: now for queue in changes if queue.topic not in held.begins}
+                await self._write(changes, begins)
             except OffsetFileError as error:
                 return dict.fromkeys(offsets, error)
-            return failed
+            full = OffsetFileError(str(self._path), f"holds {self._max_offsets} offsets, no more fit in")
+            return dict.fromkeys(excess, full)
 
-    def _put(
-        self, stored: dict[MessageQueue, int], offsets: Mapping[MessageQueue, int], *, reset: bool
-    ) -> Mapping[MessageQueue, PointsmanError]:
-        failed: dict[MessageQueue, PointsmanError] = {}
-        for queue, offset in offsets.items():
-            if queue not in stored and len(stored) >= self._max_offsets:
-                failed[queue] = OffsetFileError(str(self._path), f"holds {self._max_offsets} offsets, no more fit in")
-            elif reset or stored.get(queue, -1) < offset:
-                stored[queue] = offset
-        return failed
+    async def close(self) -> None:
+        """Close the file; takes at most ``CLOSE_SECONDS``, twice that after a write that the disk has not ended."""
+        with contextlib.suppress(OffsetFileError):  # it is in the log
+            await self._on_disk(self._tables.close, seconds=CLOSE_SECONDS)
 
-    async def _read(self) -> FileContent:
+    async def _read(self) -> _Content:
         if self._content is None:
-            self._content = await self._on_disk(self._read_or_set_aside)
+            self._content = await self._on_disk(self._load)
         return self._content
 
-    async def _write(self, content: FileContent) -> None:
-        if content != self._content:
-            await self._on_disk(lambda: write_file(self._path, content))
-            self._content = content
+    async def _write(self, offsets: Mapping[MessageQueue, int], begins: Mapping[str, datetime]) -> None:
+        if offsets or begins:
+            held = await self._read()
+            await self._on_disk(lambda: self._put(held, offsets, begins))
+            held.offsets.update(offsets)
+            held.begins.update(begins)
 
-    def _read_or_set_aside(self) -> FileContent:
+    # --- in the thread ----------------------------------------------------------------------------------------
+
+    def _load(self) -> _Content:
         try:
-            return read_file(self._path)
-        except DamagedOffsetsError as damage:
-            aside = set_aside(self._path)
-            logger.error("offsets are lost: %s %s; it is kept as %s", self._path, damage, aside)  # noqa: TRY400  # the stack would say no more
-            return FileContent({}, {})
+            return self._open()
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            return _read_rows(self._tables.read_copy())
 
-    async def _on_disk(self, work: Callable[[], ResultT]) -> ResultT:
+    def _open(self) -> _Content:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return _read_rows(self._tables.open())
+        except TablesRefused as error:
+            self._tables.set_aside()
+            logger.error("offsets are lost: %s %s; it was moved to damaged", self._path, error)  # noqa: TRY400  # the stack would say no more
+            return _read_rows(self._tables.open())
+
+    def _put(self, held: _Content, offsets: Mapping[MessageQueue, int], begins: Mapping[str, datetime]) -> None:
+        if not self._tables.is_current():
+            # Read-only until now, or removed by an operator.
+            self._open()
+            offsets, begins = {**held.offsets, **offsets}, {**held.begins, **begins}
+        rows: list[tuple[str, Row, Row | None]] = [
+            (_OFFSETS.name, (queue.topic, queue.cluster, queue.broker_name, queue.queue_id), (str(offset),))
+            for queue, offset in offsets.items()
+        ]
+        rows += [(_BEGINS.name, (topic,), (_to_millis(moment),)) for topic, moment in begins.items()]
+        self._tables.write(rows)
+
+    # --- beside the loop --------------------------------------------------------------------------------------
+
+    async def _on_disk(self, work: Callable[[], ResultT], *, seconds: float = DISK_SECONDS) -> ResultT:
         """Do ``work`` in a thread, after what a slow disk still does for an earlier call. Raises OffsetFileError."""
         try:
             if self._at_work is not None:
-                await self._until_done(self._at_work)
+                await self._until_done(self._at_work, seconds)
             running = asyncio.create_task(asyncio.to_thread(work), name="pointsman-offset-file")
             running.add_done_callback(_see_error)
             self._at_work = running
-            await self._until_done(running)
+            await self._until_done(running, seconds)
             result = running.result()
-        except OSError as error:
-            failure = OffsetFileError(str(self._path), error.strerror or str(error))
+        except (OSError, TablesRefused) as error:
+            failure = OffsetFileError(str(self._path), getattr(error, "strerror", None) or str(error))
             self._note(failure)
             raise failure from error
         self._note(None)
         return result
 
-    async def _until_done(self, running: asyncio.Task[Any]) -> None:
-        """Wait for the thread. Raises TimeoutError, and leaves it running: nobody can stop it."""
-        if not await done_within(running, DISK_SECONDS, clock=self._clock):
-            raise TimeoutError(f"the disk did not answer in {DISK_SECONDS:g} s")
+    async def _until_done(self, running: asyncio.Task[Any], seconds: float) -> None:
+        """Wait for the thread. Raises TimeoutError, and leaves it running: a thread cannot be stopped."""
+        if not await done_within(running, seconds, clock=self._clock):
+            raise TimeoutError(f"the disk did not respond in {seconds:g} s")
 
     def _note(self, failure: OffsetFileError | None) -> None:
-        """Say once that the file fails, and once that it works again."""
+        """Log once that the file fails, and once that it works again."""
         if failure is not None and not self._failing:
             logger.error("offsets are not on the disk: %s", failure)
         elif failure is None and self._failing:
@@ -140,5 +197,27 @@ class FileOffsetStore:
 
 def _see_error(running: asyncio.Task[Any]) -> None:
     if not running.cancelled():
-        # Whoever asked may have given up meanwhile.
-        running.exception()
+        running.exception()  # its caller may have stopped waiting
+
+
+def _read_rows(tables: Mapping[str, list[Row]]) -> _Content:
+    content = _Content()
+    for topic, cluster, broker_name, queue_id, offset in tables[_OFFSETS.name]:
+        queue = MessageQueue(str(topic), str(cluster), str(broker_name), int(str(queue_id)))
+        content.offsets[queue] = int(str(offset))
+    for topic, millis in tables[_BEGINS.name]:
+        content.begins[str(topic)] = EPOCH + timedelta(milliseconds=int(str(millis)))
+    return content
+
+
+def _to_millis(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(milliseconds=1)
+
+
+def _safe(name: str) -> str:
+    """Return a name in a folder, a different one for each ``name``."""
+    # A client id is never . or .., it holds an @.
+    quoted = quote(name, safe="@#|")
+    if len(quoted) <= MAX_NAME_BYTES:
+        return quoted
+    return f"{quoted[:MAX_NAME_BYTES]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

@@ -9,9 +9,9 @@ from pathlib import Path
 from pointsman.wire.group_topics import MAX_GROUP_LENGTH
 from pointsman_client.consumer.agents.agent_coordination import Coordination, CoordinationRequest, MakeCoordination
 from pointsman_client.consumer.consumer_id import check_client_id, local_address, make_client_id
+from pointsman_client.consumer.file_offset_store import offset_file_path
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.consumer.offset_file import offset_file_path
 from pointsman_client.core.checks import check_name
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.subscription import Subscription, Subscriptions, to_subscriptions

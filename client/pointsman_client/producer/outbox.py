@@ -19,7 +19,6 @@ from pointsman_client.core.checks import check_number
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OutboxFailedError, OutboxFullError
-from pointsman_client.producer.outbox import Parked
 
 APPLICATION_ID = 0x504D4F58  # "PMOX"
 ROW_BYTES = 256

@@ -1,28 +1,50 @@
-"""A broadcasting consumer's offsets in a file."""
+"""A broadcasting consumer's offsets in a file: what was committed is read again, or refused with a reason."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
+import shutil
 import threading
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from pointsman_client.consumer import file_offset_store
+from pointsman.storage.tables import Row, TableFile
 from pointsman_client.consumer.coordination import LoadedOffsets, OffsetStore
-from pointsman_client.consumer.file_offset_store import DISK_SECONDS, FileOffsetStore
-from pointsman_client.consumer.offset_file import FileContent, read_file, write_file
+from pointsman_client.consumer.file_offset_store import DISK_SECONDS, EPOCH, FileOffsetStore, offset_file_path
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetFileError
 from tests.fakes.consumer_agents import queues_of
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.mounted_disk import fill, make_read_only, mounted
 
 A0, A1, A2 = queues_of("a", 0, 1, 2)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "client" / "g.json"
+    return tmp_path / "client" / "g.db"
+
+
+@asynccontextmanager
+async def opened(path: Path, clock: ManualClock, *, max_offsets: int = 100) -> AsyncIterator[FileOffsetStore]:
+    store = FileOffsetStore(path, clock=clock, max_offsets=max_offsets)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def stored(path: Path, clock: ManualClock, queues: Collection[MessageQueue]) -> Mapping[MessageQueue, int]:
+    """What the next consumer finds."""
+    async with opened(path, clock) as store:
+        loaded = await store.load(queues)
+    assert not loaded.unknown
+    return loaded.offsets
 
 
 def put(path: Path, data: bytes) -> None:
@@ -30,45 +52,142 @@ def put(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-async def test_offsets_are_there_after_a_restart(path: Path, clock: ManualClock) -> None:
-    store: OffsetStore = FileOffsetStore(path, clock=clock)
-    assert await store.load([A0]) == LoadedOffsets({}, {})
-    assert await store.commit({A0: 3, A1: 2**64 - 1}) == {}
-    assert await FileOffsetStore(path, clock=clock).load([A0, A1, A2]) == LoadedOffsets({A0: 3, A1: 2**64 - 1}, {})
-    assert [each.name for each in path.parent.iterdir()] == ["g.json"]
+def content_of(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def test_each_group_and_client_has_its_own_file_that_any_file_system_takes() -> None:
+    folder = Path("/offsets")
+    ids = ["10.0.0.1@DEFAULT", "../../etc@1", "a/b@1", "a%2Fb@1", "x" * 250 + "@1", "x" * 250 + "@2", "ä@1"]
+    paths = {offset_file_path(folder, group=group, client_id=each) for each in ids for group in ("g", "%RETRY%g")}
+    assert len(paths) == 2 * len(ids)
+    for path in paths:
+        assert path.parent.parent == folder
+        assert path.resolve() == path
+        assert all(len(part.encode()) <= 255 for part in path.parts)
+    assert offset_file_path(folder, group="g", client_id="10.0.0.1@DEFAULT") == folder / "10.0.0.1@DEFAULT" / "g.db"
+
+
+async def test_offsets_and_begins_are_there_after_a_restart(path: Path, clock: ManualClock) -> None:
+    async with opened(path, clock) as first:
+        store: OffsetStore = first
+        assert await store.load([A0]) == LoadedOffsets({}, {})
+        await store.begin({"orders": clock.utc()})
+        assert await store.commit({A0: 3, A1: 2**64 - 1}) == {}
+    async with opened(path, clock) as store:
+        assert await store.load([A0, A1, A2]) == LoadedOffsets({A0: 3, A1: 2**64 - 1}, {})
+        began = (await store.begin({"orders": EPOCH.replace(year=2100)})).moments["orders"]
+    assert abs((began - clock.utc()).total_seconds()) < 0.002
+    assert [each.name for each in path.parent.iterdir()] == ["g.db"]
 
 
 async def test_an_offset_goes_backwards_only_by_a_reset(path: Path, clock: ManualClock) -> None:
-    store = FileOffsetStore(path, clock=clock)
-    await store.commit({A0: 3})
-    assert await store.commit({A0: 2}) == {}
-    assert (await store.load([A0])).offsets == {A0: 3}
-    await store.commit({A0: 2}, reset=True)
-    assert (await FileOffsetStore(path, clock=clock).load([A0])).offsets == {A0: 2}
+    async with opened(path, clock) as store:
+        await store.commit({A0: 3})
+        assert await store.commit({A0: 2}) == {}
+        assert (await store.load([A0])).offsets == {A0: 3}
+        await store.commit({A0: 2}, reset=True)
+    assert await stored(path, clock, [A0]) == {A0: 2}
 
 
-async def test_what_is_in_the_file_is_not_written_again(path: Path, clock: ManualClock) -> None:
-    store = FileOffsetStore(path, clock=clock)
-    await store.commit({A0: 3})
-    write_file(path, FileContent({A1: 9}, {}))
-    await store.commit({A0: 3})
-    assert read_file(path).offsets == {A1: 9}
-    await store.commit({A0: 4})
-    assert read_file(path).offsets == {A0: 4}
+async def test_only_what_changed_is_written(path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[str, Row]] = []
+    write = TableFile.write
+
+    def record(tables: TableFile, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
+        rows = list(rows)
+        written.extend((name, key) for name, key, _ in rows)
+        write(tables, rows)
+
+    monkeypatch.setattr(TableFile, "write", record)
+    async with opened(path, clock) as store:
+        await store.commit({A0: 3, A1: 3})
+        assert len(written) == 3
+        await store.commit({A0: 3, A1: 2})
+        assert len(written) == 3
+        await store.commit({A0: 4, A1: 3})
+        assert [name for name, _ in written] == ["offsets", "offsets", "begins", "offsets"]
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format": "x", "version": 1, "offsets": []}', b"\xff" * 20])
-async def test_a_damaged_file_is_set_aside_and_said(
+async def test_a_commit_is_there_after_a_kill(path: Path, tmp_path: Path, clock: ManualClock) -> None:
+    async with opened(path, clock) as store:
+        await store.commit({A0: 3})
+        shutil.copytree(path.parent, tmp_path / "killed")
+    assert await stored(tmp_path / "killed" / path.name, clock, [A0]) == {A0: 3}
+
+
+@pytest.mark.parametrize("data", [b"{" * 600, b'{"format": "pointsman-client-offsets", "version": 1, "offsets": []}'])
+async def test_a_damaged_file_is_set_aside_and_logged(
     path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture, data: bytes
 ) -> None:
     put(path, data)
-    store = FileOffsetStore(path, clock=clock)
-    assert await store.load([A0]) == LoadedOffsets({}, {})
-    assert path.with_name("g.json.damaged").read_bytes() == data
-    assert [record.levelno for record in caplog.records] == [logging.ERROR]
-    assert str(path) in caplog.text
-    assert await store.commit({A0: 1}) == {}
-    assert (await FileOffsetStore(path, clock=clock).load([A0])).offsets == {A0: 1}
+    async with opened(path, clock) as store:
+        assert await store.load([A0]) == LoadedOffsets({}, {})
+        assert content_of(path.parent / "damaged" / path.name) == data
+        assert [record.levelno for record in caplog.records] == [logging.ERROR]
+        assert str(path) in caplog.text
+        assert await store.commit({A0: 1}) == {}
+    assert await stored(path, clock, [A0]) == {A0: 1}
+
+
+async def test_a_file_cut_off_anywhere_or_with_a_flipped_bit_is_read_whole_or_set_aside(
+    path: Path, tmp_path: Path, clock: ManualClock, full: bool
+) -> None:
+    queues, chance = queues_of("a", *range(60)), random.Random(7)
+    async with opened(path, clock) as store:
+        await store.commit(dict.fromkeys(queues, 5))
+    content = content_of(path)
+    for n in range(400 if full else 40):
+        at = chance.randrange(1, len(content))
+        cut, flipped = content[:at], content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :]
+        broken = tmp_path / f"broken-{n}" / path.name
+        put(broken, cut if n % 2 else flipped)
+        found = await stored(broken, clock, queues)
+        assert found in ({}, dict.fromkeys(queues, 5))
+        assert (not found) is (broken.parent / "damaged" / path.name).exists()
+
+
+async def test_a_second_consumer_is_refused_until_the_first_is_closed(path: Path, clock: ManualClock) -> None:
+    async with opened(path, clock) as second:
+        async with opened(path, clock) as first:
+            await first.commit({A0: 3})
+            loaded = await second.load([A0])
+            assert "another process uses it" in str(loaded.unknown[A0])
+        assert (await second.load([A0])).offsets == {A0: 3}
+
+
+async def test_a_file_that_was_removed_is_made_again_with_all_offsets(path: Path, clock: ManualClock) -> None:
+    async with opened(path, clock) as store:
+        await store.commit({A0: 3, A1: 3})
+        shutil.rmtree(path.parent)
+        assert await store.commit({A0: 4}) == {}
+    assert await stored(path, clock, [A0, A1]) == {A0: 4, A1: 3}
+
+
+async def test_a_full_disk_fails_the_queues_that_changed_and_loses_nothing(tmp_path: Path, clock: ManualClock) -> None:
+    with mounted(tmp_path / "disk", "-o", "size=512k") as disk:
+        async with opened(disk / "g.db", clock, max_offsets=10_000) as store:
+            await store.commit({A0: 3})
+            fill(disk)
+            many = queues_of("a", *range(1, 3_000))
+            failed = await store.commit(dict.fromkeys(many, 1))
+            assert failed.keys() == set(many)
+            assert "No space left on device" in str(failed[many[0]])
+            (disk / "ballast").unlink()
+            assert await store.commit({A0: 4}) == {}
+        assert await stored(disk / "g.db", clock, [A0, A1]) == {A0: 4}
+
+
+async def test_on_a_disk_that_is_read_only_offsets_are_read_and_commits_fail(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    with mounted(tmp_path / "disk", "-o", "size=512k") as disk:
+        async with opened(disk / "g.db", clock) as store:
+            await store.commit({A0: 3})
+        make_read_only(disk)
+        async with opened(disk / "g.db", clock) as store:
+            assert (await store.load([A0])).offsets == {A0: 3}
+            assert "read-only" in str((await store.commit({A0: 4}))[A0])
 
 
 async def test_a_file_that_cannot_be_read_or_written_is_an_error_of_each_queue(
@@ -76,52 +195,53 @@ async def test_a_file_that_cannot_be_read_or_written_is_an_error_of_each_queue(
 ) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where a folder should be")
-    store = FileOffsetStore(blocked / "g.json", clock=clock)
-    for _ in range(3):
-        loaded = await store.load([A0])
-        assert isinstance(loaded.unknown[A0], OffsetFileError)
-        failed = await store.commit({A0: 1})
-        assert "blocked" in str(failed[A0])
-    assert len(caplog.records) == 1
-    blocked.unlink()
-    assert await store.commit({A0: 1}) == {}
-    assert len(caplog.records) == 2
+    async with opened(blocked / "g.db", clock) as store:
+        for _ in range(3):
+            loaded = await store.load([A0])
+            assert isinstance(loaded.unknown[A0], OffsetFileError)
+            failed = await store.commit({A0: 1})
+            assert "blocked" in str(failed[A0])
+        assert len(caplog.records) == 1
+        blocked.unlink()
+        assert await store.commit({A0: 1}) == {}
+        assert len(caplog.records) == 2
 
 
 async def test_queues_beyond_the_bound_fail_alone(path: Path, clock: ManualClock) -> None:
-    store = FileOffsetStore(path, clock=clock, max_offsets=2)
-    failed = await store.commit({A0: 1, A1: 1, A2: 1})
-    assert failed.keys() == {A2}
-    assert "2 offsets" in str(failed[A2])
-    assert await store.commit({A0: 2}) == {}
-    assert (await FileOffsetStore(path, clock=clock).load([A0, A1, A2])).offsets == {A0: 2, A1: 1}
+    async with opened(path, clock, max_offsets=2) as store:
+        failed = await store.commit({A0: 1, A1: 1, A2: 1})
+        assert failed.keys() == {A2}
+        assert "2 offsets" in str(failed[A2])
+        assert await store.commit({A0: 2}) == {}
+    assert await stored(path, clock, [A0, A1, A2]) == {A0: 2, A1: 1}
 
 
-async def test_a_disk_that_hangs_holds_nobody_up_for_ever(
+async def test_a_disk_that_hangs_holds_up_no_commit_for_ever(
     path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on = threading.Event()
+    go_on, write = threading.Event(), TableFile.write
 
-    def slow(to: Path, content: FileContent) -> None:
+    def slow(tables: TableFile, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
         go_on.wait(20)
-        write_file(to, content)
+        write(tables, rows)
 
-    store = FileOffsetStore(path, clock=clock)
-    await store.load([])
-    monkeypatch.setattr(file_offset_store, "write_file", slow)
-    for _ in range(2):
-        committing = asyncio.create_task(store.commit({A0: 1}))
-        await asyncio.sleep(0.05)
-        assert not committing.done()
-        await clock.advance(DISK_SECONDS)
-        failed = await committing
-        assert "did not answer" in str(failed[A0])
-    go_on.set()
-    assert await store.commit({A0: 2}) == {}
-    assert (await FileOffsetStore(path, clock=clock).load([A0])).offsets == {A0: 2}
+    async with opened(path, clock) as store:
+        await store.load([])
+        monkeypatch.setattr(TableFile, "write", slow)
+        for _ in range(2):
+            committing = asyncio.create_task(store.commit({A0: 1}))
+            await asyncio.sleep(0.05)
+            assert not committing.done()
+            await clock.advance(DISK_SECONDS)
+            failed = await committing
+            assert "did not respond" in str(failed[A0])
+        go_on.set()
+        assert await store.commit({A0: 2}) == {}
+    assert await stored(path, clock, [A0]) == {A0: 2}
 
 
 async def test_commits_at_the_same_time_lose_nothing(path: Path, clock: ManualClock) -> None:
-    store = FileOffsetStore(path, clock=clock)
-    await asyncio.gather(*(store.commit({queue: 1}) for queue in queues_of("a", *range(20))))
-    assert len((await FileOffsetStore(path, clock=clock).load(queues_of("a", *range(20)))).offsets) == 20
+    queues = queues_of("a", *range(20))
+    async with opened(path, clock) as store:
+        await asyncio.gather(*(store.commit({queue: 1}) for queue in queues))
+    assert len(await stored(path, clock, queues)) == 20

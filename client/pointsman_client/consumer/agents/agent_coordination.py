@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -83,7 +84,12 @@ def agent_coordination(request: CoordinationRequest) -> Coordination:
         await links.close(timeout_seconds=LINKS_CLOSE_SECONDS)
 
     if is_broadcasting:
-        return Coordination(membership, None, FileOffsetStore(request.offset_file, clock=request.clock), close)
+        file = FileOffsetStore(request.offset_file, clock=request.clock)
+
+        async def close_file_too() -> None:
+            await asyncio.gather(close(), file.close())
+
+        return Coordination(membership, None, file, close_file_too)
     return Coordination(
         membership,
         AgentQueueLocks(request.client, links, group=request.group, client_id=request.client_id),
