@@ -37,7 +37,6 @@ from pointsman_namesrv.rpc.routes import RouteServicer
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 from pointsman_namesrv.settings.keeper import SettingsKeeper
 from pointsman_namesrv.settings.store import SettingsStore, table_file
-from pointsman_namesrv.snapshot.files import SegmentFiles
 from pointsman_namesrv.snapshot.keeper import SnapshotKeeper
 from pointsman_namesrv.snapshot.store import SnapshotStore
 from pointsman_namesrv.upkeep import Upkeep
@@ -222,7 +221,7 @@ class NameServerApp:
         if not snapshot.enabled:
             return None
         store = SnapshotStore(
-            SegmentFiles(Path(snapshot.directory)),
+            Path(snapshot.directory),
             bounds=self.config.liveness.bounds(),
             max_topics=self.config.routes.max_topics_per_broker,
         )

@@ -185,12 +185,12 @@ class Metrics:
             "Time since the last moment that the snapshot on disk holds in full; 0 without one",
             registry=self.registry,
         )
-        self.snapshot_segments = Gauge(
-            "namesrv_snapshot_segments",
-            "Files of the snapshot: one a broker, and one of what operators set",
+        self.snapshot_brokers = Gauge(
+            "namesrv_snapshot_brokers",
+            "Brokers in the snapshot on disk, those that were lost included",
             registry=self.registry,
         )
-        self.snapshot_bytes = Gauge("namesrv_snapshot_bytes", "Bytes of those files", registry=self.registry)
+        self.snapshot_bytes = Gauge("namesrv_snapshot_bytes", "Bytes of the snapshot on disk", registry=self.registry)
         self.snapshot_errors = Counter(
             "namesrv_snapshot_errors",
             "Rounds in which something of the snapshot could not be written",
@@ -207,8 +207,8 @@ class Metrics:
             registry=self.registry,
         )
         self.snapshot_refused = Counter(
-            "namesrv_snapshot_refused_segments",
-            "Files of the snapshot that were damaged or foreign at the start",
+            "namesrv_snapshot_refused",
+            "Brokers of the snapshot that were refused at the start, 1 for a damaged file",
             registry=self.registry,
         )
 

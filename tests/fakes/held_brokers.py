@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
 
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, Health, QueueConfig, Registration
 from pointsman_namesrv.core.validation import IntervalBounds
-from pointsman_namesrv.snapshot.files import SegmentFiles
 from pointsman_namesrv.snapshot.store import HeldBroker, Snapshot, SnapshotStore
 
 
@@ -26,5 +27,14 @@ def snapshot(*brokers: HeldBroker) -> Snapshot:
     return Snapshot(list(brokers))
 
 
+def brokers_in(folder: Path) -> list[str]:
+    """Names of the brokers in the snapshot of a folder, in use or not; none where it was copied during a write."""
+    with tempfile.TemporaryDirectory() as copies:
+        copy = store(Path(shutil.copytree(folder, Path(copies) / "state", dirs_exist_ok=True)))
+        loaded = copy.load()
+        copy.close()
+    return sorted(registration.identity.broker_name for registration, _ in loaded.brokers)
+
+
 def store(folder: Path, *, max_topics: int = 1_000, bounds: IntervalBounds | None = None) -> SnapshotStore:
-    return SnapshotStore(SegmentFiles(folder), bounds=bounds or IntervalBounds(), max_topics=max_topics)
+    return SnapshotStore(folder, bounds=bounds or IntervalBounds(), max_topics=max_topics)

@@ -1,1 +1,1 @@
-"""What brokers and operators said, kept on disk, so that a restarted server knows its routes before anybody speaks."""
+"""The registered brokers, kept on disk, so that a restarted server knows its routes before a heartbeat arrives."""

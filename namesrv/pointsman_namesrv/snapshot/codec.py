@@ -1,4 +1,4 @@
-"""Between a broker as the server holds it and the content of its segment.
+"""Between a broker as the server holds it and the content of its row.
 
 What is read is checked as if it came from the wire.
 """
@@ -19,7 +19,10 @@ from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.model import FromBroker, Health, QueueConfig, Registration
 from pointsman_namesrv.core.validation import IntervalBounds
 from pointsman_namesrv.rpc import codec
-from pointsman_namesrv.snapshot.segment import SegmentRefused
+
+
+class ContentRefused(Exception):
+    """A row whose content breaks a rule of today; the text says which."""
 
 
 class Lost(NamedTuple):
@@ -33,22 +36,22 @@ class Lost(NamedTuple):
 
 def encode_lost(lost: Lost) -> bytes:
     """Encode a broker that was lost."""
-    segment = snapshot_pb2.BrokerSegment()
-    segment.lost.reason = lost.reason
-    segment.lost.at.FromNanoseconds(round(lost.at * 1e9))
-    return encode_broker(lost.registration, 0, lost.registration.health) + segment.SerializeToString()
+    message = snapshot_pb2.SnapshotBroker()
+    message.lost.reason = lost.reason
+    message.lost.at.FromNanoseconds(round(lost.at * 1e9))
+    return encode_broker(lost.registration, 0, lost.registration.health) + message.SerializeToString()
 
 
 def encode_broker(registration: Registration, generation: int, health: Health) -> bytes:
     """Encode one replica with the health that it has now."""
-    head = snapshot_pb2.BrokerSegment(broker=_broker(registration, health), generation=generation)
+    head = snapshot_pb2.SnapshotBroker(broker=_broker(registration, health), generation=generation)
     if registration.from_broker is not None:
         head.from_broker.acting_master = registration.from_broker.acting_master
     parts = [head.SerializeToString()]
     topics = iter(registration.topics.items())
     # Encoded messages may be joined; one of all topics would hold the interpreter, and so the loop, for too long.
     while chunk := list(itertools.islice(topics, MAX_CHUNK_TOPICS)):
-        parts.append(snapshot_pb2.BrokerSegment(topics=itertools.starmap(_topic, chunk)).SerializeToString())
+        parts.append(snapshot_pb2.SnapshotBroker(topics=itertools.starmap(_topic, chunk)).SerializeToString())
     return b"".join(parts)
 
 
@@ -83,32 +86,32 @@ def _topic(topic: str, queues: QueueConfig) -> broker_pb2.TopicConfig:
 
 
 def decode_lost(content: bytes, *, bounds: IntervalBounds, max_topics: int) -> Lost | None:
-    """Decode a broker that was lost; None: it is registered. Raises SegmentRefused."""
+    """Decode a broker that was lost; None: it is registered. Raises ContentRefused."""
     try:
-        message = snapshot_pb2.BrokerSegment.FromString(content)
+        message = snapshot_pb2.SnapshotBroker.FromString(content)
     except DecodeError as error:
-        raise SegmentRefused(f"breaks a rule: {error}") from error
+        raise ContentRefused(f"breaks a rule: {error}") from error
     if not message.HasField("lost"):
         return None
     if message.lost.reason not in set(Reason):
-        raise SegmentRefused(f"holds no reason that is known: {shown(message.lost.reason)}")
+        raise ContentRefused(f"holds no reason that is known: {shown(message.lost.reason)}")
     message.generation = 1
     registration, _ = decode_broker(message.SerializeToString(), bounds=bounds, max_topics=max_topics)
     return Lost(registration, message.lost.reason, message.lost.at.seconds + message.lost.at.nanos / 1e9)
 
 
 def decode_broker(content: bytes, *, bounds: IntervalBounds, max_topics: int) -> tuple[Registration, int]:
-    """Decode one replica: its registration and generation. Raises SegmentRefused."""
+    """Decode one replica: its registration and generation. Raises ContentRefused."""
     try:
-        message = snapshot_pb2.BrokerSegment.FromString(content)
+        message = snapshot_pb2.SnapshotBroker.FromString(content)
         if not message.generation:
-            raise SegmentRefused("holds no generation")
+            raise ContentRefused("holds no generation")
         if len(message.topics) > max_topics:
-            raise SegmentRefused(f"holds {len(message.topics)} topics of {max_topics} allowed")
+            raise ContentRefused(f"holds {len(message.topics)} topics of {max_topics} allowed")
         registration = codec.registration(message.broker, bounds=bounds)
         topics = codec.topics(message.topics, path="topics")
     except (DecodeError, Refusal) as error:
-        raise SegmentRefused(f"breaks a rule: {error}") from error
+        raise ContentRefused(f"breaks a rule: {error}") from error
     from_broker = FromBroker(message.from_broker.acting_master) if message.HasField("from_broker") else None
     return replace(registration, topics=topics, from_broker=from_broker), message.generation
 

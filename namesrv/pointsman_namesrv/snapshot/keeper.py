@@ -108,7 +108,7 @@ class SnapshotKeeper:
         """What is wrong with the snapshot, for people."""
         found, age = [], self._age()
         if self._refused:
-            found.append(f"{self._refused} files of the snapshot were refused at the start; the log names them")
+            found.append("the snapshot was refused at the start, in full or in part; the log names what")
         if self._error:
             found.append(f"the snapshot on disk is {age:.0f} s old, for it cannot be written: {self._error}")
         elif age > self._interval + LATE_AFTER_SECONDS:
@@ -156,7 +156,7 @@ class SnapshotKeeper:
             self._error = ""
 
     def _show(self, done: Round) -> None:
-        self._metrics.snapshot_segments.set(done.segments)
+        self._metrics.snapshot_brokers.set(done.brokers)
         self._metrics.snapshot_bytes.set(done.bytes)
 
     def _note_error(self, error: Exception) -> None:

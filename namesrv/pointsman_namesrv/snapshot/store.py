@@ -1,27 +1,42 @@
-"""The snapshot as a whole: what the folder holds of the brokers, and what of it changed.
+"""The snapshot in ``snapshot.db``: a row for each broker, and what of it changed.
 
 Blocking; used by one thread at a time. A registration is frozen and replaced when it changes, so one that is the same
-object as at the last round needs no second look.
+object as at the last round is not compared again.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from pathlib import Path
 
-from pointsman_namesrv.core.model import BrokerIdentity, Health, ProbeVerdict, Registration
+from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
+from pointsman_namesrv.core.model import BrokerIdentity, Health, Position, ProbeVerdict, Registration
 from pointsman_namesrv.core.validation import IntervalBounds
 from pointsman_namesrv.snapshot import codec
-from pointsman_namesrv.snapshot.codec import Lost
-from pointsman_namesrv.snapshot.files import SegmentFiles, StateDirectoryInUse
-from pointsman_namesrv.snapshot.segment import HEADER_SIZE, SegmentRefused, broker_name_of
+from pointsman_namesrv.snapshot.codec import ContentRefused, Lost
+
+FILE_NAME = "snapshot.db"
+APPLICATION_ID = 0x504D534E  # "PMSN"
+TRANSACTION_BYTES = 1024 * 1024
+"""Content in one transaction, so that a stop waits for no more than that."""
+
+_BROKERS = Table("brokers", ("cluster", "broker_name", "broker_id"), ("content",))
 
 HeldBroker = tuple[Registration, int, Health]
 """A registration, its generation, and the broker's health now."""
 
 log = logging.getLogger(__name__)
+
+
+class StateDirectoryInUse(OSError):
+    """Another process has the snapshot."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(f"the state directory {directory} is used by another pointsman-namesrv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,151 +50,162 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the folder gave at the start."""
+    """What the file held at the start."""
 
     brokers: list[tuple[Registration, int]]
     """Each registration, with its last known health, and its generation."""
     lost: list[Lost]
     """Brokers that were lost before."""
     refused: int
-    """Segments that were damaged or foreign; what they held is lost."""
+    """Brokers whose content was refused; 1 for a damaged file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What became of one round."""
+    """The result of one round."""
 
-    segments: int
+    brokers: int
     bytes: int
     whole: bool
-    """Whether the folder now holds all that the round was given."""
+    """Whether the file now holds all that the round was given."""
     error: OSError | None = None
-    """What the disk refused first."""
+    """What the disk refused."""
 
 
 @dataclass(slots=True)
 class _Written:
-    """A broker's segment as it stands in the folder."""
+    """A broker as it is in the file."""
 
-    name: str
-    size: int
     generation: int
     failing: bool
-    registration: Registration | None
-    """None: it stands there no longer as it should."""
+    registration: Registration
 
 
 class SnapshotStore:
-    """Brings a folder in line with what the server holds."""
+    """Brings the file in a folder in line with what the server holds."""
 
-    def __init__(self, files: SegmentFiles, *, bounds: IntervalBounds, max_topics: int) -> None:
-        self._files = files
+    def __init__(self, directory: Path, *, bounds: IntervalBounds, max_topics: int) -> None:
+        self._tables = TableFile(directory / FILE_NAME, [_BROKERS], application_id=APPLICATION_ID)
         self._bounds = bounds
         self._max_topics = max_topics
-        self._forget()
-
-    def _forget(self) -> None:
-        """Know nothing of the folder but that every segment in it is to be written again."""
         self._written: dict[BrokerIdentity, _Written] = {}
-        self._failed: set[BrokerIdentity] = set()
-        self._lost: dict[BrokerIdentity, Lost] = {}
-        self._strangers: set[str] = set()
-        """Files in the folder that no broker here is known for."""
+        self._unknown: set[Position] = set()
+        """Rows of the file for which no broker is known."""
 
     # --- at the start -----------------------------------------------------------------------------------------
 
     def load(self) -> Loaded:
-        """Own the folder and read it; what is damaged is said, put aside, and left out.
+        """Make the folder, lock the file and read it.
 
-        Raises StateDirectoryInUse, PermissionError for a segment that this user may not read, and another OSError when
-        there is no such folder and none can be made. One that can be read and not written is read.
+        A damaged file is logged and moved to ``damaged``: the server starts without a snapshot. A broker that breaks a
+        rule of today is logged and left out. Raises StateDirectoryInUse, PermissionError for a file that this user may
+        not read, and another OSError when there is no such folder and none can be made. A file that can be read and
+        not written is read.
         """
         try:
-            self._files.hold()
-        except StateDirectoryInUse:
+            rows = self._open()
+        except TablesRefused as error:
+            self._log_refused(error)
+            self._tables.set_aside()
+            with contextlib.suppress(TablesRefused, OSError):  # the first round reports it
+                self._open()
+            return Loaded([], [], refused=1)
+        except (PermissionError, StateDirectoryInUse):
             raise
         except OSError as error:
-            if not self._files.directory.is_dir():
+            if not self._tables.path.parent.is_dir():
                 raise
-            log.warning("the state directory cannot be written", extra={"facts": {"error": str(error)}})
+            log.warning("the snapshot cannot be opened for writing", extra={"facts": {"error": str(error)}})
+            try:
+                rows = self._tables.read_copy()[_BROKERS.name]
+            except TablesRefused as refused:
+                self._log_refused(refused)
+                return Loaded([], [], refused=1)
+        return self._decode(rows)
+
+    def _open(self) -> list[Row]:
+        self._tables.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            names = self._files.names()
-        except OSError:
-            self._files.release()
+            return self._tables.open()[_BROKERS.name]
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                raise StateDirectoryInUse(self._tables.path.parent) from error
             raise
-        self._strangers.update(names)
+
+    def _log_refused(self, error: Exception, **facts: object) -> None:
+        log.error(
+            "the snapshot is refused", extra={"facts": {"file": self._tables.path, **facts, "problem": str(error)}}
+        )
+
+    def _decode(self, rows: list[Row]) -> Loaded:
         brokers: list[tuple[Registration, int]] = []
         lost: list[Lost] = []
         refused = 0
-        for name in names:
+        for row in rows:
+            *place, content = row
             try:
-                content = self._files.read(name)
-                gone = codec.decode_lost(content, bounds=self._bounds, max_topics=self._max_topics)
-                if gone is None:
-                    brokers.append(self._load_broker(name, content))
-                else:
-                    self._note_loaded(name, content, gone.registration, 0)
-                    lost.append(gone)
-            except SegmentRefused as error:
+                self._decode_row(content, brokers, lost)
+            except ContentRefused as error:
                 refused += 1
-                facts = {"file": self._files.directory / name, "problem": str(error)}
-                log.error("a segment of the snapshot is refused", extra={"facts": facts})  # noqa: TRY400  # said in full
-                self._files.put_aside(name)
-            except PermissionError:
-                self._files.release()
-                raise
+                self._unknown.add(_position(row))
+                self._log_refused(error, broker="/".join(map(str, place)))
         return Loaded(brokers, lost, refused)
 
-    def _load_broker(self, name: str, content: bytes) -> tuple[Registration, int]:
-        registration, generation = codec.decode_broker(content, bounds=self._bounds, max_topics=self._max_topics)
-        self._note_loaded(name, content, registration, generation)
-        return registration, generation
-
-    def _note_loaded(self, name: str, content: bytes, registration: Registration, generation: int) -> None:
-        identity = registration.identity
-        if name != broker_name_of(identity.position):
-            raise SegmentRefused(f"is another broker's: it holds {identity}")
-        failing = _is_failing(registration.health)
-        self._written[identity] = _Written(name, HEADER_SIZE + len(content), generation, failing, registration)
-        self._strangers.discard(name)
+    def _decode_row(self, content: object, brokers: list[tuple[Registration, int]], lost: list[Lost]) -> None:
+        if not isinstance(content, bytes):
+            raise ContentRefused("is not bytes")
+        gone = codec.decode_lost(content, bounds=self._bounds, max_topics=self._max_topics)
+        if gone is None:
+            registration, generation = codec.decode_broker(content, bounds=self._bounds, max_topics=self._max_topics)
+            brokers.append((registration, generation))
+        else:
+            registration, generation = gone.registration, 0
+            lost.append(gone)
+        self._written[registration.identity] = _Written(generation, _is_failing(registration.health), registration)
 
     # --- each round -------------------------------------------------------------------------------------------
 
     def write(self, snapshot: Snapshot, *, may_go_on: Callable[[], bool] = lambda: True) -> Round:
         """Write what changed since the last round and remove what is gone, until ``may_go_on`` says no.
 
-        What the disk refuses is tried again at the next round. Raises OSError when the folder cannot be had at all.
+        What the disk refuses is tried again at the next round. Raises OSError when the file cannot be opened.
         """
-        if not self._files.is_held():
-            self._files.release()
-            self._forget()
-            self._files.hold()
-            self._strangers.update(self._files.names())
-        # One that was lost has no generation; it keeps the place of its segment until it is back.
-        self._lost = {lost.registration.identity: lost for lost in snapshot.lost}
-        brokers = snapshot.brokers + [(lost.registration, 0, lost.registration.health) for lost in snapshot.lost]
+        if not self._tables.is_current():
+            self._open_again()
+        # One that was lost has no generation; it keeps the place of its row until it is back.
+        lost = {each.registration.identity: each for each in snapshot.lost}
+        brokers = snapshot.brokers + [(each.registration, 0, each.registration.health) for each in snapshot.lost]
         changed = self._changed(brokers)
-        # Removals come first, for they make room.
-        steps = [*self._removals(brokers), *self._writes(changed)]
-        errors: list[OSError] = []
-        for step in steps:
-            if not may_go_on():
-                return self._round(whole=False, errors=errors)
-            self._try(step, errors)
-        if steps:
-            self._try(self._files.sync, errors)
-        return self._round(whole=not errors, errors=errors)
-
-    @staticmethod
-    def _try(step: Callable[[], None], errors: list[OSError]) -> None:
         try:
-            step()
+            # Removals come first, for they make room.
+            self._remove(brokers)
+            for batch in self._batches(changed, lost):
+                if not may_go_on():
+                    return self._round(whole=False)
+                self._put(batch)
         except OSError as error:
-            errors.append(error)
+            self._release(changed)
+            return self._round(whole=False, error=error)
+        return self._round(whole=True)
 
-    def _round(self, *, whole: bool, errors: list[OSError]) -> Round:
-        size = sum(written.size for written in self._written.values())
-        return Round(len(self._written), size, whole, errors[0] if errors else None)
+    def _release(self, changed: list[HeldBroker]) -> None:
+        """Hold no registration that the server has replaced, while the disk refuses."""
+        for registration, _, _ in changed:
+            written = self._written.get(registration.identity)
+            if written is not None and written.registration is not registration:
+                del self._written[registration.identity]
+                self._unknown.add(registration.identity.position)
+
+    def _open_again(self) -> None:
+        """Open a file that could not be written before, or was removed by an operator: all is to be written again."""
+        self._written.clear()
+        try:
+            self._unknown = {_position(row) for row in self._open()}
+        except TablesRefused as error:
+            raise OSError(errno.EIO, f"the snapshot {error}", str(self._tables.path)) from error
+
+    def _round(self, *, whole: bool, error: OSError | None = None) -> Round:
+        return Round(len(self._written), self._tables.size(), whole, error)
 
     def _changed(self, brokers: list[HeldBroker]) -> list[HeldBroker]:
         """On the way of every round, and for every broker: hardly more than one look-up each."""
@@ -196,52 +222,52 @@ class SnapshotStore:
                 changed.append(held)
         return changed
 
-    def _removals(self, brokers: list[HeldBroker]) -> list[Callable[[], None]]:
+    def _remove(self, brokers: list[HeldBroker]) -> None:
         gone = self._written.keys() - (registration.identity for registration, _, _ in brokers)
-        if not gone and not self._strangers:
-            return []
-        held = {broker_name_of(registration.identity.position) for registration, _, _ in brokers}
-        self._strangers -= held
-        steps: list[Callable[[], None]] = [partial(self._remove_stranger, name) for name in self._strangers]
+        if not gone and not self._unknown:
+            return
+        # In a place with a new address the new broker replaces the row.
+        held = {registration.identity.position for registration, _, _ in brokers}
+        places = (self._unknown | {identity.position for identity in gone}) - held
+        if places:
+            self._tables.write((_BROKERS.name, tuple(place), None) for place in places)
+        self._unknown -= places
         for identity in gone:
-            if self._written[identity].name in held:
-                del self._written[identity]  # its place has a new address, whose segment replaces the old one
-            else:
-                steps.append(partial(self._remove, identity))
-        return steps
+            del self._written[identity]
 
-    def _writes(self, changed: list[HeldBroker]) -> list[Callable[[], None]]:
-        # Those that failed come last: a few bad places must not keep the others from the disk when time is short.
-        changed.sort(key=lambda held: held[0].identity in self._failed)
-        return [partial(self._write_broker, *held) for held in changed]
+    def _batches(
+        self, changed: list[HeldBroker], lost: dict[BrokerIdentity, Lost]
+    ) -> Iterator[list[tuple[HeldBroker, bytes]]]:
+        batch: list[tuple[HeldBroker, bytes]] = []
+        size = 0
+        for held in changed:
+            gone = lost.get(held[0].identity)
+            content = codec.encode_broker(*held) if gone is None else codec.encode_lost(gone)
+            batch.append((held, content))
+            size += len(content)
+            if size > TRANSACTION_BYTES:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
 
-    def _write_broker(self, registration: Registration, generation: int, health: Health) -> None:
-        identity = registration.identity
-        written = self._written.get(identity)
-        name = broker_name_of(identity.position) if written is None else written.name
-        lost = self._lost.get(identity)
-        content = codec.encode_broker(registration, generation, health) if lost is None else codec.encode_lost(lost)
-        try:
-            size = self._files.write(name, content)
-        except OSError:
-            self._failed.add(identity)
-            if written is not None:
-                written.registration = None  # and so a topic table that nobody else holds is let go
-            raise
-        self._failed.discard(identity)
-        self._written[identity] = _Written(name, size, generation, _is_failing(health), registration)
-
-    def _remove(self, identity: BrokerIdentity) -> None:
-        self._files.remove(self._written[identity].name)
-        del self._written[identity]
-
-    def _remove_stranger(self, name: str) -> None:
-        self._files.remove(name)
-        self._strangers.discard(name)
+    def _put(self, batch: list[tuple[HeldBroker, bytes]]) -> None:
+        self._tables.write(
+            (_BROKERS.name, tuple(registration.identity.position), (content,))
+            for (registration, _, _), content in batch
+        )
+        for (registration, generation, health), _ in batch:
+            self._written[registration.identity] = _Written(generation, _is_failing(health), registration)
+            self._unknown.discard(registration.identity.position)
 
     def close(self) -> None:
-        """Let another process have the folder."""
-        self._files.release()
+        """Close the file, so that another process can have it."""
+        self._tables.close()
+
+
+def _position(row: Row) -> Position:
+    cluster, broker_name, broker_id, _ = row
+    return Position(str(cluster), str(broker_name), int(str(broker_id)))
 
 
 def _is_failing(health: Health) -> bool:
@@ -249,8 +275,8 @@ def _is_failing(health: Health) -> bool:
 
 
 def _take_equal(written: _Written, registration: Registration) -> bool:
-    """Whether a registration is another object that says the same; the next look at it is short again."""
-    if written.registration is None or _lasting(written.registration) != _lasting(registration):
+    """Whether a registration is another object with the same content; then the next comparison is short again."""
+    if _lasting(written.registration) != _lasting(registration):
         return False
     written.registration = registration
     return True

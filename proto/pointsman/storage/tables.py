@@ -196,6 +196,10 @@ class TableFile:
         self.close()
         set_aside(self.path.parent, self.files, most=_MAX_DAMAGED)
 
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(stamp[1] for stamp in self._stamps() if stamp is not None)
+
     def is_current(self) -> bool:
         """Whether the open file is still the one at its path: an operator may have removed it."""
         return self._connection is not None and self._opened_as is not None and self._identity() == self._opened_as

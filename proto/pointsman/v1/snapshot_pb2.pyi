@@ -22,8 +22,8 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
-class BrokerSegment(_message.Message):
-    """One broker, a file of its own."""
+class SnapshotBroker(_message.Message):
+    """One broker: the content of its row in `snapshot.db`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -65,7 +65,7 @@ class BrokerSegment(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___BrokerSegment: _TypeAlias = BrokerSegment  # noqa: Y015
+Global___SnapshotBroker: _TypeAlias = SnapshotBroker  # noqa: Y015
 
 @_typing.final
 class FromBroker(_message.Message):

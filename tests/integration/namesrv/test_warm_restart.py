@@ -16,6 +16,7 @@ from pointsman.v1.registration_service_pb2 import BEAT_STATUS_OK, HeartbeatReque
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
+from tests.fakes.held_brokers import brokers_in
 from tests.fakes.history_rows import rows_in
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
@@ -60,14 +61,10 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-def segments(state: Path) -> int:
-    return sum(1 for _ in state.glob("*.segment"))
-
-
 async def state_after_a_kill(app: NameServerApp, clock: ManualClock, state: Path) -> Path:
     """A copy of the folder when all three brokers are in it, as a kill at this moment leaves it."""
     await clock.advance(app.config.snapshot.interval_seconds)
-    await until(lambda: segments(state) == len(BROKERS))
+    await until(lambda: len(brokers_in(state)) == len(BROKERS))
     return Path(shutil.copytree(state, state.with_name("left")))
 
 
@@ -161,7 +158,7 @@ async def test_a_killed_process_comes_back_with_all_its_routes(tmp_path: Path) -
         addr = (await first.until("serving"))["addr"]
         async with grpc.aio.insecure_channel(addr) as channel:
             generations = await register_all(Peer(channel))
-        await until(lambda: segments(tmp_path / "state") == len(BROKERS))
+        await until(lambda: len(brokers_in(tmp_path / "state")) == len(BROKERS))
         first.process.kill()
         await first.end()
     async with daemon(tmp_path, listen=addr, warm_up_seconds=60.0) as second:

@@ -18,8 +18,7 @@ from pointsman_namesrv.core.model import (
     Registration,
 )
 from pointsman_namesrv.core.validation import IntervalBounds
-from pointsman_namesrv.snapshot.codec import decode_broker, encode_broker
-from pointsman_namesrv.snapshot.segment import SegmentRefused
+from pointsman_namesrv.snapshot.codec import ContentRefused, decode_broker, encode_broker
 
 BOUNDS = IntervalBounds()
 
@@ -75,7 +74,7 @@ def test_a_broker_of_many_topics_comes_out_as_it_went_in() -> None:
     registration = Registration(identity=BrokerIdentity("c", "a", 0, "h:1"), topics=topics)
     content = encode_broker(registration, 7, Health())
     assert decode_broker(content, bounds=BOUNDS, max_topics=12_001)[0].topics == topics
-    with pytest.raises(SegmentRefused, match=r"holds 12001 topics of 12000 allowed"):
+    with pytest.raises(ContentRefused, match=r"holds 12001 topics of 12000 allowed"):
         decode_broker(content, bounds=BOUNDS, max_topics=12_000)
 
 
@@ -97,7 +96,7 @@ A = Registration(identity=BrokerIdentity("c", "a", 0, "h:1"), topics={"orders": 
 def test_a_broker_that_breaks_a_rule_is_refused_with_the_field(
     registration: Registration, generation: int, problem: str
 ) -> None:
-    with pytest.raises(SegmentRefused, match=problem):
+    with pytest.raises(ContentRefused, match=problem):
         decode_broker(encode_broker(registration, generation, Health()), bounds=BOUNDS, max_topics=10)
 
 
@@ -105,5 +104,5 @@ def test_a_broker_that_breaks_a_rule_is_refused_with_the_field(
 def test_any_bytes_are_read_or_refused(content: bytes) -> None:
     try:
         decode_broker(content, bounds=BOUNDS, max_topics=10)
-    except SegmentRefused as refused:
+    except ContentRefused as refused:
         assert str(refused)  # noqa: PT017  # either way is right

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -13,18 +14,18 @@ from typing import Any
 
 import pytest
 
+from pointsman.storage.tables import TableFile
 from pointsman_namesrv.core.broker_answers import BeatStatus
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import Registration
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.replica_state import Phase
+from pointsman_namesrv.core.validation import IntervalBounds
 from pointsman_namesrv.metrics import Metrics
 from pointsman_namesrv.snapshot import keeper as module
-from pointsman_namesrv.snapshot.files import StateDirectoryInUse
 from pointsman_namesrv.snapshot.keeper import SnapshotKeeper
-from pointsman_namesrv.snapshot.segment import broker_name_of
-from pointsman_namesrv.snapshot.store import Snapshot, SnapshotStore
-from tests.fakes.held_brokers import held, store
+from pointsman_namesrv.snapshot.store import FILE_NAME, Snapshot, SnapshotStore, StateDirectoryInUse
+from tests.fakes.held_brokers import brokers_in, held, store
 from tests.fakes.manual_clock import ManualClock
 
 INTERVAL = 5.0
@@ -64,12 +65,8 @@ def registration(number: int) -> Registration:
     return held(number)[0]
 
 
-def segment(folder: Path, number: int) -> Path:
-    return folder / broker_name_of(registration(number).identity.position)
-
-
-def segments(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.segment"))
+def bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
 
 
 def value(keeper: SnapshotKeeper, name: str) -> float | None:
@@ -83,11 +80,11 @@ async def test_a_round_is_written_each_interval(clock: ManualClock, tmp_path: Pa
     async with kept(keeper):
         core.register(registration(1), now=clock.now)
         await clock.advance(INTERVAL - 0.1)
-        assert not segment(tmp_path, 1).exists()
+        assert brokers_in(tmp_path) == []
         await clock.advance(0.1)
-        await until(lambda: value(keeper, "namesrv_snapshot_segments") == 1)
-        assert segment(tmp_path, 1).exists()
-        assert value(keeper, "namesrv_snapshot_bytes") == sum(path.stat().st_size for path in segments(tmp_path))
+        await until(lambda: value(keeper, "namesrv_snapshot_brokers") == 1)
+        assert brokers_in(tmp_path) == ["b1"]
+        assert value(keeper, "namesrv_snapshot_bytes") == bytes_in(tmp_path)
         assert value(keeper, "namesrv_snapshot_age_seconds") == 0.0
         await clock.advance(1.0)
         assert value(keeper, "namesrv_snapshot_age_seconds") == 1.0
@@ -116,24 +113,23 @@ async def test_a_restarted_server_has_all_that_the_last_one_had(clock: ManualClo
 
 
 async def test_a_disk_that_refuses_is_said_once_until_it_works_again(
-    clock: ManualClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    clock: ManualClock, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO")
     core = new_core(clock)
     keeper = new_keeper(core, clock, tmp_path)
     keeper.warm_start()
-    in_the_way = tmp_path / f"{segment(tmp_path, 1).name}.tmp"
-    in_the_way.mkdir()
+    monkeypatch.setattr(TableFile, "write", _refuse)
     async with kept(keeper):
         core.register(registration(1), now=clock.now)
         for errors in (1.0, 2.0, 3.0):
             await clock.advance(INTERVAL)
             await until(partial(_has_failed, keeper, errors))
         assert keeper.complaints() == [
-            f"the snapshot on disk is 15 s old, for it cannot be written: [Errno 21] Is a directory: '{in_the_way}'"
+            "the snapshot on disk is 15 s old, for it cannot be written: [Errno 28] No space left on device"
         ]
         assert value(keeper, "namesrv_snapshot_age_seconds") == 15.0
-        in_the_way.rmdir()
+        monkeypatch.undo()
         await clock.advance(INTERVAL)
         await until(lambda: not keeper.complaints())
     said = [(record.levelname, record.message) for record in caplog.records]
@@ -142,6 +138,10 @@ async def test_a_disk_that_refuses_is_said_once_until_it_works_again(
         ("ERROR", "the snapshot cannot be written"),
         ("INFO", "the snapshot is written again"),
     ]
+
+
+def _refuse(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _has_failed(keeper: SnapshotKeeper, times: float) -> bool:
@@ -185,8 +185,7 @@ class HangingStore(SnapshotStore):
 
 
 async def test_a_disk_that_hangs_holds_up_neither_the_loop_nor_the_stop(clock: ManualClock, tmp_path: Path) -> None:
-    usual = store(tmp_path)
-    hanging = HangingStore(files=usual._files, bounds=usual._bounds, max_topics=10)
+    hanging = HangingStore(directory=tmp_path, bounds=IntervalBounds(), max_topics=10)
     keeper = new_keeper(new_core(clock), clock, tmp_path, keeping=hanging)
     keeper.warm_start()
     running = asyncio.create_task(keeper.run())
@@ -201,8 +200,8 @@ async def test_a_disk_that_hangs_holds_up_neither_the_loop_nor_the_stop(clock: M
     await asyncio.to_thread(keeper._thread.join, DEADLINE)
     # It gave up where it was: what it had not begun is not written.
     assert not keeper._thread.is_alive()
-    assert segments(tmp_path) == []
     hanging.close()
+    assert brokers_in(tmp_path) == []
 
 
 async def test_a_start_that_failed_leaves_the_snapshot_as_it_was(clock: ManualClock, tmp_path: Path) -> None:
@@ -220,7 +219,7 @@ async def test_a_start_that_failed_leaves_the_snapshot_as_it_was(clock: ManualCl
     assert len(third.warm_start().brokers) == 1
     # A start that failed after it had read stops at once.
     assert await third.stop(within=DEADLINE)
-    assert segment(tmp_path, 1).exists()
+    assert brokers_in(tmp_path) == ["b1"]
 
 
 async def test_stopping_lets_the_folder_go_at_once(clock: ManualClock, tmp_path: Path) -> None:
@@ -228,4 +227,4 @@ async def test_stopping_lets_the_folder_go_at_once(clock: ManualClock, tmp_path:
         keeper = new_keeper(new_core(clock), clock, tmp_path)
         keeper.warm_start()
         assert await keeper.stop(within=DEADLINE)
-    assert "lock" in os.listdir(tmp_path)
+    assert os.listdir(tmp_path) == [FILE_NAME]

@@ -1,4 +1,4 @@
-"""The snapshot as a whole: what changed is written, what is damaged costs its broker alone, a kill costs nothing."""
+"""The snapshot as a whole: what changed is written, what is damaged is refused, a kill costs nothing."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pointsman.storage.tables import Row, TableFile
 from pointsman_namesrv.core.model import Health, ProbeVerdict, Registration
-from pointsman_namesrv.core.validation import IntervalBounds
-from pointsman_namesrv.snapshot.files import StateDirectoryInUse
-from pointsman_namesrv.snapshot.segment import broker_name_of
-from pointsman_namesrv.snapshot.store import Loaded, Snapshot, SnapshotStore
+from pointsman_namesrv.snapshot import store as module
+from pointsman_namesrv.snapshot.store import FILE_NAME, Loaded, Snapshot, SnapshotStore, StateDirectoryInUse
 from tests.fakes.held_brokers import held, snapshot, store
+from tests.fakes.mounted_disk import fill, make_read_only, mounted
 from tests.fakes.snapshot_writer import at_step
 
 ROOT = Path(__file__).parents[4]
@@ -62,20 +62,26 @@ def names(read: Loaded) -> set[str]:
     return set(by_broker(read))
 
 
-def written_at(folder: Path) -> dict[str, int]:
-    """The inode of each segment: another one after each write."""
-    return {path.name: path.stat().st_ino for path in folder.glob("*.segment")}
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the brokers that are written or removed from now on."""
+    names: list[str] = []
+    write = TableFile.write
 
+    def record(tables: TableFile, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
+        rows = list(rows)
+        names.extend(str(key[1]) for _, key, _ in rows)
+        write(tables, rows)
 
-def file_of(number: int) -> str:
-    return broker_name_of(held(number)[0].identity.position)
+    monkeypatch.setattr(TableFile, "write", record)
+    return names
 
 
 def test_a_restarted_server_reads_what_was_held(writing: SnapshotStore, state: Path) -> None:
     brokers = [held(1), held(2, topics=0), held(3, health=FAILING)]
     done = writing.write(Snapshot(brokers))
-    assert (done.segments, done.whole, done.error) == (3, True, None)
-    assert done.bytes == sum(path.stat().st_size for path in state.glob("*.segment"))
+    assert (done.brokers, done.whole, done.error) == (3, True, None)
+    assert done.bytes == sum(path.stat().st_size for path in state.iterdir())
     read = loaded(state)
     assert read.refused == 0
     assert names(read) == {"b1", "b2", "b3"}
@@ -83,10 +89,10 @@ def test_a_restarted_server_reads_what_was_held(writing: SnapshotStore, state: P
     assert by_broker(read)["b3"][0].health == FAILING
 
 
-def test_only_what_changed_is_written_again(writing: SnapshotStore, state: Path) -> None:
+def test_only_what_changed_is_written_again(writing: SnapshotStore, written: list[str]) -> None:
     brokers = [held(number) for number in range(1, 6)]
     writing.write(snapshot(*brokers))
-    before = written_at(state)
+    written.clear()
     registration, generation, health = brokers[0]
     brokers[0] = (registration, generation + 1, health)
     brokers[1] = held(2, step=1)
@@ -94,94 +100,105 @@ def test_only_what_changed_is_written_again(writing: SnapshotStore, state: Path)
     brokers[3] = held(4)  # registered anew with the same content
     brokers[4] = (*brokers[4][:2], Health(ProbeVerdict.PASSING, "3 ms"))  # no matter for the routes
     writing.write(snapshot(*brokers))
-    after = written_at(state)
-    changed = {number for number in range(1, 6) if before[file_of(number)] != after[file_of(number)]}
-    assert changed == {1, 2, 3}
+    assert written == ["b1", "b2", "b3"]
 
 
-def test_what_was_read_at_the_start_is_not_written_again(writing: SnapshotStore, state: Path) -> None:
+def test_what_was_read_at_the_start_is_not_written_again(
+    writing: SnapshotStore, state: Path, written: list[str]
+) -> None:
     brokers = [held(1, health=Health(ProbeVerdict.PASSING)), held(2)]
-    done = writing.write(snapshot(*brokers))
+    writing.write(snapshot(*brokers))
     writing.close()
-    before = written_at(state)
+    written.clear()
     again = store(state)
     assert len(again.load().brokers) == 2
-    assert again.write(snapshot(held(1), held(2))) == done
+    assert again.write(snapshot(held(1), held(2))).brokers == 2
     again.close()
-    assert written_at(state) == before
+    assert written == []
 
 
-def test_a_broker_that_left_has_no_segment_and_one_that_moved_has_one(writing: SnapshotStore, state: Path) -> None:
+def test_a_broker_that_left_has_no_row_and_one_that_moved_has_one(writing: SnapshotStore, state: Path) -> None:
     writing.write(snapshot(held(1), held(2)))
     registration, generation, health = held(2)
     moved = registration.identity._replace(addr="10.9.9.9:10911")
     done = writing.write(snapshot((replace(registration, identity=moved), generation, health)))
-    assert done.segments == 1
+    assert done.brokers == 1
     assert [r.identity for r, _ in loaded(state).brokers] == [moved]
+
+
+def test_a_large_round_is_several_transactions_and_stops_between_them(
+    writing: SnapshotStore, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TRANSACTION_BYTES", 1_000)
+    may_go_on = iter([True, True, False])
+    brokers = [held(number, topics=30) for number in range(1, 10)]
+    done = writing.write(snapshot(*brokers), may_go_on=lambda: next(may_go_on))
+    assert (done.whole, done.error) == (False, None)
+    assert 0 < len(names(loaded(state))) < 9
+    assert writing.write(snapshot(*brokers)).whole
+    assert len(names(loaded(state))) == 9
 
 
 # --- damage ---------------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_segment_costs_its_broker_alone_and_is_said_in_one_line(
+def test_a_damaged_file_is_set_aside_in_one_line_and_the_next_round_writes_a_new_one(
     writing: SnapshotStore, state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    writing.write(snapshot(held(1), held(2), held(3)))
+    writing.write(snapshot(held(1), held(2)))
     writing.close()
-    damaged = state / file_of(2)
-    damaged.write_bytes(damaged.read_bytes()[:-1])
+    file = state / FILE_NAME
+    file.write_bytes(file.read_bytes().replace(b"10.0.0.2", b"10.0.0.3"))
     again = store(state)
-    read = again.load()
-    assert (names(read), read.refused) == ({"b1", "b3"}, 1)
+    assert again.load() == Loaded([], [], refused=1)
     (said,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert said.exc_info is None
     facts = said.__dict__["facts"]
-    assert facts["file"] == damaged
-    assert "its header says" in facts["problem"]
-    assert not damaged.exists()
-    assert (state / "damaged" / damaged.name).exists()
-    # The next round does not bring back what was put aside, and writes the broker once it has registered.
-    again.write(snapshot(held(1), held(2, step=5), held(3)))
+    assert facts["file"] == file
+    assert "digest" in facts["problem"]
+    assert (state / "damaged" / FILE_NAME).exists()
+    with pytest.raises(StateDirectoryInUse):
+        store(state).load()
+    again.write(snapshot(held(1), held(2, step=5)))
     again.close()
     assert by_broker(loaded(state))["b2"] == (held(2, step=5)[0], 2_005)
 
 
-def test_a_segment_under_the_name_of_another_is_refused(writing: SnapshotStore, state: Path) -> None:
-    writing.write(snapshot(held(1), held(2)))
-    shutil.copy(state / file_of(1), state / file_of(2))
-    read = loaded(state)
+def test_a_broker_that_breaks_a_rule_of_today_is_refused_alone_and_leaves_the_file(
+    writing: SnapshotStore, state: Path
+) -> None:
+    writing.write(snapshot(held(1), held(2, topics=20)))
+    writing.close()
+    stricter = store(state, max_topics=10)
+    read = stricter.load()
     assert (names(read), read.refused) == ({"b1"}, 1)
-
-
-def test_a_segment_that_breaks_a_rule_of_today_is_refused(writing: SnapshotStore, state: Path) -> None:
-    writing.write(snapshot(held(1)))
-    writing.close()
-    stricter = store(state, bounds=IntervalBounds(max_expiry=60.0))
-    assert stricter.load().refused == 1
+    stricter.write(snapshot(held(1)))
     stricter.close()
+    assert names(loaded(state)) == {"b1"}
 
 
-def test_whatever_happens_to_the_bytes_the_rest_is_read(writing: SnapshotStore, state: Path, full: bool) -> None:
-    brokers = {number: held(number) for number in range(1, 7)}
-    writing.write(Snapshot(list(brokers.values())))
+def test_a_file_cut_off_anywhere_or_with_a_flipped_bit_is_read_whole_or_refused(
+    writing: SnapshotStore, state: Path, full: bool
+) -> None:
+    brokers = [held(number) for number in range(1, 20)]
+    writing.write(Snapshot(brokers))
     writing.close()
-    whole = {path: path.read_bytes() for path in state.glob("*.segment")}
+    file = state / FILE_NAME
+    whole = file.read_bytes()
     chance = random.Random(20_261_121)
     for _ in range(1_000 if full else 100):
-        victims = chance.sample(sorted(whole), chance.randint(1, 3))
-        for victim in victims:
-            victim.write_bytes(_broken(whole[victim], chance))
+        file.write_bytes(_broken(whole, chance))
         reading = store(state)
         read = reading.load()
         reading.close()
-        assert read.refused == len(victims)
-        assert names(read) == {f"b{number}" for number in brokers if state / file_of(number) not in victims}
-        for victim in victims:
-            victim.write_bytes(whole[victim])
+        if read.refused:
+            assert (read.brokers, read.lost) == ([], [])
+        else:
+            assert sorted(read.brokers, key=str) == sorted(((r, g) for r, g, _ in brokers), key=str)
 
 
 def _broken(data: bytes, chance: random.Random) -> bytes:
-    at = chance.randrange(len(data))
+    at = chance.randrange(1, len(data))
     if chance.random() < 0.3:
         return data[:at]
     return data[:at] + bytes([data[at] ^ chance.randint(1, 255)]) + data[at + 1 :]
@@ -196,25 +213,16 @@ def test_a_folder_in_use_is_refused_and_the_first_goes_on(writing: SnapshotStore
     assert writing.write(snapshot(held(1))).whole
 
 
-def test_a_segment_that_may_not_be_read_is_no_damage(
+def test_a_file_that_may_not_be_read_is_no_damage(
     writing: SnapshotStore, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writing.write(snapshot(held(1)))
     writing.close()
-    before = written_at(state)
-    opened = os.open
-
-    def refuse(path: str | Path, *arguments: int) -> int:
-        if Path(path).name == file_of(1):
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return opened(path, *arguments)
-
-    monkeypatch.setattr(os, "open", refuse)
-    again = store(state)
-    with pytest.raises(PermissionError, match=file_of(1)):
-        again.load()
-    monkeypatch.undo()
-    assert written_at(state) == before
+    allowed = os.access
+    with monkeypatch.context() as forbidden:
+        forbidden.setattr(os, "access", lambda path, mode: Path(path).name != FILE_NAME and allowed(path, mode))
+        with pytest.raises(PermissionError, match=FILE_NAME):
+            store(state).load()
     assert len(loaded(state).brokers) == 1
 
 
@@ -226,74 +234,69 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         store(tmp_path / "file" / "state").load()
 
 
-def test_a_read_only_disk_is_read_and_written_once_it_can_be(
-    writing: SnapshotStore, state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writing.write(snapshot(held(1)))
-    writing.close()
-    again = store(state)
-    with monkeypatch.context() as read_only:
-        read_only.setattr(os, "open", _open_read_only(os.open))
+def test_a_read_only_disk_is_read_and_written_once_it_can_be(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "-o", "size=1m") as disk:
+        writing = store(disk)
+        writing.load()
+        writing.write(snapshot(held(1)))
+        writing.close()
+        make_read_only(disk)
+        again = store(disk)
         assert names(again.load()) == {"b1"}
-        with pytest.raises(OSError, match=r"Read-only file system"):
+        with pytest.raises(OSError, match=r"read-only"):
             again.write(snapshot(held(2)))
-    assert again.write(snapshot(held(2))).whole
-    again.close()
-    assert names(loaded(state)) == {"b2"}
+        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+        assert again.write(snapshot(held(2))).whole
+        again.close()
+        third = store(disk)
+        assert names(third.load()) == {"b2"}
+        third.close()
 
 
-def _open_read_only(real: Callable[..., int]) -> Callable[..., int]:
-    def refusing(path: Path, flags: int, *more: int) -> int:
-        if flags & (os.O_RDWR | os.O_CREAT):
-            raise OSError(errno.EROFS, "Read-only file system", str(path))
-        return real(path, flags, *more)
-
-    return refusing
-
-
-def test_what_the_disk_refused_is_written_at_the_next_round(writing: SnapshotStore, state: Path) -> None:
-    writing.write(snapshot(held(1), held(2)))
-    in_the_way = state / f"{file_of(1)}.tmp"
-    in_the_way.mkdir()
-    done = writing.write(snapshot(held(1, step=1), held(2, step=1)))
-    assert isinstance(done.error, IsADirectoryError)
-    assert not done.whole
-    assert by_broker(loaded(state))["b1"] == (held(1)[0], 1_000)
-    assert by_broker(loaded(state))["b2"] == (held(2, step=1)[0], 2_001)
-    in_the_way.rmdir()
-    done = writing.write(snapshot(held(1, step=1), held(2, step=1)))
-    assert (done.whole, done.error) == (True, None)
-    assert by_broker(loaded(state))["b1"] == (held(1, step=1)[0], 1_001)
+def test_what_a_full_disk_refused_is_written_when_there_is_room(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "-o", "size=1m") as disk:
+        writing = store(disk)
+        writing.load()
+        writing.write(snapshot(held(1), held(2)))
+        fill(disk)
+        brokers = [held(1, step=1, topics=900), *(held(number, topics=900) for number in range(3, 9))]
+        done = writing.write(snapshot(*brokers))
+        assert done.error is not None
+        assert done.error.errno == errno.ENOSPC
+        assert not done.whole
+        (disk / "ballast").unlink()
+        done = writing.write(snapshot(*brokers))
+        assert (done.whole, done.error) == (True, None)
+        writing.close()
+        again = store(disk)
+        read = again.load()
+        again.close()
+        assert by_broker(read) == {r.identity.broker_name: (r, g) for r, g, _ in brokers}
 
 
-def test_what_failed_comes_last_so_that_it_does_not_keep_others_from_the_disk(
-    writing: SnapshotStore, state: Path
+def test_while_the_disk_refuses_no_replaced_registration_is_held(
+    writing: SnapshotStore, monkeypatch: pytest.MonkeyPatch, state: Path
 ) -> None:
-    in_the_way = state / f"{file_of(1)}.tmp"
-    in_the_way.mkdir()
-    writing.write(snapshot(held(1)))
-    steps = iter([True, False])
-    done = writing.write(snapshot(held(1), held(2)), may_go_on=lambda: next(steps))
-    assert (done.whole, done.error) == (False, None)
-    in_the_way.rmdir()
-    assert names(loaded(state)) == {"b2"}
+    writing.write(snapshot(held(1), held(2)))
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(TableFile, "write", refuse)
+        assert not writing.write(snapshot(held(1), held(2, step=1))).whole
+        assert [each.registration for each in writing._written.values()] == [held(1)[0]]
+    # And one that leaves before it could be written leaves the file.
+    assert writing.write(snapshot(held(1))).whole
+    assert names(loaded(state)) == {"b1"}
 
 
-def test_a_folder_that_somebody_removed_is_made_and_filled_again(writing: SnapshotStore, state: Path) -> None:
+def test_a_folder_that_an_operator_removed_is_made_and_filled_again(writing: SnapshotStore, state: Path) -> None:
     writing.write(snapshot(held(1), held(2)))
     shutil.rmtree(state)
     done = writing.write(snapshot(held(1), held(2)))
-    assert (done.segments, done.whole) == (2, True)
+    assert (done.brokers, done.whole) == (2, True)
     assert names(loaded(state)) == {"b1", "b2"}
-
-
-def test_a_folder_that_is_found_again_keeps_nothing_of_brokers_that_are_gone(
-    writing: SnapshotStore, state: Path
-) -> None:
-    writing.write(snapshot(held(1), held(2)))
-    (state / "lock").unlink()
-    assert writing.write(snapshot(held(2))).whole
-    assert names(loaded(state)) == {"b2"}
 
 
 # --- a kill ---------------------------------------------------------------------------------------------------
