@@ -89,7 +89,9 @@ stale-stubs: $(STAMP) $(PROTOC) ## Fail if the committed stubs are not what the 
 		cmp -s "$$stub" "proto/pointsman/v1/$${stub##*/}" || { echo "stale: $${stub##*/}; run 'make proto'"; exit 1; }; \
 	done && echo "stubs are fresh"
 
-# An old compiler, in a separate environment: stubs refuse runtimes that are older than their compiler.
+# An old compiler, in a separate environment: stubs refuse runtimes that are older than their compiler, and applications
+# pin protobuf, often to 6. Stubs of 1.72 load without a warning on protobuf 6.30 to 7.36; those of 1.71 warn on 6.30,
+# those of 1.73 fail on it.
 $(PROTOC): Makefile
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .build/protoc
 	@$(BIN)/uv pip install --quiet --python $@ grpcio-tools==1.72.2 'setuptools<81'

@@ -159,6 +159,7 @@ class NameServerApp:
             }
             log.info("serving", extra={"facts": facts})
             self._tell_status()
+            # While it still warms up: agents whose units are ordered after this one could not start otherwise.
             self._manager.ready()
             self.started.set()
             await self._until(stop)

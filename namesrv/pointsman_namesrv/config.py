@@ -24,7 +24,8 @@ class ServerConfig:
     listen: str = "127.0.0.1:9876"
     """gRPC, host:port; port 0 picks a free one."""
     node: str = ""
-    """Name of this node in history and answers; empty: machine name and port."""
+    """Name of this node in history and answers; empty: machine name and port. The address that it listens on would not
+    do: many nodes listen on 127.0.0.1 or 0.0.0.0, and one report reads the histories of several machines."""
     loop: str = "uvloop"
     """Event loop: uvloop or asyncio."""
     stop_grace_seconds: float = 5.0

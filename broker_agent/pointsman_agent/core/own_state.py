@@ -5,7 +5,7 @@ hour acts on the present state and not on an hour of events.
 
 A broker with a ``replica_id`` may be promoted and demoted while its agent runs: it is broker id 0 while it says that it
 is a master and ``replica_id`` while it says that it is a replica. Without one the configured id stands, and a role that
-contradicts it is only told.
+contradicts it is only reported: Redis itself refuses the writes, and a failing probe would record a false outage.
 """
 
 from __future__ import annotations
@@ -107,7 +107,11 @@ class OwnState:
 
 
 def decide_leave(*, broker_answers: bool | None, unprobed: Leave) -> Leave:
-    """Choose how to leave. ``broker_answers`` is None without a probe; then ``unprobed``, from the configuration."""
+    """Choose how to leave. ``broker_answers`` is None without a probe; then ``unprobed``, from the configuration.
+
+    Its default is HAND_OVER: a dead broker that is routed for a minute does less harm than an upgrade of the agent that
+    removes a broker that runs.
+    """
     if broker_answers is None:
         return unprobed
     return Leave.HAND_OVER if broker_answers else Leave.UNREGISTER

@@ -120,6 +120,7 @@ class OffsetServicer:
         )
 
     def _refuse_until_loaded(self) -> None:
+        """Raise NotReady: the response "no offset" would send groups to the start or the end of their queues."""
         for flusher in self._flushers:
             if not flusher.is_loaded:
                 why = f": {flusher.problem}" if flusher.problem else ""

@@ -43,7 +43,8 @@ class QueueSurroundings:
     offer: Callable[[HeldQueue], None]
     """Told when there may be something to hand out."""
     begun: Callable[[HeldQueue], Awaitable[object]] | None
-    """Awaited between the start of a queue that has no committed offset and its first pull."""
+    """Awaited between the start of a queue that has no committed offset and its first pull. It commits the start: a
+    member that takes the queue over from one that was killed must not begin at the queue's end."""
     limits: FlowLimits
     clock: Clock
     rng: random.Random

@@ -1,7 +1,8 @@
 """Where the consumption of a queue begins: a stored offset wins, else what the consumer asked for.
 
 By default that is when the group first consumed the topic, so a queue that was added later begins at its first message,
-and one that was away begins without what is older than the group.
+and one that was away begins without what is older than the group. An offset for each queue, committed when the group
+begins, would miss the brokers that are down at that time.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class AllocationRequest:
     queues: tuple[MessageQueue, ...]
     """Sorted."""
     client_ids: tuple[str, ...]
-    """Sorted."""
+    """Sorted; all ASCII, so that Python's order is Java's."""
     zones: Zones = field(default_factory=lambda: MappingProxyType({}))
 
 

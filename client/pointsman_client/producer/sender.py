@@ -123,6 +123,9 @@ class Sender:
     ) -> tuple[SendResult, ...]:
         """Send to one of the topic's writable queues, all or none.
 
+        Each try goes to the queue chosen for it, also of an asynchronous send: there RocketMQ keeps the number of the
+        first queue, which the next broker may not have.
+
         Raises :class:`SendFailedError`, :class:`NoWritableQueueError`, :class:`NoBrokerUpError`, and what looking the
         route up raises.
         """

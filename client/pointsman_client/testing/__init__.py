@@ -24,7 +24,7 @@ __all__ = ["FleetBroker", "FleetClock", "FleetProcessError", "TestFleet"]
 
 
 def __getattr__(name: str) -> object:
-    """Import when asked: pytest imports this package for its plugin in every project."""
+    """Import when asked: pytest imports this package for its plugin before any test needs a fleet."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

@@ -42,6 +42,8 @@ class FleetBroker:
 class TestFleet:
     """One real name server and any number of brokers, each a real agent beside queues in memory.
 
+    Name server and agents are the programs themselves: a fake would repeat the client's own mistakes.
+
     ::
 
         def test_orders_survive_a_broker(pointsman):

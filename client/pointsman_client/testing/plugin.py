@@ -1,4 +1,8 @@
-"""The pytest plugin: one fixture, and nothing that costs anything before a test asks for it."""
+"""The pytest plugin: one fixture, and nothing that costs anything before a test asks for it.
+
+Projects name it in ``pytest_plugins``. An entry point would import gRPC, 0.17 s, in every pytest run of every project
+that has this distribution installed.
+"""
 
 from __future__ import annotations
 

@@ -377,7 +377,8 @@ def _is_another_store(claimed: DataVersion, held: DataVersion) -> bool:
     """Whether a broker came back with other contents: its table counts from the start, and later than ours.
 
     A frame that was overtaken by a later one of the same table (4.9 registers from several threads) has an earlier
-    time, and is taken like any other: the next period makes good what it sets back.
+    time, and is taken like any other: the next period makes good what it sets back. A store that was restored from a
+    backup looks the same, and a refusal would last. Counters of slaves rise and fall as they copy their master's table.
     """
     return (
         claimed.state_version == held.state_version

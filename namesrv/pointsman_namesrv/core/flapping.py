@@ -2,7 +2,8 @@
 
 Each event adds points, the sum halves every half-life, a flag goes up above one threshold and comes down below a lower
 one. For people alone: no route depends on it. A broker is its position (cluster, broker name, broker id), so that one
-which returns under another address keeps its penalty.
+which returns under another address keeps its penalty. Penalties begin at zero with each boot: they are for operators on
+call, and the nightly report carries them from day to day.
 """
 
 from __future__ import annotations

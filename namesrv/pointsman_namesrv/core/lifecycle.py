@@ -51,7 +51,10 @@ class NodeLifecycle:
         self._listeners.append(listener)
 
     def restored(self, brokers: int, *, complete: bool) -> None:
-        """Record what the snapshot provided. A broker that is missing from it can only be waited for."""
+        """Record what the snapshot provided. A broker that is missing from it can only be waited for.
+
+        Without brokers the warm-up keeps its full length, also at the first start: an empty folder may be a lost one.
+        """
         if brokers and complete:
             self._earliest = min(self._latest, self._started_at + MIN_WARM_UP)
 

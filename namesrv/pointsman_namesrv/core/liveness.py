@@ -50,6 +50,7 @@ class Pulse:
     """The KeepAlive stream that brought the last beat, if one did."""
     stream_broken_at: float | None = None
     handed_over_at: float | None = None
+    """When its agent handed over, by a flag on its last heartbeat: the end of a stream is never a planned shutdown."""
     vouched_since: float | None = None
     """The agent's last own heartbeat, if the broker itself has been heard since."""
     excused: float = 0.0

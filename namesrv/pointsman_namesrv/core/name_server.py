@@ -176,7 +176,10 @@ class NameServer:
         return Registered(replica.generation, group.view_for(identity.broker_id), (*events, *ended))
 
     def restore(self, registration: Registration, generation: int, *, now: float) -> None:
-        """Take a broker from the snapshot: routed, PROVISIONAL until it is heard, for one expiry; not if it is held."""
+        """Take a broker from the snapshot: routed, PROVISIONAL until it is heard, for one expiry; not if it is held.
+
+        It keeps its generation, so that its agent confirms it with a heartbeat and a restart causes no registrations.
+        """
         key = registration.identity.group_key
         group = self.routes.groups.get(key) or Group(key)
         if registration.identity.broker_id in group.replicas or group.at_addr(registration.identity.addr) is not None:
@@ -641,7 +644,11 @@ class NameServer:
         return replica
 
     def _refuse_lower_claim(self, registration: Registration, holder: Replica | None, *, now: float) -> None:
-        """Two claims on one identity: a lower state version does not displace a holder that is UP."""
+        """Two claims on one identity: a lower state version does not displace a holder that is UP.
+
+        Of two equal versions the later claim wins: a version derived from content has no order, and a container that
+        returns under another address must win. Two agents that run do not alternate: the one that was displaced waits.
+        """
         if holder is None or holder.identity.addr == registration.identity.addr or holder.state.phase is not Phase.UP:
             return
         held, claimed = holder.registration.data_version, registration.data_version

@@ -27,7 +27,7 @@ class Phase(StrEnum):
     PROTECTED = "PROTECTED"
     """Would be out of the routes, but the guard keeps it; still routed."""
     OUT = "OUT"
-    """Registered, not routed: its probe fails."""
+    """Registered, not routed: its probe fails. The first heartbeat with a probe that passes routes it again."""
     GONE = "GONE"
     """No longer registered; only as the end of a transition."""
 

@@ -86,8 +86,9 @@ class SettingsKeeper:
 
         ``check`` returns the settings after the change, or raises what refuses it; ``apply`` raises the same. What is
         refused then leaves the disk again. A change that ``may_be_lost`` is made although the disk refuses it, with
-        a warning; for any other one that raises SettingNotSaved. Raises LimitExceeded when too many wait. A caller
-        that is cancelled does not stop a change that has begun.
+        a warning (what protects a cluster, guard and maintenance: operators need it most when disks fail); for any
+        other one that raises SettingNotSaved. Raises LimitExceeded when too many wait. A caller that is cancelled does
+        not stop a change that has begun.
         """
         if len(self._changes) >= MAX_WAITING:
             raise LimitExceeded("waiting_admin_changes", MAX_WAITING)

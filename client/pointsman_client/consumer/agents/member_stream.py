@@ -45,7 +45,8 @@ class MemberState(StrEnum):
     REFUSED = "refused"
     """The agent says no; asked again each half minute."""
     TAKEN_OVER = "taken over"
-    """Another process holds the client id there. This one says nothing, and joins again once that process is gone."""
+    """Another process holds the client id there. This one says nothing, and joins again once that process is gone: two
+    that took the id from each other would move the queues to and fro."""
 
 
 class MemberStream:

@@ -3,6 +3,8 @@
 Answers come in the order of the requests, so an answer whose caller has gone is read and dropped: a cancelled call
 disturbs nobody. A request that timed out puts its link out of use: it takes no more requests, and closes when nobody
 waits on it any longer. What was handed to the socket may have been done, whatever became of the connection.
+
+Built on redis-py's ``Connection``, not on its client, which waits for each response before it sends the next request.
 """
 
 from __future__ import annotations
