@@ -11,8 +11,8 @@ import pytest
 
 from pointsman_report.cli import main
 from pointsman_report.jobs import pipeline
-from pointsman_report.jobs.pipeline import Run
 from pointsman_report.jobs.work import Work
+from pointsman_report.run import Run
 from pointsman_report.schemas import TABLES
 from tests.spark.histories import NameServer, broker, moment, write_history
 from tests.spark.nights import DAY, Again, Night

@@ -21,7 +21,7 @@ from pointsman_namesrv.observe.fleet_view import FleetView, Listed
 from pointsman_namesrv.observe.watch import Watch
 from pointsman_report.cli import main
 from pointsman_report.io import Warehouse
-from pointsman_report.report.numbers.silence import planned_stops
+from pointsman_report.report.sections.watch_gaps import planned_stops
 from pointsman_report.report.span import Span
 from pointsman_report.rocketmq_log.broker_ids import BrokerId
 from pointsman_report.rocketmq_log.importing import HistoryFolder

@@ -15,16 +15,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pointsman_report.io import Warehouse
-from pointsman_report.jobs.pipeline import Run
 from pointsman_report.parameters import Parameters, ReportParameters
-from pointsman_report.report.numbers import Numbers, Span, drawn, local_days, report_numbers
-from pointsman_report.report.numbers.outages import distributions
-from pointsman_report.report.numbers.queues import queues
-from pointsman_report.report.numbers.rows import Key, collect, key
+from pointsman_report.report.collect import collect_report
+from pointsman_report.report.formatting import LocalTime, duration, milliseconds, number, percent
+from pointsman_report.report.output import report_files
+from pointsman_report.report.sections.broker_scores import cut_lives
+from pointsman_report.report.sections.broker_states import collect_drawn
+from pointsman_report.report.sections.outage_lengths import Step, outage_lengths
+from pointsman_report.report.sections.queue_advice import queues
+from pointsman_report.report.span import Span
 from pointsman_report.report.summary import summary
-from pointsman_report.report.wording import LocalTime, duration, milliseconds, number, percent
-from pointsman_report.report.write import report_files
+from pointsman_report.report.table_rows import Key, collect, key
+from pointsman_report.run import Run
 from tests.fakes.html_tables import HtmlTable, tables_of
+from tests.fakes.report_contents import a_broker
 from tests.spark.fake_warehouse import Outage, World, midnight, publish, rich_world
 from tests.spark.tables import DayRunner
 
@@ -43,7 +47,9 @@ class Report:
     world: World
     warehouse: Path
     span: Span
-    numbers: Numbers
+    numbers: dict[str, Any]
+    """What ``report.json`` holds."""
+    summary: str
     files: dict[str, str]
 
     @property
@@ -54,9 +60,9 @@ class Report:
 def make(spark: SparkSession, world: World, path: Path, day: date, zone: str = "UTC") -> Report:
     parameters = Parameters(report=ReportParameters(timezone=zone))
     warehouse, span = Warehouse(spark, str(path)), Span(day, day, ZoneInfo(zone))
-    numbers = report_numbers(warehouse, span, parameters=parameters, run=RUN, version="0.0")
-    files = report_files(numbers, drawn(warehouse, span, numbers), parameters)
-    return Report(world, path, span, numbers, files)
+    report = collect_report(warehouse, span, parameters=parameters, run=RUN, version="0.0")
+    files = report_files(report, collect_drawn(warehouse, span, report.brokers))
+    return Report(world, path, span, json.loads(files["report.json"]), summary(report), files)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +130,7 @@ def test_a_clusters_figures_are_the_sums_of_its_brokers(utc: Report, run_days: D
 def test_a_utc_day_cut_out_of_the_intervals_is_the_day_of_the_tables(
     spark: SparkSession, utc: Report, run_days: DayRunner
 ) -> None:
-    cut = {key(row): row for row in collect(local_days.lived(Warehouse(spark, str(utc.warehouse)), utc.span))}
+    cut = {key(row): row for row in collect(cut_lives(Warehouse(spark, str(utc.warehouse)), utc.span))}
     for row in run_days.rows(utc.warehouse, "availability", SPRING, SPRING):
         told = cut[key(row)]
         assert told["cut_downs"] == row["outages"]
@@ -213,8 +219,8 @@ def test_times_on_the_page_are_in_the_zone_and_in_the_json_in_utc(utc: Report, b
     assert utc.tables["Incidents"].rows[0][0].startswith("2026-03-29 15:12:00")
     assert berlin.tables["Incidents"].rows[0][0].startswith("2026-03-29 17:12:00")
     assert "all times are Europe/Berlin (UTC+02:00 and UTC+01:00" in berlin.files["report.html"]
-    assert "15:12 UTC" in summary(utc.numbers)
-    assert "17:12 Europe/Berlin" in summary(berlin.numbers)
+    assert "15:12 UTC" in utc.summary
+    assert "17:12 Europe/Berlin" in berlin.summary
 
 
 def test_tables_of_whole_utc_days_say_so_where_the_report_is_of_other_days(utc: Report, berlin: Report) -> None:
@@ -386,13 +392,13 @@ def test_an_outage_whose_end_was_not_seen_is_counted_apart_and_its_detection_mea
     world.outages.append(Outage(names[2], noon, noon + timedelta(hours=1), planned=True))
     publish(spark, tmp_path, world.tables(), first_day=SPRING, last_day=SPRING)
 
-    told = distributions(Warehouse(spark, str(tmp_path)), Span(SPRING, SPRING))
+    told = outage_lengths(Warehouse(spark, str(tmp_path)), Span(SPRING, SPRING))
 
-    assert told["censored_outages"] == 1
-    assert (told["outage_seconds"]["count"], told["outage_seconds"]["max"]) == (1, 300)
-    delays = told["detection_seconds"]
-    assert (delays["count"], delays["min"], delays["max"]) == (2, 4, 4)
-    assert delays["steps"] == [{"up_to_seconds": 5.01, "count": 2}]
+    assert told.censored_outages == 1
+    assert (told.outage_seconds.count, told.outage_seconds.max) == (1, 300)
+    delays = told.detection_seconds
+    assert (delays.count, delays.min, delays.max) == (2, 4, 4)
+    assert delays.steps == [Step(up_to_seconds=5.01, count=2)]
 
 
 def test_a_broker_first_seen_in_the_local_evening_is_in_that_evenings_report(
@@ -424,12 +430,9 @@ def test_of_very_many_charges_the_highest_of_each_pixel_is_drawn(spark: SparkSes
     world.outages = [_minutes(broker, midnight(SPRING) + timedelta(seconds=28 * n), 0.1) for n in range(3_000)]
     tables = world.tables()
     publish(spark, tmp_path, tables, first_day=SPRING, last_day=SPRING)
-    interval = {"from_at": "2026-03-29T00:00:00.000Z", "to_at": "2026-03-30T00:00:00.000Z"}
-    worst = dict(zip(("cluster", "broker_name", "broker_id"), broker, strict=True)) | {"penalty_max": 9.0}
 
-    charges = drawn(
-        Warehouse(spark, str(tmp_path)), Span(SPRING, SPRING), {"brokers": [worst], "interval": interval}
-    ).charges
+    worst = a_broker("a", penalty_max=9.0)
+    charges = collect_drawn(Warehouse(spark, str(tmp_path)), Span(SPRING, SPRING), [worst]).charges
 
     pixel = timedelta(days=1) / 1_000
     highest: dict[int, float] = {}
@@ -437,7 +440,7 @@ def test_of_very_many_charges_the_highest_of_each_pixel_is_drawn(spark: SparkSes
         slot = (charge["charged_at"] - midnight(SPRING)) // pixel
         highest[slot] = max(highest.get(slot, 0.0), charge["penalty"])
     assert len(charges) == len(highest) <= 1_000
-    assert [row["penalty"] for row in charges] == [highest[slot] for slot in sorted(highest)]
+    assert [charge.penalty for charge in charges] == [highest[slot] for slot in sorted(highest)]
 
 
 def test_a_group_that_falls_behind_on_two_days_is_one_group_and_idle_members_are_none(
@@ -453,10 +456,10 @@ def test_a_group_that_falls_behind_on_two_days_is_one_group_and_idle_members_are
     ]
     publish(spark, tmp_path, {"hot_queues": rows}, first_day=SPRING, last_day=next_day)
 
-    behind = queues(Warehouse(spark, str(tmp_path)), Span(SPRING, next_day))["behind"]
+    behind = queues(Warehouse(spark, str(tmp_path)), Span(SPRING, next_day)).behind
 
-    assert behind["in_all"] == 2
-    assert [(row["consumer_group"], row["cure"]) for row in behind["rows"]] == [("g", "last"), ("full", "add queues")]
+    assert behind.in_all == 2
+    assert [(row.consumer_group, row.cure) for row in behind.rows] == [("g", "last"), ("full", "add queues")]
 
 
 def test_the_same_tables_give_the_same_bytes(spark: SparkSession, utc: Report) -> None:

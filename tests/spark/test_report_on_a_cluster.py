@@ -123,7 +123,7 @@ def test_the_zip_has_the_data_files_and_the_version_and_is_the_same_twice(packed
         "from importlib import resources; from pointsman_report import cli;"
         "assert cli.__file__.startswith(sys.argv[1]);"
         "assert resources.files('pointsman_report.report').joinpath('page.css').read_text();"
-        "from pointsman_report.report.page.rendering import TEMPLATES; TEMPLATES.get_template('page.html');"
+        "from pointsman_report.report.page import TEMPLATES; TEMPLATES.get_template('page.html');"
         "sys.exit(cli.main(['validate', sys.argv[2]]))"
     )
     ended = subprocess.run(

@@ -16,10 +16,12 @@ from pointsman_report.io import History, Warehouse
 from pointsman_report.jobs.pipeline import compute
 from pointsman_report.jobs.work import Progress, Work
 from pointsman_report.parameters import Parameters
-from pointsman_report.report.numbers import Numbers, Span, drawn, report_numbers
-from pointsman_report.report.textfile import write_textfile
-from pointsman_report.report.wording import report_folder
-from pointsman_report.report.write import report_files, write_report, write_report_far_away
+from pointsman_report.report.collect import collect_report
+from pointsman_report.report.contents import Report
+from pointsman_report.report.formatting import report_folder
+from pointsman_report.report.output import report_files, write_report, write_report_far_away, write_textfile
+from pointsman_report.report.sections.broker_states import collect_drawn
+from pointsman_report.report.span import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ class Request:
     """Read the raw history of these days alone, not what the warehouse holds of it."""
 
 
-def compute_and_report(spark: SparkSession, request: Request, *, say: Progress) -> tuple[Numbers, str]:
-    """Publish the tables, write the report, and return its numbers and where its page is.
+def compute_and_report(spark: SparkSession, request: Request, *, say: Progress) -> tuple[Report, str]:
+    """Publish the tables, write the report, and return it and where its page is.
 
     Raises:
         ReportError: the warehouse cannot be written or is in use, or the report, after the tables were published.
@@ -61,7 +63,7 @@ def compute_and_report(spark: SparkSession, request: Request, *, say: Progress) 
 
 def _compute_and_report(
     spark: SparkSession, request: Request, warehouse: Warehouse, *, say: Progress
-) -> tuple[Numbers, str]:
+) -> tuple[Report, str]:
     history = History(spark, request.histories)
     zone = request.parameters.report.zone
     span = Span(request.first_day, request.last_day, zone, now_us=time.time_ns() // 1_000)
@@ -79,18 +81,12 @@ def _compute_and_report(
         )
     )
     computed_at = time.monotonic()
-    numbers = report_numbers(
-        warehouse,
-        span,
-        parameters=request.parameters,
-        run=run,
-        version=__version__,
-    )
-    page = _write(spark, request, report_files(numbers, drawn(warehouse, span, numbers), request.parameters))
+    report = collect_report(warehouse, span, parameters=request.parameters, run=run, version=__version__)
+    page = _write(spark, request, report_files(report, collect_drawn(warehouse, span, report.brokers)))
     if request.textfile is not None:
-        write_textfile(request.textfile, numbers, succeeded_at=time.time())
+        write_textfile(request.textfile, report, succeeded_at=time.time())
     say(f"{time.monotonic() - computed_at:6.1f} s  report written")
-    return numbers, page
+    return report, page
 
 
 def _write(spark: SparkSession, request: Request, texts: dict[str, str]) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import timedelta
 from functools import partial
 
 from pointsman_report.io import days_from
 from pointsman_report.jobs import flapping, health, liveness, reading, topics
 from pointsman_report.jobs.reading import Read, made_by
 from pointsman_report.jobs.work import Work
+from pointsman_report.run import Run
 from pointsman_report.schemas import WAREHOUSE_VERSION
 from pointsman_report.schemas.history import COMPUTED_DAYS
 from pointsman_report.together import together
@@ -21,36 +21,6 @@ STAGES = (
     ((topics.run_blast_radius, health.run_hot_queues), "what incidents did to topics, queues that need something done"),
 )
 """Those of a line do not need each other."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What a run read, computed and continued.
-
-    ``files``, ``rows_ahead``, ``rows_too_late`` and ``rows_misdated`` say the same when the days are computed again;
-    ``files_read``, ``late_days`` and the days computed beyond those asked for are of this run alone.
-    """
-
-    files: int
-    """Files of history that may hold the days."""
-    continues_yesterday: bool
-    ends_before: date | None
-    """Where the days before this one were missing: the last day that the warehouse holds before them."""
-    rows_ahead: int
-    """Rows dated later than they can have been written."""
-    rows_too_late: int = 0
-    """Rows that came after their day was computed, and too late for that day to be computed anew."""
-    rows_misdated: int = 0
-    """Rows left aside that are days older than the folder they lie in."""
-    stale_after: date | None = None
-    """The days after this one continue from a state that has changed since: they should be computed anew."""
-    files_read: int = 0
-    """Of the files those that had not been read before."""
-    late_days: tuple[date, ...] = ()
-    """Days before those asked for that got late rows, and were computed anew."""
-    first_day: date | None = None
-    last_day: date | None = None
-    """What was computed: the days asked for, and what late rows and changes made of them."""
 
 
 def compute(work: Work) -> Run:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pointsman_report.errors import ReportError
 from pointsman_report.io import Warehouse
 from pointsman_report.questions.comparison import Changes, Comparison, Row
-from pointsman_report.report.classes import WORST_FIRST
+from pointsman_report.report.meanings import WORST_FIRST
 from pointsman_report.schemas import INSTANCE
 
 MOST = 20

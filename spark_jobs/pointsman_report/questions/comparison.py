@@ -8,7 +8,17 @@ from datetime import date
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pointsman_report.report.wording import NOTHING, counted, duration, label, milliseconds, number, percent, printable
+from pointsman_report.report.formatting import (
+    NOTHING,
+    broker_label,
+    counted,
+    duration,
+    milliseconds,
+    number,
+    percent,
+    printable,
+)
+from pointsman_report.report.table_rows import key
 
 Row = dict[str, Any]
 Changes = dict[str, dict[str, Row]]
@@ -110,7 +120,7 @@ def _side(row: Row) -> Row:
     return told
 
 
-_BROKER: Column = ("broker", label)
+_BROKER: Column = ("broker", lambda row: broker_label(*key(row)))
 _SUBJECTS: dict[str, tuple[str, tuple[Column, ...]]] = {
     "clusters": (
         "Clusters",

@@ -16,7 +16,7 @@ from pointsman_report.questions.happenings import Happening, happenings
 from pointsman_report.questions.route_answer import ROUTE, RouteAnswer
 from pointsman_report.questions.route_at import route_of
 from pointsman_report.questions.source import Source
-from pointsman_report.report.wording import printable
+from pointsman_report.report.formatting import printable
 
 LOOKS_BACK = timedelta(hours=24)
 LOOKS_ON = timedelta(hours=1)

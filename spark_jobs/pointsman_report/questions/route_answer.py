@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from pointsman_report.questions.clock import rfc3339, said_at
 from pointsman_report.questions.group_view import GroupView, ReplicaView
 from pointsman_report.questions.told import Group, Queues
-from pointsman_report.report.wording import printable
+from pointsman_report.report.formatting import printable
 
 ROUTE, UNKNOWN_TOPIC, NOBODY_WATCHED = "route", "unknown topic at that time", "nobody watched then"
 NOT_READ = "nothing was read of that time"

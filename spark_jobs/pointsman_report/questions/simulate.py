@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from pointsman_report.io import Warehouse
 from pointsman_report.io.calendar import days_from
 from pointsman_report.parameters import Parameters
-from pointsman_report.report.wording import duration, label, some
+from pointsman_report.report.formatting import broker_label, duration, some
+from pointsman_report.report.table_rows import key
 from pointsman_report.schemas import INSTANCE
 from pointsman_report.transforms.flapping.flagged import METHODS, days_to_decay, flagged_by_day, flagged_by_penalty
 
@@ -263,4 +264,4 @@ def _line(broker: dict[str, Any]) -> str:
         name = f"{method}_days"
         if given[name] != others[name]:
             said.append(f"by {_SAYS[method]} on {others[name]} days ({given[name]})")
-    return f"  {label(broker)}: {', '.join(said)}"
+    return f"  {broker_label(*key(broker))}: {', '.join(said)}"

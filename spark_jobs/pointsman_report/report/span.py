@@ -15,9 +15,35 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pointsman_report.io import Warehouse
+from pointsman_report.report.formatting import LocalTime, micros, rfc3339
 from pointsman_report.transforms.days import SECOND, end_of, start_of
 
 _UTC = ZoneInfo("UTC")
+
+Window = tuple[int, int]
+"""First and last microsecond of a plot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The time that a report is of: where it begins and ends, in UTC and in the zone of its days."""
+
+    from_at: str
+    to_at: str
+    hours: float
+    timezone: str
+    from_offset: str
+    to_offset: str
+    utc_days: tuple[date, date]
+    """The first and the last UTC day that it touches."""
+
+    @property
+    def time(self) -> LocalTime:
+        return LocalTime(ZoneInfo(self.timezone))
+
+    @property
+    def window(self) -> Window:
+        return micros(self.from_at), micros(self.to_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +86,20 @@ class Span:
     def seconds(self) -> int:
         return (self.to_us - self.from_us) // SECOND
 
-    def offset(self, microseconds: int) -> str:
-        """Say how far the zone's clocks are from UTC at an instant."""
+    @property
+    def interval(self) -> Interval:
+        return Interval(
+            from_at=rfc3339(self.from_us),
+            to_at=rfc3339(self.to_us),
+            hours=(self.to_us - self.from_us) / 3_600e6,
+            timezone=self.zone.key,
+            from_offset=self._offset(self.from_us),
+            to_offset=self._offset(self.to_us),
+            utc_days=(self.first_utc_day, self.last_utc_day),
+        )
+
+    def _offset(self, microseconds: int) -> str:
+        """How far the zone's clocks are from UTC at an instant."""
         return datetime.fromtimestamp(microseconds // SECOND, tz=self.zone).isoformat()[19:]
 
     def touched(self, warehouse: Warehouse, table: str) -> DataFrame:

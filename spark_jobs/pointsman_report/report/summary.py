@@ -2,77 +2,79 @@
 
 from __future__ import annotations
 
-from pointsman_report.report.classes import cause_name
-from pointsman_report.report.numbers import Numbers
-from pointsman_report.report.wording import coarse_percent, counted, days_of, duration, label, percent, printable
+from pointsman_report.report.contents import Report
+from pointsman_report.report.formatting import coarse_percent, counted, duration, percent, printable
+from pointsman_report.report.meanings import cause_name
+from pointsman_report.report.sections.headline import Cluster
+from pointsman_report.report.sections.worst_brokers import Broker
 
 MOST_BROKERS = 10
 
 
-def summary(numbers: Numbers) -> str:
+def summary(report: Report) -> str:
     """Say what was seen, what somebody has to look at, and the worst brokers."""
-    headline, zone = numbers["headline"], numbers["interval"]["timezone"]
+    headline, zone = report.headline, report.interval.timezone
     # Without data, any count would look like an answer.
-    nothing = [f"NO DATA on {days_of(numbers)} ({zone})"]
-    lines = nothing if headline["no_data"] else [*_seen(numbers), *_worst(numbers)]
-    lines += ["", *(f"! {text}" for text in headline["notices"])] if headline["notices"] else [""]
-    for finding in numbers["findings"]:
-        lines += [f"! {finding['text']}", f"    {finding['do']}"]
-    if not numbers["findings"] and not headline["no_data"]:
+    nothing = [f"NO DATA on {report.days} ({zone})"]
+    lines = nothing if headline.no_data else [*_seen(report), *_worst(report)]
+    lines += ["", *(f"! {text}" for text in headline.notices)] if headline.notices else [""]
+    for finding in report.findings:
+        lines += [f"! {finding.text}", f"    {finding.do}"]
+    if not report.findings and not headline.no_data:
         lines.append("Nothing to look at.")
     # A name can hold what would move a terminal's cursor.
     return "\n".join(printable(line) for line in lines)
 
 
-def _seen(numbers: Numbers) -> list[str]:
-    headline, data = numbers["headline"], numbers["completeness"]
-    counts = f"{counted(headline['outages'], 'outage')}, {headline['flapping_count']} flapping"
-    zone = numbers["interval"]["timezone"]
-    lines = [f"Brokers on {days_of(numbers)} ({zone}): {headline['brokers_seen']} seen, {counts}"]
-    lines += [f"  {_cluster(numbers, cluster)}" for cluster in headline["clusters"]]
-    runs = counted(data["lives"], "name server run")
-    return [*lines, f"  {counted(data['rows'], 'row')} of {runs}; {_covers(numbers)}"]
+def _seen(report: Report) -> list[str]:
+    headline, data = report.headline, report.completeness
+    counts = f"{counted(headline.outages, 'outage')}, {headline.flapping_count} flapping"
+    zone = report.interval.timezone
+    lines = [f"Brokers on {report.days} ({zone}): {headline.brokers_seen} seen, {counts}"]
+    lines += [f"  {_cluster(report, cluster)}" for cluster in headline.clusters]
+    runs = counted(data.lives, "name server run")
+    return [*lines, f"  {counted(data.rows, 'row')} of {runs}; {_covers(report)}"]
 
 
-def _covers(numbers: Numbers) -> str:
-    covered = numbers["coverage"]
-    if covered["is_short"]:
-        return f"covers {duration(covered['seconds'])} of the day: no rates, no ranks"
-    return f"covers {percent(covered['seconds'] / covered['span_seconds'], digits=1)} of the time"
+def _covers(report: Report) -> str:
+    covered = report.coverage
+    if covered.is_short:
+        return f"covers {duration(covered.seconds)} of the day: no rates, no ranks"
+    return f"covers {percent(covered.share, digits=1)} of the time"
 
 
-def _worst(numbers: Numbers) -> list[str]:
+def _worst(report: Report) -> list[str]:
     well = ("healthy", "new", "retired")
-    shown = [broker for broker in numbers["brokers"] if broker["class"] not in well][:MOST_BROKERS]
+    shown = [broker for broker in report.brokers if broker.class_ not in well][:MOST_BROKERS]
     if not shown:
         return []
-    width = max(len(label(broker)) for broker in shown)
+    width = max(len(broker.label) for broker in shown)
     head = ("class", "penalty", "downs", "longest", "available")
     titles = f"{'broker':<{width}}  {head[0]:<9} {head[1]:>8} {head[2]:>6} {head[3]:>11} {head[4]:>11}  cause"
     rows = [
-        f"{label(broker):<{width}}  {broker['class']:<9} {broker['penalty_max']:>8.0f} {broker['down_count']:>6} "
-        f"{duration(broker['longest_outage_seconds']):>11} {_share(numbers, broker['availability']):>11}  "
+        f"{broker.label:<{width}}  {broker.class_:<9} {broker.penalty_max:>8.0f} {broker.down_count:>6} "
+        f"{duration(broker.longest_outage_seconds):>11} {_share(report, broker.availability):>11}  "
         f"{_cause(broker)}".rstrip()
         for broker in shown
     ]
     return ["", titles, *rows]
 
 
-def _cause(broker: Numbers) -> str:
-    cause = cause_name(broker["cause"])
-    return ", ".join(part for part in (cause, f"owner {broker['owner']}" if broker["owner"] else "") if part)
+def _cause(broker: Broker) -> str:
+    cause = cause_name(broker.cause)
+    return ", ".join(part for part in (cause, f"owner {broker.owner}" if broker.owner else "") if part)
 
 
-def _share(numbers: Numbers, value: float | None) -> str:
-    return coarse_percent(value, is_short=numbers["coverage"]["is_short"])
+def _share(report: Report, value: float | None) -> str:
+    return coarse_percent(value, is_short=report.coverage.is_short)
 
 
-def _cluster(numbers: Numbers, cluster: Numbers) -> str:
-    brokers = counted(cluster["brokers"], "broker")
-    said = f"{cluster['cluster']}: {brokers}, {_share(numbers, cluster['availability'])} available"
-    left = cluster["budget_left_seconds"]
-    if left is None or not cluster["budget_seconds"]:
+def _cluster(report: Report, cluster: Cluster) -> str:
+    brokers = counted(cluster.brokers, "broker")
+    said = f"{cluster.cluster}: {brokers}, {_share(report, cluster.availability)} available"
+    left = cluster.budget_left_seconds
+    if left is None or not cluster.budget_seconds:
         return said
-    budget = f"error budget {duration(cluster['budget_seconds'])}, used {duration(cluster['budget_seconds'] - left)}"
+    budget = f"error budget {duration(cluster.budget_seconds)}, used {duration(cluster.budget_seconds - left)}"
     over = f" (over by {duration(-left)})" if left < 0 else ""
-    return f"{said}, {budget}{over} ({percent(cluster['slo'])} over {counted(cluster['slo_days'], 'day')})"
+    return f"{said}, {budget}{over} ({percent(cluster.slo)} over {counted(cluster.slo_days or 0, 'day')})"

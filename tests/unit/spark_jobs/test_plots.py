@@ -12,13 +12,25 @@ import pytest
 from matplotlib.figure import Figure
 
 from pointsman_report.parameters import FlapParameters
-from pointsman_report.report.plots.distributions import cumulative, histogram
-from pointsman_report.report.plots.drawing import VARIABLES
-from pointsman_report.report.plots.heat_map import SHADES, heat_map, shade_of
-from pointsman_report.report.plots.penalty import penalty_curves
-from pointsman_report.report.plots.scatter import incident_scatter
-from pointsman_report.report.plots.timeline import Key, timeline
-from pointsman_report.report.plots.trend import availability_trend
+from pointsman_report.report.broker_plots import (
+    SHADES,
+    BrokerDowns,
+    Charge,
+    Curve,
+    StateBar,
+    Transitions,
+    heat_map,
+    penalty_curves,
+    shade_of,
+    timeline,
+)
+from pointsman_report.report.drawing import VARIABLES
+from pointsman_report.report.sections.availability_trend import ClusterDay, TrendDay, availability_plot
+from pointsman_report.report.sections.heartbeat_times import BeatsUpTo, histogram
+from pointsman_report.report.sections.incident_list import IncidentPoint, incident_scatter
+from pointsman_report.report.sections.outage_lengths import Step, cumulative
+from pointsman_report.report.span import Span
+from tests.fakes.report_contents import DAY, TIME, a_row
 
 NAMES = ("c/$a$_{/0", "_hidden", "\N{CJK UNIFIED IDEOGRAPH-4E2D}", "a<b>&")
 WINDOW = (0, 3_600_000_000)
@@ -26,27 +38,29 @@ UTC = ZoneInfo("UTC")
 
 
 def bars(names: tuple[str, ...] = NAMES) -> str:
-    keys: list[tuple[Key, str]] = [(("c", name, 0), name) for name in names]
-    row = {"cluster": "c", "broker_name": names[0], "broker_id": 0, "start": 0, "end": 60_000_000}
-    intervals = [row | {"state": "up", "planned": False}, row | {"state": "down", "planned": False}]
+    keys = [(("c", name, 0), name) for name in names]
+    intervals = [StateBar("c", names[0], 0, state, planned=False, start=0, end=60_000_000) for state in ("up", "down")]
     return timeline(keys, intervals, window=WINDOW, zone=UTC)
 
 
 def curves(names: tuple[str, ...] = NAMES) -> str:
-    keys: list[tuple[Key, str, float]] = [(("c", name, 0), name, 0.0) for name in names]
-    charge = {"cluster": "c", "broker_id": 0, "at": 60_000_000, "penalty": 1_000.0}
-    charges = [charge | {"broker_name": name} for name in names]
-    return penalty_curves(keys, charges, FlapParameters(), window=WINDOW, zone=UTC)
+    scored = [Curve(("c", name, 0), name, 0.0) for name in names]
+    charges = [Charge("c", name, 0, at=60_000_000, penalty=1_000.0) for name in names]
+    return penalty_curves(scored, charges, FlapParameters(), window=WINDOW, zone=UTC)
 
 
 def heat(names: tuple[str, ...] = NAMES) -> str:
-    rows = [{"cluster": "c", "broker_name": name, "broker_id": 0, "downs": [0, 1, 9]} for name in names]
-    return heat_map({"step_seconds": 3_600, "columns": 3, "rows": rows}, start=0, zone=UTC)
+    rows = [BrokerDowns("c", name, 0, downs=[0, 1, 9]) for name in names]
+    return heat_map(Transitions(3_600, columns=3, rows=rows), start=0, zone=UTC)
+
+
+def a_day(date: str, **clusters: ClusterDay) -> TrendDay:
+    return a_row(TrendDay, date=date, clusters=clusters)
 
 
 def trend(names: tuple[str, ...] = NAMES) -> str:
-    told: dict[str, Any] = {name: {"availability": 0.99, "slo": 0.999} for name in names}
-    return availability_trend([{"date": "2026-03-04", "clusters": told}, {"date": "2026-03-05", "clusters": told}])
+    clusters = dict.fromkeys(names, ClusterDay(0.99, 0.999))
+    return availability_plot([a_day("2026-03-04", **clusters), a_day("2026-03-05", **clusters)])
 
 
 DRAWINGS: dict[str, Callable[[], str]] = {
@@ -54,15 +68,9 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "penalty": curves,
     "heat map": heat,
     "trend": trend,
-    "cumulative": lambda: cumulative(
-        [{"up_to_seconds": 1.0, "count": 2}, {"up_to_seconds": 79.4, "count": 1}], "Lasted"
-    ),
-    "histogram": lambda: histogram([{"up_to_ms": 1_000, "beats": 7}, {"up_to_ms": None, "beats": 1}]),
-    "scatter": lambda: incident_scatter(
-        [{"from_at": "2026-03-05T10:00:00.000Z", "brokers": 3, "scope": "zone"}],
-        {"from_at": "2026-03-05T00:00:00.000Z", "to_at": "2026-03-06T00:00:00.000Z"},
-        zone=UTC,
-    ),
+    "cumulative": lambda: cumulative([Step(1.0, 2), Step(79.4, 1)], "Lasted"),
+    "histogram": lambda: histogram([BeatsUpTo(1_000, 7), BeatsUpTo(None, 1)]),
+    "scatter": lambda: incident_scatter([IncidentPoint(TIME, 3, "zone")], Span(DAY, DAY).interval),
 }
 
 
@@ -115,16 +123,13 @@ def test_a_curve_that_only_decays_is_drawn_to_its_top(monkeypatch: pytest.Monkey
         drawn.append(figure)
         return ""
 
-    monkeypatch.setattr("pointsman_report.report.plots.penalty.svg", keep)
-    brokers: list[tuple[Key, str, float]] = [(("c", "a", 0), "a", 16_000.0)]
-
-    penalty_curves(brokers, [], FlapParameters(), window=WINDOW, zone=UTC)
+    monkeypatch.setattr("pointsman_report.report.broker_plots.svg", keep)
+    penalty_curves([Curve(("c", "a", 0), "a", 16_000.0)], [], FlapParameters(), window=WINDOW, zone=UTC)
 
     assert drawn[0].axes[0].get_ylim()[1] > 16_000
 
 
 def test_nothing_to_draw_is_no_drawing() -> None:
-    one_day = {"date": "2026-03-05", "clusters": {"c": {"availability": 0.9, "slo": 0.999}}}
-    assert availability_trend([one_day]) == ""
+    assert availability_plot([a_day("2026-03-05", c=ClusterDay(0.9, 0.999))]) == ""
     assert cumulative([], "x") == histogram([]) == ""
-    assert availability_trend([{"date": "2026-03-04", "clusters": {"c": {"availability": None, "slo": 0.999}}}]) == ""
+    assert availability_plot([a_day("2026-03-04", c=ClusterDay(None, 0.999))]) == ""

@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from pointsman_report.report.formatting import micros, rfc3339
 from pointsman_report.report.span import Span
-from pointsman_report.report.wording import micros, rfc3339
 
 
 def span(day: str, zone: str, *, now: str | None = None) -> Span:
@@ -57,4 +57,4 @@ def test_a_utc_day_that_has_not_begun_is_not_read() -> None:
 def test_offsets_are_those_of_both_ends() -> None:
     spring = span("2026-03-29", "Europe/Berlin")
 
-    assert (spring.offset(spring.from_us), spring.offset(spring.to_us)) == ("+01:00", "+02:00")
+    assert (spring.interval.from_offset, spring.interval.to_offset) == ("+01:00", "+02:00")

@@ -10,7 +10,7 @@ import pytest
 from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.model import Evidence
 from pointsman_namesrv.core.replica_state import RULES, UP, Facts, Phase, ReplicaState, replica_state, rule_of
-from pointsman_report.report.classes import STATES
+from pointsman_report.report.meanings import STATES
 
 README = Path(__file__).parents[4] / "namesrv" / "README.md"
 WEAK, STRONG = Evidence.WEAK, Evidence.STRONG

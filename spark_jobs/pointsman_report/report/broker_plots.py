@@ -1,0 +1,214 @@
+"""Brokers over time: the state of each, how often each went down, and the flap penalties."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+
+from pointsman_report.parameters import FlapParameters
+from pointsman_report.report.drawing import (
+    CURVE_COLOURS,
+    DOWN,
+    FAINT,
+    INK,
+    PIXELS,
+    PLANNED,
+    UP,
+    WIDE_INCHES,
+    Bar,
+    figure,
+    in_days,
+    legend,
+    svg,
+    time_axis,
+)
+from pointsman_report.report.span import Window
+from pointsman_report.report.table_rows import Instance, Key
+
+MOST_BARS = 16_000
+BACK_TO_FRONT = (UP, PLANNED, DOWN)
+ON_DARK = "#ffffff"
+SHADES = (0.2, 0.4, 0.6, 0.8, 1.0)
+POINTS_A_CURVE = 400
+
+
+@dataclass(frozen=True, slots=True)
+class StateBar(Instance):
+    """An interval of a broker; instants here and below are microseconds since 1970."""
+
+    state: str
+    planned: bool
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDowns(Instance):
+    """How often a broker went down in each step of time."""
+
+    downs: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Transitions:
+    """Of the worst brokers, over ``columns`` steps."""
+
+    step_seconds: int
+    columns: int
+    rows: list[BrokerDowns]
+
+
+@dataclass(frozen=True, slots=True)
+class Charge(Instance):
+    """A broker's penalty just after it was charged."""
+
+    at: int
+    penalty: float
+
+
+class Curve(NamedTuple):
+    """A broker whose penalty is drawn, and that penalty as the plot begins."""
+
+    broker: Key
+    label: str
+    at_start: float
+
+
+def timeline(names: list[tuple[Key, str]], intervals: Iterable[StateBar], *, window: Window, zone: ZoneInfo) -> str:
+    """Draw one bar for each broker, top to bottom as given: up, down, away by plan, and blank where nobody watched."""
+    row_inches = min(0.26, max(0.17, 12 / max(len(names), 1)))
+    position = {key: n for n, (key, _) in enumerate(names)}
+    bars: dict[tuple[str, int], list[Bar]] = {}
+    for bar in intervals:
+        start, end = max(bar.start, window[0]), min(bar.end, window[1])
+        if end >= start:
+            colour = UP if bar.state == "up" else PLANNED if bar.planned else DOWN
+            bars.setdefault((colour, position[bar.key]), []).append((start, end))
+    with figure(width=WIDE_INCHES, height=0.75 + row_inches * len(names)) as (drawn, axes):
+        thickness = row_inches * 72 * 0.72
+        ordered = sorted(_few_enough(bars, window).items(), key=lambda bar: BACK_TO_FRONT.index(bar[0][0]))
+        for (colour, n), own in ordered:
+            ends = [(in_days(at), n) for start, end in own for at in (start, end)]
+            # One path a broker and colour: a page of many outages stays small.
+            path = Path(ends, [Path.MOVETO, Path.LINETO] * len(own))
+            axes.add_patch(PathPatch(path, fill=False, edgecolor=colour, linewidth=thickness, capstyle="butt"))
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        # A name with two dollar signs is no formula.
+        size = min(9.0, row_inches * 50)
+        axes.set_yticks(range(len(names)), [name for _, name in names], fontsize=size, parse_math=False)
+        time_axis(axes, window, zone)
+        axes.grid(axis="x", color=FAINT, linewidth=0.6)
+        axes.set_axisbelow(True)
+        return svg(drawn, "State of each broker over time")
+
+
+def _few_enough(bars: dict[tuple[str, int], list[Bar]], window: Window) -> dict[tuple[str, int], list[Bar]]:
+    """Make each bar at least a pixel wide and join those nearer than that; coarser, until the page can hold them."""
+    pixel = max(1, (window[1] - window[0]) // PIXELS)
+    while True:
+        joined = {which: _joined(sorted(own), pixel) for which, own in bars.items()}
+        if sum(map(len, joined.values())) <= MOST_BARS:
+            return joined
+        pixel *= 2
+
+
+def _joined(bars: list[Bar], pixel: int) -> list[Bar]:
+    kept: list[Bar] = []
+    for start, end in bars:
+        wide = max(end, start + pixel)
+        if kept and start - kept[-1][1] < pixel:
+            kept[-1] = (kept[-1][0], max(kept[-1][1], wide))
+        else:
+            kept.append((start, wide))
+    return kept
+
+
+def heat_map(found: Transitions, *, start: int, zone: ZoneInfo) -> str:
+    """Draw a row for each broker and a cell for each step of time; darker by the logarithm of the count."""
+    rows, columns, step = found.rows, found.columns, found.step_seconds * 1_000_000
+    most = max(max(row.downs) for row in rows)
+    cells: dict[int, list[tuple[float, float]]] = {}
+    numbered: list[tuple[float, float, int]] = []
+    for n, row in enumerate(rows):
+        for slot, count in enumerate(row.downs):
+            if count:
+                shade = shade_of(count, most)
+                left, right = in_days(start + slot * step), in_days(start + (slot + 1) * step)
+                corners = [(left, n - 0.46), (right, n - 0.46), (right, n + 0.46), (left, n + 0.46), (left, n - 0.46)]
+                cells.setdefault(shade, []).extend(corners)
+                numbered.append(((left + right) / 2, n, count))
+    with figure(width=WIDE_INCHES, height=0.75 + 0.22 * len(rows)) as (drawn, axes):
+        one = [Path.MOVETO, *[Path.LINETO] * 3, Path.CLOSEPOLY]
+        for shade, corners in sorted(cells.items()):
+            path = Path(corners, one * (len(corners) // 5))
+            axes.add_patch(PathPatch(path, facecolor=DOWN, edgecolor="none", alpha=SHADES[shade]))
+        if columns <= 31:
+            for x, y, count in numbered:
+                colour = ON_DARK if SHADES[shade_of(count, most)] > 0.5 else INK
+                axes.text(x, y, f"{count}", ha="center", va="center", fontsize=7, color=colour)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.set_yticks(range(len(rows)), [row.label for row in rows], fontsize=8.5, parse_math=False)
+        time_axis(axes, (start, start + columns * step), zone)
+        axes.grid(axis="x", color=FAINT, linewidth=0.6)
+        axes.set_axisbelow(True)
+        return svg(drawn, "How often each broker went down over time")
+
+
+def shade_of(count: int, most: int) -> int:
+    """Place a count among the shades, by its logarithm: one is the lightest, the highest the darkest."""
+    if most <= 1:
+        return len(SHADES) - 1
+    return min(len(SHADES) - 1, int(math.log(count) / math.log(most) * (len(SHADES) - 1) + 0.5))
+
+
+def penalty_curves(
+    curves: list[Curve],
+    charges: list[Charge],
+    parameters: FlapParameters,
+    *,
+    window: Window,
+    zone: ZoneInfo,
+) -> str:
+    """Draw each broker's decaying penalty and the two thresholds."""
+    with figure(width=WIDE_INCHES, height=3.4) as (drawn, axes):
+        lines, top = [], parameters.suppress_above
+        for (broker, _, at_start), colour in zip(curves, CURVE_COLOURS, strict=False):
+            own = [(charge.at, charge.penalty) for charge in charges if charge.key == broker]
+            curve = _curve(own, at_start, parameters.half_life_minutes, window)
+            top = max([top, *(penalty for _, penalty in curve)])
+            lines += axes.plot([in_days(at) for at, _ in curve], [p for _, p in curve], color=colour, linewidth=1.5)
+        for height, text in ((parameters.suppress_above, "flapping above"), (parameters.reuse_below, "cleared below")):
+            axes.axhline(height, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+            axes.annotate(
+                f"{text} {height:g}", (1.0, height), xycoords=("axes fraction", "data"), ha="right", va="bottom"
+            )
+        axes.set_ylim(0, top * 1.15)
+        axes.set_ylabel("penalty")
+        time_axis(axes, window, zone)
+        axes.grid(axis="y", color=FAINT, linewidth=0.6)
+        if curves:
+            legend(axes, lines, [curve.label for curve in curves[: len(lines)]])
+        return svg(drawn, "Flap penalty over time")
+
+
+def _curve(
+    charges: list[tuple[int, float]], at_start: float, half_life_minutes: float, window: Window
+) -> list[tuple[int, float]]:
+    """Points of a curve that jumps at each charge and decays between them."""
+    half_life = half_life_minutes * 60e6
+    begin, end = window
+    curve = [(begin, at_start)]
+    between = max(1, POINTS_A_CURVE // (len(charges) + 1))
+    for at, penalty in [*charges, (end, math.nan)]:
+        since, height = curve[-1]
+        steps = [since + (at - since) * n // between for n in range(1, between + 1)] if at > since else []
+        curve += [(step, height * 2 ** (-(step - since) / half_life)) for step in steps]
+        if not math.isnan(penalty):
+            curve.append((at, penalty))
+    return curve

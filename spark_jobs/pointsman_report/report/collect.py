@@ -1,0 +1,92 @@
+"""Collect a report from the published tables.
+
+What is collected is bounded: the worst of each kind, and how many the rest are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pointsman_report.io import Warehouse
+from pointsman_report.parameters import Parameters
+from pointsman_report.report.contents import Report
+from pointsman_report.report.findings import findings, notices
+from pointsman_report.report.meanings import CAUSES, meanings
+from pointsman_report.report.sections.availability_trend import trend
+from pointsman_report.report.sections.broker_changes import changes
+from pointsman_report.report.sections.broker_scores import broker_rows
+from pointsman_report.report.sections.broker_states import transitions
+from pointsman_report.report.sections.headline import headline
+from pointsman_report.report.sections.heartbeat_times import punctuality
+from pointsman_report.report.sections.incident_list import guard_periods, incidents, rolling_restarts
+from pointsman_report.report.sections.name_server_record import name_servers
+from pointsman_report.report.sections.outage_lengths import outage_lengths
+from pointsman_report.report.sections.queue_advice import queues
+from pointsman_report.report.sections.report_basis import completeness, computed_days
+from pointsman_report.report.sections.topic_risk import topic_churn, topics_at_risk
+from pointsman_report.report.sections.worst_brokers import listed_brokers
+from pointsman_report.report.span import Span
+from pointsman_report.run import Run
+from pointsman_report.together import together
+
+REPORT_VERSION = 3
+
+
+def collect_report(warehouse: Warehouse, span: Span, *, parameters: Parameters, run: Run, version: str) -> Report:
+    """Collect everything that a report shows of the days; ``version`` is the code's."""
+    rows = broker_rows(warehouse, span, parameters=parameters.flapping).persist()
+    try:
+        top = headline(warehouse, span, rows)
+        brokers = listed_brokers(warehouse, span, rows, in_all=top.brokers_seen)
+    finally:
+        rows.unpersist()
+    # Those of a field of the report each, which do not need each other; the last is two fields.
+    sections: dict[str, Callable[[], Any]] = {
+        "incidents": partial(incidents, warehouse, span),
+        "rolling_restarts": partial(rolling_restarts, warehouse, span),
+        "guard_periods": partial(guard_periods, warehouse, span),
+        "topics_at_risk": partial(topics_at_risk, warehouse, span),
+        "topic_churn": partial(topic_churn, warehouse, span),
+        "punctuality": partial(punctuality, warehouse, span, parameters=parameters.health),
+        "outages": partial(outage_lengths, warehouse, span),
+        "transitions": partial(transitions, warehouse, span, brokers),
+        "name_servers": partial(name_servers, warehouse, span),
+        "changes": partial(changes, warehouse, span),
+        "queues": partial(queues, warehouse, span),
+        "trend": partial(trend, warehouse, span),
+        "computed": partial(computed_days, warehouse, span, parameters),
+        "completeness": partial(completeness, warehouse, span, run),
+    }
+    found = dict(zip(sections, together(*sections.values()), strict=True))
+    found["completeness"], found["observers"] = data, _ = found["completeness"]
+    if data.coverage.is_short:
+        top = replace(top, clusters=[cluster.without_rates() for cluster in top.clusters])
+        brokers = [broker.without_rates() for broker in brokers]
+    report = Report(
+        report_version=REPORT_VERSION,
+        date_=span.last_day,
+        from_=span.first_day,
+        to=span.last_day,
+        interval=span.interval,
+        coverage=data.coverage,
+        code_version=version,
+        headline=replace(top, no_data=data.rows == 0),
+        brokers=brokers,
+        brokers_left_out=top.brokers_seen - len(brokers),
+        **found,
+        parameters=parameters,
+        classes=meanings(parameters.flapping),
+        causes=CAUSES,
+        findings=[],
+    )
+    return with_findings(report)
+
+
+def with_findings(report: Report) -> Report:
+    """Add what the other sections show that needs an operator, and what a reader must know."""
+    found = findings(report)
+    texts = [finding.text for finding in found]
+    return replace(report, findings=found, headline=replace(report.headline, findings=texts, notices=notices(report)))

@@ -1,0 +1,103 @@
+"""What a report contains, section by section; page, JSON, terminal and Prometheus show this and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from datetime import date
+from typing import TypeAlias
+
+from pointsman_report.parameters import Parameters
+from pointsman_report.report.broker_plots import Transitions
+from pointsman_report.report.sections.availability_trend import Trend
+from pointsman_report.report.sections.broker_changes import Changes
+from pointsman_report.report.sections.headline import Headline
+from pointsman_report.report.sections.heartbeat_times import Punctuality
+from pointsman_report.report.sections.incident_list import GuardPeriod, Incidents, RollingRestarts
+from pointsman_report.report.sections.name_server_record import NameServers
+from pointsman_report.report.sections.outage_lengths import OutageLengths
+from pointsman_report.report.sections.queue_advice import Queues
+from pointsman_report.report.sections.report_basis import Completeness, ComputedDays, Coverage
+from pointsman_report.report.sections.topic_risk import ChangedTopic, TopicsAtRisk
+from pointsman_report.report.sections.watch_gaps import Life
+from pointsman_report.report.sections.worst_brokers import Broker
+from pointsman_report.report.span import Interval
+from pointsman_report.report.table_rows import Listing
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that needs an operator; ``see`` is the section of the page that has the rest."""
+
+    kind: str
+    text: str
+    do: str
+    see: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All of ``report.json``: a field for each key, with an underscore where Python has another use for the name."""
+
+    report_version: int
+    date_: date
+    from_: date
+    to: date
+    interval: Interval
+    coverage: Coverage
+    code_version: str
+    headline: Headline
+    brokers: list[Broker]
+    brokers_left_out: int
+    incidents: Incidents
+    rolling_restarts: RollingRestarts
+    guard_periods: Listing[GuardPeriod]
+    topics_at_risk: TopicsAtRisk
+    topic_churn: Listing[ChangedTopic]
+    punctuality: Punctuality
+    outages: OutageLengths
+    transitions: Transitions
+    name_servers: NameServers
+    changes: Changes
+    queues: Queues
+    trend: Trend
+    computed: ComputedDays
+    observers: list[Life]
+    completeness: Completeness
+    parameters: Parameters
+    classes: dict[str, str]
+    causes: dict[str, str]
+    findings: list[Finding]
+
+    @property
+    def days(self) -> str:
+        """The day, or the days, as a reader writes them."""
+        return f"{self.to}" if self.from_ == self.to else f"{self.from_} to {self.to}"
+
+    def as_dict(self) -> dict[str, Json]:
+        return _fields(self)
+
+
+def _fields(value: object) -> dict[str, Json]:
+    fields = dataclasses.fields(value)  # type: ignore[arg-type]  # of a dataclass, as the callers know
+    return {field.name.rstrip("_"): _json(getattr(value, field.name)) for field in fields}
+
+
+def _json(value: object) -> Json:
+    """Dates as ISO 8601; a number that JSON cannot write as null."""
+    match value:
+        case date():
+            return value.isoformat()
+        case dict():
+            return {str(name): _json(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [_json(inner) for inner in value]
+        case float():
+            return value if math.isfinite(value) else None
+        case None | bool() | int() | str():
+            return value
+        case _:
+            return _fields(value)

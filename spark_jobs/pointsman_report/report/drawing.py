@@ -1,0 +1,123 @@
+"""What all plots share: their style, their time axis, and how a figure becomes SVG in the page's own colours.
+
+Matplotlib writes fixed colours. Those named here are replaced by the page's CSS variables, so one drawing serves a
+light screen, a dark one and paper. The same numbers give the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.dates as mdates
+from markupsafe import Markup, escape
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+UP, DOWN, PLANNED, INK, SOFT, FAINT = "#9bc9a8", "#c62828", "#8fa3bf", "#222831", "#5f6b7a", "#d9dde3"
+CURVE_COLOURS = ("#c62829", "#1565c0", "#ef6c00", "#6a1b9a", "#2e7d32")
+VARIABLES = {UP: "up", DOWN: "down", PLANNED: "planned", INK: "ink", SOFT: "soft", FAINT: "line"} | {
+    colour: f"curve{n}" for n, colour in enumerate(CURVE_COLOURS, 1)
+}
+"""What the page's style sheet calls each colour."""
+
+WIDE_INCHES, HALF_INCHES = 10.0, 5.4
+PIXELS = 1_000
+
+Bar = tuple[int, int]
+
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pointsman",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["Helvetica", "Arial", "DejaVu Sans"],
+    "font.size": 9,
+    "path.simplify": True,
+    "text.color": INK,
+    "axes.labelcolor": SOFT,
+    "axes.titlesize": 10.5,
+    "axes.edgecolor": SOFT,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+}
+_COLOUR = re.compile("|".join(VARIABLES))
+# Several drawings stand on one page: only what a drawing refers to keeps its name.
+_NAMES = re.compile(r' id="(?:figure|axes|patch|text|line2d|xtick|ytick|legend|matplotlib\.axis|\w*Collection)_\d+"')
+
+
+@contextmanager
+def figure(*, width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
+    # Half a page wide on a screen, a phone's whole width: larger letters.
+    with mpl.rc_context(_STYLE | {"font.size": 9 if width > HALF_INCHES else 10.5}):
+        drawn = Figure(figsize=(width, height))
+        axes = drawn.add_subplot()
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        yield drawn, axes
+
+
+def time_axis(axes: Axes, window: tuple[int, int], zone: ZoneInfo) -> None:
+    # Days and hours as the tables write them; the first day stands in the label.
+    shown: Any = {
+        "formats": ["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S"],
+        "zero_formats": ["", "%Y", "%m-%d", "%m-%d", "%H:%M", "%H:%M"],
+        "show_offset": False,
+    }
+    locator = mdates.AutoDateLocator(tz=zone, minticks=4, maxticks=9)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator, tz=zone, **shown))  # type: ignore[no-untyped-call]
+    axes.set_xlim(in_days(window[0]), in_days(window[1]))
+    began = datetime.fromtimestamp(window[0] // 1_000_000, tz=zone)
+    axes.set_xlabel(f"{began:%Y-%m-%d}, {zone.key}")
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(left=False)
+
+
+def legend(axes: Axes, lines: list[Line2D], names: list[str]) -> None:
+    """Name the lines above the plot; a legend of Matplotlib's own leaves out names that begin with an underscore."""
+    columns = 5 if sum(map(len, names)) < 80 else 3
+    placed = axes.legend(lines, names, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
+    for entry in placed.get_texts():
+        entry.set_parse_math(False)
+
+
+def svg(drawn: Figure, title: str) -> Markup:
+    """Return the figure as an image with a name, without width and height: these are the page's.
+
+    Matplotlib has escaped its texts.
+    """
+    buffer = io.StringIO()
+    unsaid = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with warnings.catch_warnings():
+        # The reader's fonts draw the text, not ours.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        drawn.savefig(buffer, format="svg", bbox_inches="tight", transparent=True, metadata=unsaid)
+    text = buffer.getvalue()
+    # The page is HTML: no XML declaration.
+    head, _, rest = text[text.index("<svg") :].partition(">")
+    kept = " ".join(part for part in head.split() if not part.startswith(("width=", "height=")))
+    themed = re.sub(r'style="[^"]*"', lambda style: _COLOUR.sub(_variable, style[0]), rest)
+    plain = _NAMES.sub("", themed)
+    return Markup(f'{kept} role="img" aria-label="{escape(title)}">{plain}')  # noqa: S704 - escaped, as above
+
+
+def _variable(colour: re.Match[str]) -> str:
+    return f"var(--{VARIABLES[colour[0]]})"
+
+
+def in_days(microseconds: float) -> float:
+    # Matplotlib's own scale: days since 1970.
+    return microseconds / 86_400e6

@@ -1,0 +1,98 @@
+"""Where a report goes: the files ``report.html`` and ``report.json``, and figures for Prometheus.
+
+The file for the node exporter's textfile collector is written after the report, so a run that fails leaves it as it was
+and its timestamp ages: alert on that.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
+
+from pointsman_report.files import Files
+from pointsman_report.report.contents import Report
+from pointsman_report.report.page import page
+from pointsman_report.report.sections.broker_states import Drawn
+from pointsman_report.report.sections.headline import Cluster
+
+PAGE = "report.html"
+PREFIX = "namesrv_report"
+
+
+def report_files(report: Report, drawn: Drawn) -> dict[str, str]:
+    """Render both files, by name; the page comes last, so that a reader who waits for it finds the other."""
+    return {
+        "report.json": json.dumps(report.as_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+        PAGE: page(report, drawn),
+    }
+
+
+def write_report(directory: Path, texts: dict[str, str]) -> str:
+    """Write the files into a folder of this machine and return the page's path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        unfinished = directory / f".{name}.tmp"
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(directory / name)
+    return str(directory / PAGE)
+
+
+def write_report_far_away(files: Files, folder: str, texts: dict[str, str]) -> str:
+    """Write the files into a folder that only Hadoop can name and return the page's path."""
+    files.make(folder)
+    for name, text in texts.items():
+        files.write(f"{folder}/{name}", text)
+    return f"{folder}/{PAGE}"
+
+
+def write_textfile(path: Path, report: Report, *, succeeded_at: float) -> None:
+    """Write the headline's figures, whole or not at all; ``succeeded_at`` is in seconds since 1970."""
+    registry = CollectorRegistry()
+
+    def gauge(name: str, says: str, value: float, labels: tuple[str, ...] = ()) -> Gauge:
+        made = Gauge(f"{PREFIX}_{name}", says, labels, registry=registry)
+        if not labels:
+            made.set(value)
+        return made
+
+    headline, data = report.headline, report.completeness
+    gauge("last_success_timestamp_seconds", "When a report was last written.", succeeded_at)
+    gauge("findings", "Findings that somebody has to look at.", len(headline.findings))
+    gauge("no_data", "1 if there was not one row of history.", headline.no_data)
+    gauge("incidents", "Outages of several brokers at once.", report.incidents.in_all)
+    at_risk = gauge("topics_at_risk", "Topics that could not be written to, or nearly so.", 0, ("worst",))
+    for worst in ("unwritable", "no_master", "one_broker"):
+        at_risk.labels(worst).set(report.topics_at_risk.by_worst.get(worst, 0))
+    gauge("topics_unwritable", "Topics that nobody could write to for a time.", report.topics_at_risk.unwritable)
+    gauge("rows", "Rows of history that the report rests on.", data.rows)
+    gauge("rows_missing", "Rows of history that were lost.", data.rows_missing)
+    gauge("quarantined_lines", "Lines of history that could not be read.", data.quarantined_lines)
+    gauge("watched_ratio", "Share of the days in which a name server watched.", report.coverage.share)
+    by_class = gauge("brokers_by_class", "Brokers of each class, all clusters.", 0, ("class",))
+    for name, count in headline.by_class.items():
+        by_class.labels(name).set(count)
+    _clusters(registry, headline.clusters)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_to_textfile(str(path), registry)
+
+
+def _clusters(registry: CollectorRegistry, clusters: list[Cluster]) -> None:
+    def gauge(name: str, says: str, *more: str) -> Gauge:
+        return Gauge(f"{PREFIX}_{name}", says, ("cluster", *more), registry=registry)
+
+    brokers = gauge("brokers", "Brokers of a cluster, by class.", "class")
+    outages = gauge("outages", "Outages that began in the days.")
+    available = gauge("availability_ratio", "Up time over up and unplanned down time.")
+    objective = gauge("slo_ratio", "Availability that the cluster is held to.")
+    budget = gauge("slo_budget_left_seconds", "Broker time that may still be down under the objective.")
+    for cluster in clusters:
+        name = cluster.cluster
+        for which, count in cluster.by_class.items():
+            brokers.labels(name, which).set(count)
+        outages.labels(name).set(cluster.outages)
+        figures = ((available, cluster.availability), (objective, cluster.slo), (budget, cluster.budget_left_seconds))
+        for metric, value in figures:
+            if value is not None:
+                metric.labels(name).set(value)

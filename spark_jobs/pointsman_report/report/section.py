@@ -1,0 +1,41 @@
+"""A section of the page: its heading, and the values that its template shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pointsman_report.report.table_rows import Listing
+
+R = TypeVar("R")
+TOP = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """``ident`` names its macro in templates/sections.html, and is what findings and the table of contents link to."""
+
+    ident: str
+    title: str
+    shown: dict[str, object]
+
+
+def section(ident: str, title: str, **shown: object) -> Section:
+    return Section(ident, title, shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown(Generic[R]):
+    """The first rows of a listing, and the sentence that states how many it leaves out and where they are."""
+
+    rows: list[R]
+    rest: str
+
+
+def first(found: Listing[R], of_what: str, where: str, *, most: int = TOP) -> Shown[R]:
+    rows = found.rows[:most]
+    return Shown(rows, left_out(found.in_all, len(rows), of_what, where))
+
+
+def left_out(in_all: int, shown: int, of_what: str, where: str) -> str:
+    return "" if in_all == shown else f"{shown:,} of {in_all:,} {of_what} are listed; the others are in {where}."

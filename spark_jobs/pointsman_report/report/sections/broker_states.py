@@ -1,0 +1,144 @@
+"""The worst brokers over the span: when each was up and down, how often it went down, and its penalty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import functions as F
+
+from pointsman_report.io import Warehouse
+from pointsman_report.parameters import FlapParameters
+from pointsman_report.report.broker_plots import (
+    BrokerDowns,
+    Charge,
+    Curve,
+    StateBar,
+    Transitions,
+    heat_map,
+    penalty_curves,
+    timeline,
+)
+from pointsman_report.report.section import Section, section
+from pointsman_report.report.sections.worst_brokers import Broker
+from pointsman_report.report.span import Interval, Span, Window
+from pointsman_report.report.table_rows import Key, collect, key, only, typed
+from pointsman_report.schemas import INSTANCE
+
+MOST_TIMELINES = 40
+MOST_BARS_A_BROKER = 4_000
+MOST_HEATED = 30
+CURVES = 5
+MOST_POINTS_A_CURVE = 1_000
+"""No plot has more pixels in a line."""
+HOUR_US = 3_600_000_000
+MOST_HOURS = 75
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Intervals of the worst brokers; of those with the highest penalty, the highest charge of each pixel."""
+
+    intervals: list[StateBar] = field(default_factory=list)
+    charges: list[Charge] = field(default_factory=list)
+
+
+def collect_drawn(warehouse: Warehouse, span: Span, brokers: list[Broker]) -> Drawn:
+    """Collect what the plots show and report.json does not hold."""
+    shown = [broker.key for broker in brokers[:MOST_TIMELINES]]
+    scored = [broker.key for broker in _most_charged(brokers)]
+    if not shown:
+        return Drawn()
+    intervals = span.whole_intervals(warehouse).select(
+        *INSTANCE, "state", "planned", F.unix_micros("start_at").alias("start"), F.unix_micros("end_at").alias("end")
+    )
+    bars = typed(StateBar, only(intervals, shown).limit(MOST_TIMELINES * MOST_BARS_A_BROKER))
+    found = sorted(bars, key=lambda bar: (*bar.key, bar.start, bar.end))
+    points = _points(warehouse, span, scored, _window_of(span.interval, found)) if scored and found else []
+    return Drawn(found, sorted(points, key=lambda charge: (charge.at, *charge.key)))
+
+
+def _points(warehouse: Warehouse, span: Span, brokers: list[Key], window: Window) -> list[Charge]:
+    charges = only(span.touched(warehouse, "flap_charges").filter(span.holds("charged_at")), brokers)
+    at = F.unix_micros("charged_at")
+    pixel = max(1, (window[1] - window[0]) // MOST_POINTS_A_CURVE)
+    highest = F.max(F.struct("penalty", at.alias("at"))).alias("highest")
+    thinned = charges.groupBy(*INSTANCE, F.floor(at / F.lit(pixel)).alias("pixel")).agg(highest)
+    return typed(Charge, thinned.select(*INSTANCE, "highest.at", "highest.penalty"))
+
+
+def _window_of(interval: Interval, bars: list[StateBar]) -> Window:
+    """Return the part of the days that the plots show: all of it, or what was recorded of it if that is much less."""
+    first, last = interval.window
+    begin = max(first, min(bar.start for bar in bars))
+    end = min(last, max(bar.end for bar in bars))
+    margin = max((end - begin) // 50, 1_000_000)
+    return max(first, begin - margin), min(last, end + margin)
+
+
+def _most_charged(brokers: list[Broker]) -> list[Broker]:
+    """Brokers whose penalty is worth a curve, the highest first."""
+    by_penalty = sorted(brokers, key=lambda broker: -broker.penalty_max)
+    return [broker for broker in by_penalty[:CURVES] if broker.penalty_max >= 1]
+
+
+def transitions(warehouse: Warehouse, span: Span, brokers: list[Broker]) -> Transitions:
+    """How often each of the worst brokers went down, by hour of the span (by day, if it has many)."""
+    hours = -(-(span.to_us - span.from_us) // HOUR_US)
+    step = HOUR_US if hours <= MOST_HOURS else 24 * HOUR_US
+    columns = -(-(span.to_us - span.from_us) // step)
+    found = {broker.key: [0] * columns for broker in [b for b in brokers if b.down_count][:MOST_HEATED]}
+    if found:
+        downs = only(span.whole_intervals(warehouse), found).filter(
+            (F.col("state") == "down") & ~F.col("continues") & ~F.col("planned") & span.holds("start_at")
+        )
+        slot = F.floor((F.unix_micros("start_at") - F.lit(span.from_us)) / F.lit(step)).cast("int")
+        for row in collect(downs.groupBy(*INSTANCE, slot.alias("slot")).agg(F.count("*").alias("downs"))):
+            found[key(row)][row["slot"]] = row["downs"]
+    return Transitions(step // 1_000_000, columns, [BrokerDowns(*which, counts) for which, counts in found.items()])
+
+
+def state_sections(
+    brokers: list[Broker],
+    drawn: Drawn,
+    found: Transitions,
+    interval: Interval,
+    flapping: FlapParameters,
+    *,
+    in_all: int,
+) -> tuple[Section | None, ...]:
+    """Plots of the worst brokers over the span."""
+    if not drawn.intervals:
+        return ()
+    window = _window_of(interval, drawn.intervals)
+    return (
+        _up_and_down(brokers[:MOST_TIMELINES], drawn, interval, window, in_all=in_all),
+        _hours(found, interval),
+        _penalty(brokers, drawn, interval, flapping, window),
+    )
+
+
+def _up_and_down(shown: list[Broker], drawn: Drawn, interval: Interval, window: Window, *, in_all: int) -> Section:
+    names = [(broker.key, broker.label) for broker in shown]
+    plot = timeline(names, drawn.intervals, window=window, zone=interval.time.zone)
+    return section("states", "Up and down", rest=in_all - len(shown), plot=plot)
+
+
+def _hours(found: Transitions, interval: Interval) -> Section | None:
+    if not found.rows or found.columns < 2:
+        return None
+    unit = "hour" if found.step_seconds == 3_600 else "day"
+    plot = heat_map(found, start=interval.window[0], zone=interval.time.zone)
+    return section("hours", f"Outages by {unit}", unit=unit, plot=plot)
+
+
+def _penalty(
+    brokers: list[Broker], drawn: Drawn, interval: Interval, flapping: FlapParameters, window: Window
+) -> Section | None:
+    scored = _most_charged(brokers)
+    if not scored:
+        return None
+    half_lives = (window[0] - interval.window[0]) / (flapping.half_life_minutes * 60e6)
+    curves = [Curve(broker.key, broker.label, broker.penalty_start * 2**-half_lives) for broker in scored]
+    plot = penalty_curves(curves, drawn.charges, flapping, window=window, zone=interval.time.zone)
+    points, half_life = f"{flapping.points_outage:g}", f"{flapping.half_life_minutes:g}"
+    return section("penalty", "Flap penalty", points=points, half_life=half_life, plot=plot)

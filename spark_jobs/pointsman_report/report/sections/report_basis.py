@@ -1,0 +1,282 @@
+"""What the report rests on: rows, lost rows, lines that could not be read, who watched, which code computed it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pointsman_report.io import GZIP_FAULT, Warehouse, days_from
+from pointsman_report.parameters import Parameters
+from pointsman_report.report.formatting import counted, percent, some
+from pointsman_report.report.section import TOP, Section, section
+from pointsman_report.report.sections.availability_trend import DAYS
+from pointsman_report.report.sections.watch_gaps import (
+    FellSilent,
+    Life,
+    SeqGap,
+    StoppedBefore,
+    Watch,
+    fell_silent,
+    planned_stops,
+    unwatched_clusters,
+    watched_seconds,
+)
+from pointsman_report.report.span import Span
+from pointsman_report.report.table_rows import Row, collect, ratio, typed
+from pointsman_report.run import Run
+from pointsman_report.schemas import OBSERVER
+from pointsman_report.validation import known_events
+
+MOST_LIVES = 200
+MOST_KINDS = 50
+MOST_FILES = 100
+MIN_COVERAGE_SECONDS = 3_600.0
+"""Below it a report gives no rates per day and no ranks: of a few seconds they mean nothing."""
+
+_UNKNOWN = "heartbeats, probes, processes and versions of brokers are not known, so most causes are unknown"
+_SOURCES = {
+    "observe": f"by polling RocketMQ's own name servers: {_UNKNOWN}, and a planned shutdown counts as an outage",
+    "rocketmq-log": f"from the logs of RocketMQ's own name servers, to the second: {_UNKNOWN}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """Lines that could not be read, for one reason."""
+
+    reason: str
+    lines: int
+    first_file: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Completeness:
+    """Everything that limits what the report can state."""
+
+    files: int
+    last_day: date
+    rows: int
+    rows_missing: int
+    rows_arrived: float | None
+    """Share of the rows that the name servers numbered."""
+    rows_ahead: int
+    rows_too_late: int
+    rows_misdated: int
+    stale_after: date | None
+    unreadable_files: list[str]
+    unreadable_files_in_all: int
+    quarantined_lines: int
+    quarantined: list[Quarantined]
+    events: dict[str, int]
+    unknown_events: dict[str, int]
+    days_without_rows: list[date]
+    watched_seconds: float
+    span_seconds: int
+    continues_day_before: bool
+    warehouse_ends_on: date | None
+    """Where the days before these are missing: the last day that the warehouse holds before them."""
+    unwatched_clusters: dict[str, list[date]]
+    stopped_before: StoppedBefore | None
+    sources: dict[str, list[str]]
+    """Nodes whose rows are not a name server's own, by what they were made from (``detail.source``)."""
+    fell_silent: FellSilent | None
+    lives: int
+
+    @property
+    def coverage(self) -> Coverage:
+        is_short = bool(self.rows) and self.watched_seconds < MIN_COVERAGE_SECONDS
+        return Coverage(self.watched_seconds, self.span_seconds, is_short)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of the days a name server watched; ``is_short``: one did, but for less than an hour."""
+
+    seconds: float
+    span_seconds: int
+    is_short: bool
+
+    @property
+    def share(self) -> float:
+        return self.seconds / self.span_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedBy:
+    """Days that the same code computed, into tables of the same version."""
+
+    code_version: str
+    warehouse_version: int
+    days: int
+    first: date
+    last: date
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedDays:
+    """Of the days of the trend: what computed them, and which hold more rows now than they were computed from."""
+
+    by: list[ComputedBy] = field(default_factory=list)
+    other_parameters: list[date] = field(default_factory=list)
+    stale: list[date] = field(default_factory=list)
+
+
+def completeness(warehouse: Warehouse, span: Span, run: Run) -> tuple[Completeness, list[Life]]:
+    """Return what limits the report, and the first runs of the name servers."""
+    events = span.touched(warehouse, "registration_events")
+    day = F.col("dt")
+    if not span.is_whole_utc_days:
+        events = events.filter(span.holds("event_at"))
+        day = F.to_date(F.from_utc_timestamp("event_at", span.zone.key))
+    counts = collect(events.groupBy(day.alias("day"), "event").agg(F.count("*").alias("rows")))
+    by_event: Counter[str] = Counter()
+    for row in counts:
+        by_event[row["event"]] += row["rows"]
+    with_rows = {row["day"] for row in counts}
+    watches = _watches(warehouse, span)
+    numbered, missing = sum(watch.rows for watch in watches), sum(watch.rows_missing for watch in watches)
+    unwatched, stopped_before = unwatched_clusters(warehouse, span)
+    quarantine = span.named(warehouse, "quarantine")
+    quarantined = _quarantined(quarantine)
+    unreadable, unreadable_in_all = _unreadable_files(quarantine, quarantined)
+    until_us = span.to_us if span.is_over else None
+    found = Completeness(
+        files=run.files,
+        last_day=span.last_day,
+        rows=by_event.total(),
+        rows_missing=missing,
+        rows_arrived=ratio(numbered, numbered + missing),
+        rows_ahead=run.rows_ahead,
+        rows_too_late=run.rows_too_late,
+        rows_misdated=run.rows_misdated,
+        stale_after=run.stale_after,
+        unreadable_files=unreadable,
+        unreadable_files_in_all=unreadable_in_all,
+        quarantined_lines=sum(row.lines for row in quarantined),
+        quarantined=quarantined[:MOST_KINDS],
+        events=_most(by_event),
+        unknown_events=_most({name: rows for name, rows in by_event.items() if name not in known_events()}),
+        days_without_rows=[day for day in days_from(span.first_day, span.last_day) if day not in with_rows],
+        watched_seconds=watched_seconds(watches, span),
+        span_seconds=span.seconds,
+        continues_day_before=run.continues_yesterday,
+        warehouse_ends_on=run.ends_before,
+        unwatched_clusters=unwatched,
+        stopped_before=stopped_before,
+        sources=_sources(events),
+        fell_silent=fell_silent(watches, planned_stops(warehouse, span), until_us=until_us),
+        lives=len(watches),
+    )
+    return found, [watch.as_life for watch in watches[:MOST_LIVES]]
+
+
+def _sources(events: DataFrame) -> dict[str, list[str]]:
+    own = events.filter(F.col("event").isin("NAMESRV_STARTED", "NAMESRV_READY", "NAMESRV_ALIVE", "NAMESRV_STOPPED"))
+    named = own.select("node", F.get_json_object("detail", "$.source").alias("source")).filter("source is not null")
+    found: dict[str, list[str]] = {}
+    for row in collect(named.distinct().orderBy("source", "node").limit(MOST_LIVES)):
+        found.setdefault(row["source"], []).append(row["node"])
+    return found
+
+
+def _most(counts: dict[str, int]) -> dict[str, int]:
+    kept = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:MOST_KINDS]
+    return dict(sorted(kept, key=lambda item: str(item[0])))
+
+
+def _quarantined(quarantine: DataFrame) -> list[Quarantined]:
+    counts = quarantine.groupBy("reason").agg(F.count("*").alias("lines"), F.min("file").alias("first_file"))
+    return typed(Quarantined, counts.orderBy(F.col("lines").desc(), "reason"))
+
+
+def _unreadable_files(quarantine: DataFrame, quarantined: list[Quarantined]) -> tuple[list[str], int]:
+    if not any(row.reason.startswith(GZIP_FAULT) for row in quarantined):
+        return [], 0
+    damaged = quarantine.filter(F.col("reason").startswith(GZIP_FAULT)).select("file").distinct()
+    files = [row["file"] for row in collect(damaged.orderBy("file").limit(MOST_FILES))]
+    return files, damaged.count() if len(files) == MOST_FILES else len(files)
+
+
+def _watches(warehouse: Warehouse, span: Span) -> list[Watch]:
+    named = F.col("dt").between(F.lit(span.first_day), F.lit(span.last_day))
+    gaps = F.transform("gaps", lambda gap: F.struct(gap["from_seq"].alias("from_seq"), gap["to_seq"].alias("to_seq")))
+    lives = (
+        span.touched(warehouse, "observer_windows")
+        .groupBy(*OBSERVER)
+        .agg(
+            F.unix_micros(F.min("from_at")).alias("from_us"),
+            F.unix_micros(F.max("to_at")).alias("to_us"),
+            F.max_by("open", "dt").alias("open"),
+            F.coalesce(F.sum(F.when(named, F.col("rows"))), F.lit(0)).alias("rows"),
+            F.coalesce(F.sum(F.when(named, F.col("rows_missing"))), F.lit(0)).alias("rows_missing"),
+            F.slice(F.flatten(F.sort_array(F.collect_list(F.when(named, gaps)))), 1, 20).alias("gaps"),
+        )
+    )
+    found = [Watch(**row | {"gaps": [SeqGap(**gap) for gap in row["gaps"]]}) for row in collect(lives)]
+    touching = [
+        watch for watch in found if watch.from_us is None or watch.to_us > span.from_us or span.is_whole_utc_days
+    ]
+    return sorted(touching, key=lambda watch: (watch.node, watch.from_us or 0, watch.boot_id))
+
+
+def computed_days(warehouse: Warehouse, span: Span, parameters: Parameters) -> ComputedDays:
+    first = min(span.first_utc_day, span.last_day - timedelta(days=DAYS - 1))
+    days = warehouse.read("computed_days", first_day=first, last_day=span.last_utc_day)
+    rows = sorted(collect(days), key=lambda row: row["dt"])
+    groups: dict[tuple[str, int], list[date]] = {}
+    for row in rows:
+        groups.setdefault((row["code_version"], row["warehouse_version"]), []).append(row["dt"])
+    return ComputedDays(
+        by=[ComputedBy(code, version, len(of), of[0], of[-1]) for (code, version), of in groups.items()],
+        other_parameters=[row["dt"] for row in rows if _differs(row["parameters"], parameters)],
+        stale=_stale(warehouse, span, rows),
+    )
+
+
+def _differs(text: str | None, parameters: Parameters) -> bool:
+    """Compare what days are computed with; how a report is written changes no table."""
+    try:
+        used = json.loads(text or "")
+    except ValueError:
+        return True
+    mine = json.loads(json.dumps(parameters.as_dict()))
+    return any(used.get(name) != value for name, value in mine.items() if name != "report")
+
+
+def _stale(warehouse: Warehouse, span: Span, rows: list[Row]) -> list[date]:
+    if not rows:
+        return []
+    held = warehouse.read("registration_events", first_day=rows[0]["dt"], last_day=span.last_utc_day)
+    counts = {row["dt"]: row["count"] for row in collect(held.groupBy("dt").count())}
+    return with_more_rows({row["dt"]: row["rows"] for row in rows}, counts)
+
+
+def with_more_rows(computed: dict[date, int], held: dict[date, int]) -> list[date]:
+    """Fewer are no reason to compute a day again: old heartbeats go when a warehouse is compacted."""
+    return [day for day, rows in computed.items() if held.get(day, 0) > rows]
+
+
+def basis_section(data: Completeness, computed: ComputedDays) -> Section:
+    arrived = data.rows_arrived
+    share = f": {percent(arrived)} of what the name servers numbered" if arrived and data.rows else ""
+    facts = [f"{counted(data.rows, 'row')} in {counted(data.files, 'file')}{share}."]
+    if data.rows_ahead:
+        facts.append(f"{counted(data.rows_ahead, 'row')} dated in the future; they end no name server's watch.")
+    if data.unknown_events:
+        unknown = ", ".join(f"{name} ({rows:,})" for name, rows in data.unknown_events.items())
+        facts.append(f"Events of another version, counted only: {unknown}.")
+    if not data.continues_day_before:
+        facts.append(
+            "There was no state of the day before: what was already down or up then begins with its first row."
+        )
+    for source, nodes in data.sources.items():
+        facts.append(f"Of {some(nodes)} {_SOURCES.get(source, f'from the source {source}')}.")
+    if computed.other_parameters:
+        facts.append(f"Computed with other parameters: {some(computed.other_parameters)}.")
+    bad = data.quarantined[:TOP]
+    return section("basis", "What this rests on", facts=" ".join(facts), by=computed.by, quarantined=bad)

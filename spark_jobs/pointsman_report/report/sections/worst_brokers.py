@@ -1,0 +1,153 @@
+"""The brokers that an operator wants to see, the worst first, each with what is known of it on one line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pointsman_report.io import Warehouse
+from pointsman_report.report.section import TOP, Section, section
+from pointsman_report.report.sections.broker_scores import worst_first
+from pointsman_report.report.sections.outage_lengths import Downs, Outage, listed_downs
+from pointsman_report.report.span import Span
+from pointsman_report.report.table_rows import Instance, Key, Row, collect, key, only, ratio
+from pointsman_report.schemas import INSTANCE
+
+MOST_BROKERS = 1_000
+"""A larger fleet's healthy brokers are counted and not listed; the tables hold them all."""
+
+_SCORE = (
+    *("down_count", "incident_downs", "sign_count", "penalty_start", "penalty_max", "penalty_end", "flagged"),
+    *("flapped_days", "percent_state_change", "longest_stable_seconds", "cause", "cause_says"),
+    "longest_outage_seconds",
+)
+_FACTS = ("owner", "zone", "host", "broker_version")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A broker's outages of the last days against its cluster's (the table ``flap_ranking``)."""
+
+    outages: int
+    days: int
+    rate_per_day: float | None
+    cluster_rate_per_day: float | None
+    ratio: float | None
+    p_value: float | None
+    outlier: bool
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Broker(Instance):
+    """A broker over the span; ``censored`` outages began or ended unseen."""
+
+    class_: str
+    down_count: int
+    incident_downs: int
+    sign_count: int
+    penalty_start: float
+    penalty_max: float
+    penalty_end: float
+    flagged: bool
+    flapped_days: int
+    percent_state_change: float | None
+    longest_stable_seconds: float | None
+    cause: str | None
+    cause_says: str | None
+    ranking: Ranking | None
+    availability: float | None
+    up_seconds: float
+    down_seconds: float
+    planned_seconds: float
+    longest_outage_seconds: float | None
+    repaired: int
+    mttr_seconds: float | None
+    mtbf_seconds: float | None
+    censored: int
+    reasons: dict[str, int] = field(default_factory=dict)
+    outages: list[Outage] = field(default_factory=list)
+    outages_left_out: int = 0
+    leaves: list[Outage] = field(default_factory=list)
+    leaves_left_out: int = 0
+    first_seen_on: str | None = None
+    owner: str | None = None
+    zone: str | None = None
+    host: str | None = None
+    broker_version: str | None = None
+
+    def without_rates(self) -> Broker:
+        return replace(self, ranking=None, percent_state_change=None)
+
+
+def listed_brokers(warehouse: Warehouse, span: Span, rows: DataFrame, *, in_all: int) -> list[Broker]:
+    """The worst first: all of a small fleet, of a larger one those that are not healthy, a thousand at most."""
+    worth = rows if in_all <= MOST_BROKERS else rows.filter(F.col("class") != "healthy")
+    few = {key(row): row for row in collect(worth.orderBy(*worst_first()).limit(MOST_BROKERS))}
+    downs = listed_downs(warehouse, span, list(few))
+    known = _known(warehouse, span, list(few))
+    return [_broker(row, downs.get(which, Downs()), known[which]) for which, row in few.items()]
+
+
+def _known(warehouse: Warehouse, span: Span, brokers: list[Key]) -> dict[Key, Row]:
+    """Since when each broker is known, and what it reported of itself last: its owner, where it runs."""
+    found: dict[Key, Row] = {broker: {} for broker in brokers}
+    if not brokers:
+        return found
+    since = [F.min("first_seen_on").cast("string").alias("first_seen_on")]
+    last = [F.max_by(name, "dt").alias(name) for name in _FACTS]
+    for table, columns in (("broker_state", since), ("broker_facts", last)):
+        for row in collect(only(span.touched(warehouse, table), brokers).groupBy(*INSTANCE).agg(*columns)):
+            found[key(row)] |= {name: value for name, value in row.items() if name not in INSTANCE}
+    return found
+
+
+def _broker(row: Row, downs: Downs, known: Row) -> Broker:
+    up, down = row["up_seconds"] or 0.0, row["down_seconds"] or 0.0
+    return Broker(
+        class_=row["class"],
+        **{name: row[name] for name in (*INSTANCE, *_SCORE)},
+        ranking=Ranking(**row["ranking"]) if row["ranking"] else None,
+        availability=ratio(up, up + down),
+        up_seconds=up,
+        down_seconds=down,
+        planned_seconds=row["planned_seconds"] or 0.0,
+        repaired=row["repaired"] or 0,
+        mttr_seconds=ratio(row["repair_seconds"], row["repaired"]),
+        mtbf_seconds=ratio(up, row["down_count"]) if row["down_count"] else None,
+        censored=sum(outage.start_censored or outage.end_censored for outage in downs.outages),
+        reasons=dict(sorted(downs.reasons.items())),
+        outages=downs.outages,
+        outages_left_out=downs.outage_count - len(downs.outages),
+        leaves=downs.leaves,
+        leaves_left_out=downs.leave_count - len(downs.leaves),
+        **known,
+    )
+
+
+def brokers_section(brokers: list[Broker], *, in_all: int) -> Section | None:
+    if not brokers:
+        return None
+    # Among many, a healthy one only fills the table.
+    ill = [broker for broker in brokers if broker.class_ != "healthy"]
+    worst = (ill if ill and len(brokers) > TOP else brokers)[:TOP]
+    rest = f"The worst {len(worst)} of {in_all:,}; report.json lists {len(brokers):,}, the tables hold all. "
+    return section(
+        "brokers",
+        "Worst brokers",
+        worst=[(broker, _known_of(broker), _reasons(broker)) for broker in worst],
+        rest=rest if in_all > len(worst) else "",
+        is_cut=any(broker.censored for broker in worst),
+    )
+
+
+def _known_of(broker: Broker) -> str:
+    owner = f"owner {broker.owner}" if broker.owner else ""
+    since = f"since {broker.first_seen_on}" if broker.first_seen_on else ""
+    return ", ".join(part for part in (owner, since) if part)
+
+
+def _reasons(broker: Broker) -> str:
+    return ", ".join(f"{reason} ({n})" for reason, n in broker.reasons.items())
