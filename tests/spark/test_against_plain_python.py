@@ -12,7 +12,7 @@ from zlib import crc32
 
 import pytest
 
-from pointsman_report.transforms.liveness import observers
+from pointsman_report.transforms import observer_windows
 from tests.spark import plain
 from tests.spark.histories import MIDNIGHT, Row, moment, write_history
 from tests.spark.storybook import Stories, Tables, book
@@ -80,7 +80,7 @@ def runs(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     run_days.compute(folder / "one_pass", [history], FIRST, LAST)
     with pytest.MonkeyPatch.context() as patched:
         # However few numbers of a life are looked through together, the gaps between them are the same.
-        patched.setattr(observers, "BLOCK", 2)
+        patched.setattr(observer_windows, "BLOCK", 2)
         for n in range(DAYS):
             day = FIRST + timedelta(days=n)
             run_days.compute(found.nights, [history], day, day)

@@ -15,13 +15,10 @@ from pyspark.sql.functions import col
 from pointsman_report.parameters import HealthParameters
 from pointsman_report.schemas.liveness import AVAILABILITY
 from pointsman_report.schemas.topics import TOPIC_INTERVALS
-from pointsman_report.transforms.health import poisson
-from pointsman_report.transforms.health.cluster_health import cluster_health
-from pointsman_report.transforms.health.group_lag import group_lag
-from pointsman_report.transforms.health.hot_groups import hot_groups
-from pointsman_report.transforms.health.hot_topics import key_skew, too_many_queues
-from pointsman_report.transforms.health.queue_reports import queue_reports
-from pointsman_report.transforms.health.topic_load import topic_load
+from pointsman_report.transforms import poisson
+from pointsman_report.transforms.cluster_health import cluster_health
+from pointsman_report.transforms.hot_queues import hot_groups, key_skew, too_many_queues
+from pointsman_report.transforms.queue_reports import group_lag, queue_reports, topic_load
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
 from tests.spark.test_queues import absurd_reports, of_group, of_topic, report
 from tests.spark.typed import registration_events, rows_of

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pointsman_report.parameters import IncidentParameters
 from pointsman_report.schemas.base import BOOL, DAY, LONG, TEXT, TIME, struct
-from pointsman_report.transforms.flapping.incidents import incidents, members, outages
+from pointsman_report.transforms.incidents import incidents, members, outages
 from tests.spark.histories import MIDNIGHT, moment
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -9,11 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pointsman_report.schemas.liveness import BLIND_PERIODS, BROKER_FACTS, MAINTENANCE_WINDOWS, OBSERVER_WINDOWS
-from pointsman_report.transforms.liveness.blind import blind_periods
-from pointsman_report.transforms.liveness.clocks import observer_clocks
-from pointsman_report.transforms.liveness.facts import broker_changes, broker_facts, told_facts
-from pointsman_report.transforms.liveness.maintenance import maintenance_windows
-from pointsman_report.transforms.liveness.namesrv_days import namesrv_days
+from pointsman_report.transforms.broker_facts import broker_changes, broker_facts, told_facts
+from pointsman_report.transforms.namesrv_days import namesrv_days, observer_clocks
+from pointsman_report.transforms.observer_periods import blind_periods, maintenance_windows
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
 from tests.spark.tables import with_times_as_text
 from tests.spark.typed import registration_events, rows_of

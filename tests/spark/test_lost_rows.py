@@ -18,14 +18,12 @@ from pyspark.sql.types import ArrayType
 
 from pointsman_report.schemas.base import struct
 from pointsman_report.schemas.liveness import BLIND_PERIODS, BROKER_STATE, OBSERVER_WINDOWS, OPINION
-from pointsman_report.transforms.history import ingest
-from pointsman_report.transforms.liveness.blind import blind_periods
-from pointsman_report.transforms.liveness.intervals import broker_intervals
-from pointsman_report.transforms.liveness.observers import observer_windows
-from pointsman_report.transforms.liveness.opinions import opinions, rare_events, stated
-from pointsman_report.transforms.liveness.resync import any_missing, with_losses
-from pointsman_report.transforms.liveness.sweep import sweep
-from pointsman_report.transforms.liveness.votes import votes
+from pointsman_report.transforms import history_rows
+from pointsman_report.transforms.broker_intervals import broker_intervals
+from pointsman_report.transforms.observer_periods import blind_periods
+from pointsman_report.transforms.observer_windows import observer_windows
+from pointsman_report.transforms.opinions import any_missing, opinions, rare_events, stated, with_losses
+from pointsman_report.transforms.vote_sweep import sweep, votes
 from tests.bench.histories import Fleet, write
 from tests.spark.histories import MIDNIGHT, Row
 from tests.spark.typed import registration_events
@@ -55,7 +53,7 @@ def spans(spark: SparkSession, rows: list[Row], first_day: date, last_day: date)
     days = {"first_day": first_day, "last_day": last_day}
     events = registration_events(spark, rows).localCheckpoint()
     empty = {schema: spark.createDataFrame([], schema) for schema in (OBSERVER_WINDOWS, BLIND_PERIODS, BROKER_STATE)}
-    windows = observer_windows(events, ingest.heard(events), empty[OBSERVER_WINDOWS], **days).localCheckpoint()
+    windows = observer_windows(events, history_rows.heard(events), empty[OBSERVER_WINDOWS], **days).localCheckpoint()
     rare = rare_events(events).localCheckpoint()
     blind = blind_periods(rare, windows, empty[BLIND_PERIODS], **days).localCheckpoint()
     told = stated(rare, events, windows, empty[BROKER_STATE]).localCheckpoint()

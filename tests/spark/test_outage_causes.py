@@ -15,11 +15,18 @@ from pyspark.sql.functions import unix_micros
 from pointsman_report.parameters import IncidentParameters
 from pointsman_report.schemas.base import BOOL, DAY, INT, LONG, TEXT, TIME, struct
 from pointsman_report.schemas.flapping import GUARD_PERIODS, OUTAGE_CAUSES
-from pointsman_report.transforms.flapping.guard_periods import guard_periods
-from pointsman_report.transforms.flapping.incidents import members, outages
-from pointsman_report.transforms.flapping.outage_causes import incident_causes, outage_causes, outages_with_facts
-from pointsman_report.transforms.flapping.outage_facts import downs, fact_rows, how_it_went, near_rows, what_came_back
-from pointsman_report.transforms.flapping.rolling import rolling_outages, rolling_restarts
+from pointsman_report.transforms.incidents import members, outages, rolling_outages, rolling_restarts
+from pointsman_report.transforms.observer_periods import guard_periods
+from pointsman_report.transforms.outage_causes import (
+    downs,
+    fact_rows,
+    how_it_went,
+    incident_causes,
+    near_rows,
+    outage_causes,
+    outages_with_facts,
+    what_came_back,
+)
 from tests.spark.histories import MIDNIGHT, moment
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from pointsman_report.parameters import RankingParameters
 from pointsman_report.schemas.base import BOOL, DAY, LONG, TEXT, TIME, struct
-from pointsman_report.transforms.flapping.percent import longest_stable, state_changes
+from pointsman_report.transforms.flap_ranking import longest_stable, state_changes
 from tests.spark.histories import MIDNIGHT, moment
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

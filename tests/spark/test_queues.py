@@ -11,11 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pointsman.wire.group_topics import DLQ_PREFIX, RETRY_PREFIX
 from pointsman_report.schemas.health import GROUP_LAG, QUEUE_STATS, TOPIC_LOAD
-from pointsman_report.transforms.health.group_lag import group_lag
-from pointsman_report.transforms.health.hot_topics import OF_A_GROUP
-from pointsman_report.transforms.health.queue_reports import queue_reports
-from pointsman_report.transforms.health.queue_stats import queue_stats
-from pointsman_report.transforms.health.topic_load import topic_load
+from pointsman_report.transforms.hot_queues import OF_A_GROUP
+from pointsman_report.transforms.queue_reports import group_lag, queue_reports, queue_stats, topic_load
 from tests.spark.histories import NameServer, Row, broker, moment
 from tests.spark.typed import registration_events, rows_of, shuffled
 

@@ -14,9 +14,9 @@ from pyspark.sql.functions import col
 
 from pointsman_report.parameters import RankingParameters
 from pointsman_report.schemas.base import DAY, DOUBLE, LONG, TEXT, struct
-from pointsman_report.transforms.days import SECOND
-from pointsman_report.transforms.flapping.poisson import upper_tail
-from pointsman_report.transforms.flapping.ranking import flap_ranking, with_outliers
+from pointsman_report.transforms.flap_ranking import flap_ranking, with_outliers
+from pointsman_report.transforms.poisson import upper_tail
+from pointsman_report.transforms.utc_days import SECOND
 from tests.spark.histories import MIDNIGHT
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

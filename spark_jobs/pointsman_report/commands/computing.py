@@ -145,9 +145,8 @@ def _compute(
         )
         made, page = compute_and_report(spark, request, say=say)
         say(f"          report: {page}")
-<<<<<<< HEAD
-    print(as_json(numbers) if outcome.output == "json" else summary(numbers))
-    return outcome.exit_code(FINDINGS if numbers["headline"]["findings"] else FINE)
+    print(as_json(made.as_dict()) if outcome.output == "json" else summary(made))
+    return outcome.exit_code(FINDINGS if made.findings else FINE)
 
 
 @click.command
@@ -213,7 +212,3 @@ def _printed(done: dict[str, Any], output: str) -> int:
 
 
 COMMANDS = (nightly, backfill, ingest, compact)
-=======
-    print(as_json(made.as_dict()) if options.output == "json" else summary(made))
-    return exit_code(FINDINGS if made.findings else FINE, options)
->>>>>>> 423a61b (report: a frozen dataclass for each section, which is one module with how it is read and shown; report.json is made from them)

@@ -10,30 +10,34 @@ from pyspark.sql import functions as F
 from pointsman_report.jobs.work import Work
 from pointsman_report.schemas import INSTANCE
 from pointsman_report.together import together
-from pointsman_report.transforms import days
-from pointsman_report.transforms.flapping.causes import causes, moments
-from pointsman_report.transforms.flapping.charges import charges
-from pointsman_report.transforms.flapping.classes import flapped_days, flapping, seen_days
-from pointsman_report.transforms.flapping.guard_periods import guard_periods
-from pointsman_report.transforms.flapping.incidents import incidents, members, outages
-from pointsman_report.transforms.flapping.outage_causes import incident_causes, outage_causes, outages_with_facts
-from pointsman_report.transforms.flapping.outage_facts import (
+from pointsman_report.transforms import utc_days
+from pointsman_report.transforms.broker_intervals import broker_state, state_at_day_end
+from pointsman_report.transforms.flap_classes import causes, flapped_days, flapping, moments, seen_days
+from pointsman_report.transforms.flap_penalty import (
+    charges,
+    heard_well,
+    penalties,
+    penalty_days,
+    running_sums,
+    scored_days,
+    sign_rows,
+    signs,
+)
+from pointsman_report.transforms.flap_ranking import broker_days, flap_ranking, longest_stable, state_changes
+from pointsman_report.transforms.incidents import incidents, members, outages, places, rolling_outages, rolling_restarts
+from pointsman_report.transforms.observer_periods import guard_periods
+from pointsman_report.transforms.opinions import at_day_end
+from pointsman_report.transforms.outage_causes import (
     downs,
     early_rows,
     fact_rows,
     how_it_went,
+    incident_causes,
     near_rows,
+    outage_causes,
+    outages_with_facts,
     what_came_back,
 )
-from pointsman_report.transforms.flapping.penalty import penalties, penalty_days, running_sums, scored_days
-from pointsman_report.transforms.flapping.percent import longest_stable, state_changes
-from pointsman_report.transforms.flapping.places import places
-from pointsman_report.transforms.flapping.ranking import broker_days, flap_ranking
-from pointsman_report.transforms.flapping.rolling import rolling_outages, rolling_restarts
-from pointsman_report.transforms.flapping.signs import heard_well, sign_rows, signs
-from pointsman_report.transforms.liveness.broker_state import broker_state
-from pointsman_report.transforms.liveness.intervals import state_at_day_end
-from pointsman_report.transforms.liveness.opinions import at_day_end
 
 _BROKER_DAY = ["dt", *INSTANCE]
 
@@ -133,7 +137,7 @@ def _charged(work: Work, in_incidents: DataFrame) -> DataFrame:
     parameters, intervals = work.parameters.flapping, work.warehouse.staged("broker_intervals")
     rows = sign_rows(work.warehouse.staged("registration_events"))
     # Spark passes over the files' parts that hold only earlier rows.
-    last_slot = days.start_of(work.first_day) - int(parameters.same_sign_seconds * days.SECOND)
+    last_slot = utc_days.start_of(work.first_day) - int(parameters.same_sign_seconds * utc_days.SECOND)
     late = F.col("event_at") >= F.timestamp_micros(F.lit(last_slot))
     before = sign_rows(_day_before(work, "registration_events").filter(late))
     blind = work.warehouse.staged("blind_periods").unionByName(_day_before(work, "blind_periods"))

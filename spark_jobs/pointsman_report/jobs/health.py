@@ -6,15 +6,10 @@ from datetime import timedelta
 
 from pointsman_report.jobs.work import Work
 from pointsman_report.together import together
-from pointsman_report.transforms.health.beats import beats
-from pointsman_report.transforms.health.cluster_health import cluster_health
-from pointsman_report.transforms.health.group_lag import group_lag
-from pointsman_report.transforms.health.hot_groups import hot_groups
-from pointsman_report.transforms.health.hot_topics import key_skew, too_many_queues
-from pointsman_report.transforms.health.punctuality import heartbeat_histogram, heartbeat_punctuality
-from pointsman_report.transforms.health.queue_reports import queue_reports
-from pointsman_report.transforms.health.queue_stats import queue_stats
-from pointsman_report.transforms.health.topic_load import topic_load
+from pointsman_report.transforms.cluster_health import cluster_health
+from pointsman_report.transforms.heartbeat_histograms import beats, heartbeat_histogram, heartbeat_punctuality
+from pointsman_report.transforms.hot_queues import hot_groups, key_skew, too_many_queues
+from pointsman_report.transforms.queue_reports import group_lag, queue_reports, queue_stats, topic_load
 
 
 def run(work: Work) -> None:

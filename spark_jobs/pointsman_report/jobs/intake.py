@@ -21,7 +21,7 @@ from pointsman_report.io import History, Warehouse
 from pointsman_report.jobs.ledger import Entry, Key, Window, file_day, key, ledger, modified_ms, plain_name, unread
 from pointsman_report.schemas.base import TEXT, struct
 from pointsman_report.schemas.history import INGESTED_FILES
-from pointsman_report.transforms.history import ingest
+from pointsman_report.transforms import history_rows
 
 READ_FAULTS = (OSError, Py4JError, PySparkException)
 MOST_READS = 3
@@ -76,13 +76,13 @@ def take(
 
 def _parsed(history: History, warehouse: Warehouse, files: list[RawFile]) -> DataFrame:
     try:
-        return warehouse.aside("parsed", ingest.parsed_lines(history.lines(files, {})))
+        return warehouse.aside("parsed", history_rows.parsed_lines(history.lines(files, {})))
     except READ_FAULTS:
         # A torn gzip fails the whole read; to look for one costs a read, so only now.
         faults = {} if history.any_gone(files) else history.gzip_faults(files)
         if not faults:
             raise
-        return warehouse.aside("parsed", ingest.parsed_lines(history.lines(files, faults)))
+        return warehouse.aside("parsed", history_rows.parsed_lines(history.lines(files, faults)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class _Reading:
 
 def _stage(warehouse: Warehouse, window: Window, parsed: DataFrame, reading: _Reading) -> Taken:
     days = {"first_day": window.first_day, "last_day": window.last_day}
-    counts = [row.asDict() for row in ingest.read_of_files(parsed, **days).collect()]
+    counts = [row.asDict() for row in history_rows.read_of_files(parsed, **days).collect()]
     rows_by_day: Counter[date] = Counter()
     for count in counts:
         if count["rows"]:
@@ -104,7 +104,7 @@ def _stage(warehouse: Warehouse, window: Window, parsed: DataFrame, reading: _Re
     stored = warehouse.read_days("registration_events", touched - reading.reread)
     stored_counts = counted(stored) if touched - reading.reread else {}
     sizes = {day: rows_by_day[day] + stored_counts.get(day, 0) for day in touched}
-    events = ingest.registration_events(parsed, stored, **days)
+    events = history_rows.registration_events(parsed, stored, **days)
     if touched:
         warehouse.stage("registration_events", events, days=touched, counts=sizes)
     _stage_quarantine(warehouse, window, parsed, reading, {c["day"] for c in counts if c["bad_lines"]})
@@ -137,7 +137,7 @@ def _stage_quarantine(
         days |= {row["dt"] for row in of_files.select("dt").distinct().collect()}
     if days:
         stored = warehouse.read_days("quarantine", days - reading.reread)
-        bad = ingest.quarantine(stored, parsed, read_files, first_day=window.first_day, last_day=window.last_day)
+        bad = history_rows.quarantine(stored, parsed, read_files, first_day=window.first_day, last_day=window.last_day)
         warehouse.stage("quarantine", bad, days=days)
 
 
@@ -151,7 +151,7 @@ def _late_by_file(warehouse: Warehouse, window: Window, parsed: DataFrame) -> di
     if not computed:
         return {}
     of_days = parsed.filter(F.col("dt").isin(computed))
-    unseen = ingest.unseen_by_file(of_days, warehouse.read_days("registration_events", computed))
+    unseen = history_rows.unseen_by_file(of_days, warehouse.read_days("registration_events", computed))
     return {row["file"]: row["rows"] for row in unseen.collect()}
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pointsman_report.files import RawFile
 from pointsman_report.io import Warehouse
 from pointsman_report.schemas.history import INGESTED_FILES
-from pointsman_report.transforms.history.ingest import SCHEMA_VERSION
+from pointsman_report.transforms.history_rows import SCHEMA_VERSION
 
 _FOLDER_DAY = re.compile(r"dt=(\d{4}-\d{2}-\d{2})")
 

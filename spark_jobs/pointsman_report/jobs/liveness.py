@@ -6,18 +6,12 @@ from pyspark.sql import DataFrame
 
 from pointsman_report.jobs.work import Work
 from pointsman_report.together import together
-from pointsman_report.transforms.liveness.availability import availability
-from pointsman_report.transforms.liveness.blind import blind_periods
-from pointsman_report.transforms.liveness.clocks import observer_clocks
-from pointsman_report.transforms.liveness.facts import broker_changes, broker_facts, told_facts
-from pointsman_report.transforms.liveness.intervals import broker_intervals
-from pointsman_report.transforms.liveness.maintenance import maintenance_windows
-from pointsman_report.transforms.liveness.namesrv_days import namesrv_days
-from pointsman_report.transforms.liveness.opinions import opinions, rare_events, stated
-from pointsman_report.transforms.liveness.resync import any_missing, with_losses
-from pointsman_report.transforms.liveness.sweep import sweep
-from pointsman_report.transforms.liveness.views import partial_views
-from pointsman_report.transforms.liveness.votes import votes
+from pointsman_report.transforms.broker_facts import broker_changes, broker_facts, told_facts
+from pointsman_report.transforms.broker_intervals import availability, broker_intervals, partial_views
+from pointsman_report.transforms.namesrv_days import namesrv_days, observer_clocks
+from pointsman_report.transforms.observer_periods import blind_periods, maintenance_windows
+from pointsman_report.transforms.opinions import any_missing, opinions, rare_events, stated, with_losses
+from pointsman_report.transforms.vote_sweep import sweep, votes
 
 
 def run(work: Work) -> None:

@@ -14,8 +14,8 @@ from pointsman_report.jobs.intake import Taken, counted, take
 from pointsman_report.jobs.ledger import Window, most_by_name
 from pointsman_report.jobs.work import Work
 from pointsman_report.parameters import Parameters
-from pointsman_report.transforms.history import ingest
-from pointsman_report.transforms.liveness.observers import observer_windows
+from pointsman_report.transforms import history_rows
+from pointsman_report.transforms.observer_windows import observer_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,4 +115,4 @@ def _observer_windows(work: Work) -> None:
         "registration_events", first_day=work.first_day, last_day=work.last_day + timedelta(days=1)
     )
     events = warehouse.staged("registration_events")
-    warehouse.stage("observer_windows", observer_windows(events, ingest.heard(near), before, **days))
+    warehouse.stage("observer_windows", observer_windows(events, history_rows.heard(near), before, **days))

@@ -6,12 +6,8 @@ from pyspark.sql import DataFrame
 
 from pointsman_report.jobs.work import Work
 from pointsman_report.together import together
-from pointsman_report.transforms.topics.at_risk import topics_at_risk
-from pointsman_report.transforms.topics.blast_radius import blast_radius
-from pointsman_report.transforms.topics.churn import topic_churn
-from pointsman_report.transforms.topics.holdings import holdings, holdings_at_risk
-from pointsman_report.transforms.topics.intervals import topic_intervals
-from pointsman_report.transforms.topics.statements import statements
+from pointsman_report.transforms.topic_holdings import blast_radius, holdings, holdings_at_risk, topics_at_risk
+from pointsman_report.transforms.topic_intervals import statements, topic_churn, topic_intervals
 
 
 def run(work: Work) -> None:

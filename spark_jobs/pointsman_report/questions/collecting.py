@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from pointsman_report.questions.told import Life, Set, Story, Told
 from pointsman_report.schemas import OBSERVER
 from pointsman_report.schemas.base import BOOL, INT, TEXT, struct
-from pointsman_report.transforms.liveness.observers import MOST_GAPS
+from pointsman_report.transforms.observer_windows import MOST_GAPS
 
 _TOPICS = struct(
     part=INT,

@@ -17,7 +17,7 @@ from pointsman_report.parameters import Parameters
 from pointsman_report.report.formatting import broker_label, duration, some
 from pointsman_report.report.table_rows import key
 from pointsman_report.schemas import INSTANCE
-from pointsman_report.transforms.flapping.flagged import METHODS, days_to_decay, flagged_by_day, flagged_by_penalty
+from pointsman_report.transforms.flagged import METHODS, days_to_decay, flagged_by_day, flagged_by_penalty
 
 MOST_BROKERS = 1_000
 """Brokers that are named; the sums count all."""

@@ -8,7 +8,7 @@ from datetime import date
 from pyspark.sql import DataFrame
 
 from pointsman_report.io import History, Warehouse
-from pointsman_report.transforms.history import ingest
+from pointsman_report.transforms import history_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Source:
     def events(self, first_day: date, last_day: date) -> DataFrame:
         """Rows of ``registration_events`` of these days."""
         if self.history is not None:
-            parsed = ingest.parsed_lines(self.history.lines(self.history.files(first_day=first_day)))
-            return ingest.registration_events(parsed, first_day=first_day, last_day=last_day)
+            parsed = history_rows.parsed_lines(self.history.lines(self.history.files(first_day=first_day)))
+            return history_rows.registration_events(parsed, first_day=first_day, last_day=last_day)
         return self._tables().read("registration_events", first_day=first_day, last_day=last_day)
 
     def windows(self, first_day: date, last_day: date) -> DataFrame | None:

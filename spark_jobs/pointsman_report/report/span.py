@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from pointsman_report.io import Warehouse
 from pointsman_report.report.formatting import LocalTime, micros, rfc3339
-from pointsman_report.transforms.days import SECOND, end_of, start_of
+from pointsman_report.transforms.utc_days import SECOND, end_of, start_of
 
 _UTC = ZoneInfo("UTC")
 

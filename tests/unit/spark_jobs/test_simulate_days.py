@@ -8,7 +8,7 @@ import pytest
 
 from pointsman_report.parameters import FlapParameters, HealthParameters, Parameters, RankingParameters
 from pointsman_report.questions.simulate import is_other
-from pointsman_report.transforms.flapping.flagged import days_to_decay
+from pointsman_report.transforms.flagged import days_to_decay
 
 
 @pytest.mark.parametrize(("half_life_minutes", "days"), [(5, 1), (60, 1), (61, 2), (1_440, 24)])

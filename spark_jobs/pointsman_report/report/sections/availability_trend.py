@@ -17,7 +17,7 @@ from pointsman_report.report.section import Section, section
 from pointsman_report.report.sections.broker_scores import FLAPPING_NOW
 from pointsman_report.report.span import Span
 from pointsman_report.report.table_rows import Row, collect, ratio, total_seconds
-from pointsman_report.transforms.days import end_of, start_of
+from pointsman_report.transforms.utc_days import end_of, start_of
 
 DAYS = 30
 WEEK = 7

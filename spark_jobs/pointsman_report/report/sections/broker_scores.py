@@ -18,8 +18,8 @@ from pointsman_report.report.meanings import UNWATCHED, WORST_FIRST
 from pointsman_report.report.span import Span
 from pointsman_report.report.table_rows import total_seconds
 from pointsman_report.schemas import INSTANCE
-from pointsman_report.transforms.days import SECOND, seconds, start_of
-from pointsman_report.transforms.liveness.availability import is_outage
+from pointsman_report.transforms.broker_intervals import is_outage
+from pointsman_report.transforms.utc_days import SECOND, seconds, start_of
 
 FLAPPING_NOW = ("flapping", "chronic")
 

@@ -18,7 +18,7 @@ from pointsman_report.report.section import Section, first, section
 from pointsman_report.report.span import Interval, Span
 from pointsman_report.report.table_rows import Listing, collect, micros, typed, worst
 from pointsman_report.schemas import OBSERVER
-from pointsman_report.transforms.days import seconds
+from pointsman_report.transforms.utc_days import seconds
 
 MOST_INCIDENTS = 200
 MOST_DRAWN = 2_000

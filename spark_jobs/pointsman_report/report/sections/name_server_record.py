@@ -13,7 +13,7 @@ from pointsman_report.report.span import Span
 from pointsman_report.report.table_rows import Instance, Listing, micros, total_seconds, typed, worst
 from pointsman_report.schemas import INSTANCE
 from pointsman_report.schemas.liveness import NAMESRV_DAYS
-from pointsman_report.transforms.days import seconds
+from pointsman_report.transforms.utc_days import seconds
 
 MOST_NODES = 50
 MOST_VIEWS = 50

@@ -1,0 +1,192 @@
+"""From the sweep's steps to each broker's intervals, its day in seconds, its state for the next day, and disagreements.
+
+`broker_intervals`: from the sweep's steps to the intervals of each day, and to what each broker is at each day's end.
+
+`availability`: a broker's day in seconds: up, down, away by plan; outages and how long they took to repair.
+
+Computed from one partition of ``broker_intervals`` alone. Definitions: availability = U / (U + D); MTTR = mean length
+of the outages that ended on the day with both ends seen; MTBF = U / outages that began on it. A polite leave is no
+outage and its time is in neither U nor D.
+
+`broker_state`: what is carried from a day to the next, so that a day can be computed alone.
+
+`partial_views`: when some name servers saw a broker up and others saw it down.
+
+A few seconds at each expiry are normal, for name servers notice at different times; the report picks what lasts. Those
+who have no vote (no opinion, blind, not watching) are on neither side.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+
+from pointsman_report.schemas import INSTANCE, OBSERVER
+from pointsman_report.schemas.liveness import AVAILABILITY, BROKER_INTERVALS, BROKER_STATE, OPINION, PARTIAL_VIEWS
+from pointsman_report.transforms import utc_days
+from pointsman_report.transforms.utc_days import lit_day
+from pointsman_report.transforms.vote_sweep import ORDER
+
+_SETS = ("seen_up_by", "seen_down_by")
+_AFTER_ALL_PHASES = 3
+
+
+def _story() -> WindowSpec:
+    return Window.partitionBy(*INSTANCE).orderBy("at", "node", "boot_id", "seq")
+
+
+def broker_intervals(sweep: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
+    """Put each interval under the day it ended on, and a copy cut at midnight under each day it outlasted."""
+    changes = sweep.filter("changes").withColumns(
+        {"end_us": F.lead("at").over(_story()), "end_seen": F.lead(F.col("start").isNotNull()).over(_story())}
+    )
+    known = changes.filter(F.col("start").isNotNull())
+    ended_on = utc_days.day_of(F.col("end_us"))
+    last_open_day = F.coalesce(F.date_sub(ended_on, 1), lit_day(last_day))
+    first_open_day = F.greatest(F.to_date("start.start_at"), lit_day(first_day))
+    shared = (*INSTANCE, "start.*")
+    closed = known.filter(F.col("end_us").isNotNull()).select(
+        ended_on.alias("dt"),
+        *shared,
+        F.timestamp_micros("end_us").alias("end_at"),
+        (~F.col("end_seen")).alias("end_censored"),
+        F.lit(False).alias("open"),
+    )
+    outlasted = known.select("*", F.explode(utc_days.days_between(first_open_day, last_open_day)).alias("dt"))
+    still_open = outlasted.select(
+        "dt",
+        *shared,
+        F.timestamp_micros(utc_days.ends(F.col("dt"))).alias("end_at"),
+        F.lit(True).alias("end_censored"),
+        F.lit(True).alias("open"),
+    )
+    return closed.unionByName(still_open).select(*BROKER_INTERVALS.fieldNames())
+
+
+def state_at_day_end(sweep: DataFrame, *, last_day: date) -> DataFrame:
+    """One row for each known broker and day: ``current``, ``last_state``, ``last_loss`` as of its end."""
+    until = F.coalesce(F.lead("at").over(_story()), F.lit(utc_days.end_of(last_day)))
+    held_on = utc_days.days_between(utc_days.day_of(F.col("at")), F.date_sub(utc_days.day_of(F.col("until")), 1))
+    held = sweep.withColumn("until", until).select("*", F.explode(held_on).alias("dt"))
+    return held.select("dt", *INSTANCE, F.col("start").alias("current"), "last_state", "last_loss")
+
+
+def is_outage() -> Column:
+    """An interval of ``broker_intervals`` that is an unplanned down."""
+    return (F.col("state") == "down") & ~F.col("planned")
+
+
+def began_on_its_day() -> Column:
+    """Of the rows of one partition: those whose interval began on that day. Each interval is so counted once."""
+    return (F.to_date("start_at") == F.col("dt")) & ~F.col("continues")
+
+
+def availability(intervals: DataFrame) -> DataFrame:
+    """Sum up each broker and day of ``broker_intervals``."""
+    start, end = F.unix_micros("start_at"), F.unix_micros("end_at")
+    of_day = end - F.greatest(start, utc_days.starts(F.col("dt")))
+    whole = end - start
+    outage = is_outage()
+    repaired = outage & ~F.col("start_censored") & ~F.col("end_censored")
+    summed = intervals.groupBy("dt", *INSTANCE).agg(
+        _seconds_where(F.col("state") == "up", of_day).alias("up_seconds"),
+        _seconds_where(outage, of_day).alias("down_seconds"),
+        _seconds_where(F.col("planned"), of_day).alias("planned_seconds"),
+        F.count(F.when(outage & began_on_its_day(), 1)).alias("outages"),
+        F.count(F.when(repaired, 1)).alias("repaired"),
+        _seconds_where(repaired, whole).alias("repair_seconds"),
+        utc_days.seconds(F.max(F.when(outage, whole))).alias("longest_outage_seconds"),
+    )
+    up, down = F.col("up_seconds"), F.col("down_seconds")
+    rated = summed.withColumns(
+        {
+            "availability": F.try_divide(up, up + down),
+            "mttr_seconds": F.try_divide("repair_seconds", "repaired"),
+            "mtbf_seconds": F.try_divide("up_seconds", "outages"),
+        }
+    )
+    return rated.select(*AVAILABILITY.fieldNames())
+
+
+def _seconds_where(condition: Column, microseconds: Column) -> Column:
+    # Summed as integers: a sum of floats would depend on the order of the rows.
+    return utc_days.seconds(F.coalesce(F.sum(F.when(condition, microseconds)), F.lit(0)))
+
+
+def broker_state(days_known: DataFrame, opinions_at_day_end: DataFrame) -> DataFrame:
+    """Each known broker at each day's end."""
+    held = days_known.join(opinions_at_day_end, on=["dt", *INSTANCE], how="left")
+    state = held.withColumns(
+        {
+            "opinions": F.coalesce("opinions", F.array().cast(f"array<{OPINION.simpleString()}>")),
+            "penalty": F.col("penalty_end"),
+            "penalty_at": F.timestamp_micros(utc_days.ends(F.col("dt"))),
+        }
+    )
+    return state.select(*BROKER_STATE.fieldNames())
+
+
+def partial_views(sweep: DataFrame, votes: DataFrame, *, last_day: date) -> DataFrame:
+    """A row for each time and each day it touches, with who saw what."""
+    told = _who_saw_what(_moments(sweep, last_day=last_day), votes)
+    last = utc_days.day_of(F.col("until") - 1)
+    daily = told.select("*", F.explode(utc_days.days_between(utc_days.day_of(F.col("at")), last)).alias("dt"))
+    cut = daily.withColumns(
+        {
+            "from_us": F.greatest("at", utc_days.starts(F.col("dt"))),
+            "to_us": F.least("until", utc_days.ends(F.col("dt"))),
+        }
+    )
+    story = Window.partitionBy("dt", *INSTANCE).orderBy("from_us")
+    same = F.lit(True)
+    for name in ("to_us", *_SETS):
+        other = F.col("from_us") if name == "to_us" else F.col(name)
+        same = same & F.coalesce(F.lag(name).over(story) == other, F.lit(False))
+    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    pieces = cut.withColumn("begins", (~same).cast("int")).withColumn("piece", F.sum("begins").over(to_here))
+    whole = pieces.groupBy("dt", *INSTANCE, "piece", *_SETS).agg(
+        F.timestamp_micros(F.min("from_us")).alias("from_at"),
+        F.timestamp_micros(F.max("to_us")).alias("to_at"),
+        (F.max("to_us") == utc_days.ends(F.col("dt"))).alias("open"),
+    )
+    return whole.select(*PARTIAL_VIEWS.fieldNames())
+
+
+def _moments(sweep: DataFrame, *, last_day: date) -> DataFrame:
+    """Times between two steps in which there were votes on both sides."""
+    story = Window.partitionBy(*INSTANCE).orderBy(*ORDER)
+    until = F.coalesce(F.lead("at").over(story), F.lit(utc_days.end_of(last_day)))
+    lasting = sweep.withColumn("until", until).filter((F.col("up") > 0) & (F.col("down") > 0))
+    return lasting.filter(F.col("until") > F.col("at")).select(*INSTANCE, "at", "until")
+
+
+def _who_saw_what(moments: DataFrame, votes: DataFrame) -> DataFrame:
+    """Add the two sets of nodes to each moment: ask each observer of the broker for its last vote till then."""
+    divided = moments.select(*INSTANCE).distinct()
+    cast = votes.select(*INSTANCE, *OBSERVER, "at", "phase", "seq", "vote").join(
+        divided, on=list(INSTANCE), how="left_semi"
+    )
+    lives = cast.groupBy(*INSTANCE).agg(F.collect_set(F.struct(*OBSERVER)).alias("lives"))
+    asked = moments.join(lives, on=list(INSTANCE), how="inner").select(
+        *INSTANCE,
+        F.inline("lives"),
+        "at",
+        F.lit(_AFTER_ALL_PHASES).alias("phase"),
+        F.lit(0).cast("long").alias("seq"),
+        "until",
+    )
+    story = Window.partitionBy(*INSTANCE, *OBSERVER).orderBy("at", "phase", "seq")
+    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    both = cast.unionByName(asked, allowMissingColumns=True)
+    answered = both.withColumn("vote", F.last("vote", ignorenulls=True).over(to_here)).filter(
+        F.col("until").isNotNull()
+    )
+    return answered.groupBy(*INSTANCE, "at", "until").agg(
+        _nodes_that_voted("up").alias("seen_up_by"), _nodes_that_voted("down").alias("seen_down_by")
+    )
+
+
+def _nodes_that_voted(vote: str) -> Column:
+    return F.sort_array(F.collect_set(F.when(F.col("vote") == vote, F.col("node"))))

@@ -1,0 +1,236 @@
+"""The class of each broker on each day, and the likely cause of a bad one.
+
+`causes`: the likely cause of a broker's bad day, and the evidence for it in a few words.
+
+The first that holds, of: restart_loop (new processes at a regular period); the cause of most of its outages
+(`outage_causes`); deploy (a new version just after most outages and restarts); network (name servers disagreed for
+long); overload (late heartbeats before most outages); planned (mostly planned shutdowns). Otherwise it is unknown.
+
+`flapping`: the class of each broker on each day, and the numbers that it follows from.
+
+The first that holds, of: dead, chronic, flapping, unseen, retired, unwatched, degraded, new, healthy (`meanings` in
+the report says what each is).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pointsman_report.parameters import FlapParameters
+from pointsman_report.schemas import INSTANCE
+from pointsman_report.schemas.flapping import FLAPPING
+from pointsman_report.transforms import utc_days
+from pointsman_report.transforms.broker_intervals import began_on_its_day
+from pointsman_report.transforms.outage_causes import PLANNED, UNKNOWN
+
+LOOP_RESTARTS = 4
+"""Fewer restarts have too few gaps to distinguish a period from chance."""
+LOOP_GAPS_NEAR_MEDIAN = 0.75
+"""This share of the gaps lies within a quarter of the median gap; of gaps by chance about one in six does. Unlike their
+variance this tolerates the one long gap between two loops of a day."""
+DEPLOY_WITHIN = 900 * utc_days.SECOND
+"""A new version shows when the broker registers again: within the time that a slow start takes."""
+LATE_WITHIN = 600 * utc_days.SECOND
+"""Heartbeats are late until the broker goes down; it is removed two minutes after the last of them."""
+VIEWS_DIFFER = 60 * utc_days.SECOND
+"""Name servers see a silent broker expire within seconds of each other."""
+FEWEST_VIEWS = 2
+
+_BROKER = ("dt", *INSTANCE)
+_TROUBLES = ("outage", "restart", "leave")
+UNSEEN_DAYS = 7
+"""A broker that nobody had an opinion of for longer leaves the tables of the day; its state is kept."""
+
+
+def moments(outages: DataFrame, charges: DataFrame, intervals: DataFrame, changes: DataFrame) -> DataFrame:
+    """What happened to each broker and when: ``at``, ``kind``, ``says``. ``charges`` are those of the table."""
+    fell = outages.select(*_BROKER, "at", F.lit("outage").alias("kind"))
+    signs = charges.select(*_BROKER, F.unix_micros("charged_at").alias("at"), _kind_of_sign().alias("kind"))
+    leaves = intervals.filter(F.col("planned") & began_on_its_day())
+    left = leaves.select(*_BROKER, F.unix_micros("start_at").alias("at"), F.lit("leave").alias("kind"))
+    changed = changes.filter(F.col("what").isin("version", "incarnation"))
+    hour = F.date_format("changed_at", "HH:mm'Z'")
+    new = changed.select(
+        *_BROKER,
+        F.unix_micros("changed_at").alias("at"),
+        F.col("what").alias("kind"),
+        F.concat_ws(" ", "before", F.lit("to"), "after", F.lit("at"), hour).alias("says"),
+    )
+    silent = fell.unionByName(signs.filter("kind is not null")).unionByName(left)
+    return silent.withColumn("says", F.lit(None).cast("string")).unionByName(new)
+
+
+def causes(moments: DataFrame, partial_views: DataFrame, outage_causes: DataFrame) -> DataFrame:
+    """``cause`` and ``cause_says`` of each broker and day with an outage, a restart or a planned shutdown."""
+    kind, at = F.col("kind"), F.col("at")
+    trouble = kind.isin(*_TROUBLES)
+    story = Window.partitionBy(*_BROKER).orderBy("at", F.when(trouble, 0).otherwise(1), "kind")
+    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    looked_back = moments.withColumns(
+        {
+            "after_late": at - F.last(F.when(kind == "late", at), ignorenulls=True).over(to_here),
+            "after_trouble": at - F.last(F.when(trouble, at), ignorenulls=True).over(to_here),
+        }
+    )
+    fell = kind == "outage"
+    deployed = (kind == "version") & (F.col("after_trouble") <= DEPLOY_WITHIN)
+    summed = looked_back.groupBy(*_BROKER).agg(
+        _count(trouble).alias("troubles"),
+        _count(fell).alias("outages"),
+        _count(kind == "leave").alias("leaves"),
+        _count(fell & (F.col("after_late") <= LATE_WITHIN)).alias("late"),
+        _count(deployed).alias("deployed"),
+        F.min_by("says", F.when(deployed, F.struct("at", "says"))).alias("version"),
+        F.sort_array(F.collect_list(F.when(kind == "incarnation", at))).alias("starts"),
+    )
+    differed = F.unix_micros("to_at") - F.unix_micros("from_at")
+    views = partial_views.filter(differed >= VIEWS_DIFFER).groupBy(*_BROKER).agg(F.count("*").alias("views"))
+    known = summed.filter(F.col("troubles") > 0).join(views, on=list(_BROKER), how="left")
+    with_most = known.join(_of_most_outages(outage_causes), on=list(_BROKER), how="left").fillna({"views": 0})
+    likely = with_most.withColumn("likely", _likely())
+    return likely.select(*_BROKER, F.col("likely.cause").alias("cause"), F.col("likely.says").alias("cause_says"))
+
+
+def _of_most_outages(outage_causes: DataFrame) -> DataFrame:
+    """``most``: the cause that most of the day's unplanned outages have, how many have it, and one's evidence."""
+    began = outage_causes.filter((F.to_date("start_at") == F.col("dt")) & ~F.col("planned"))
+    counted = began.groupBy(*_BROKER, "cause").agg(
+        F.count("*").alias("count"), F.min_by("evidence", "start_at").alias("evidence")
+    )
+    known = F.struct("count", "cause", "evidence")
+    return counted.groupBy(*_BROKER).agg(F.max_by(known, F.struct("count", "cause")).alias("most"))
+
+
+def _kind_of_sign() -> Column:
+    cause = F.col("cause")
+    return F.when(cause == "RESTARTED", "restart").when(cause.isin("LATE_HEARTBEAT", "RECOVERED"), "late")
+
+
+def _likely() -> Column:
+    gap = F.transform(
+        F.sequence(F.lit(2), F.greatest(F.size("starts"), F.lit(2))),
+        lambda n: F.try_element_at("starts", n) - F.try_element_at("starts", n - 1),
+    )
+    gaps = F.sort_array(gap)
+    median = F.try_element_at(gaps, (F.size(gaps) / 2).cast("int") + 1)
+    near = F.size(F.filter(gaps, lambda one: F.abs(one - median) * 4 <= median))
+    loops = (F.size("starts") >= LOOP_RESTARTS) & (near >= F.size(gaps) * F.lit(LOOP_GAPS_NEAR_MEDIAN))
+    restarts = F.concat(F.size("starts").cast("string"), F.lit(" restarts, every "), _duration(median))
+    fell, views = F.col("outages"), F.col("views")
+    known = (F.col("most.count") * 2 > fell) & ~F.col("most.cause").isin(UNKNOWN, PLANNED)
+    late = _most("late", fell)
+    at_odds = (fell > 0) & (views >= F.greatest(fell, F.lit(FEWEST_VIEWS)))
+    return (
+        F.when(loops, _cause(F.lit("restart_loop"), restarts))
+        .when(known, _cause(F.col("most.cause"), F.concat(_of(F.col("most.count")), F.lit(": "), "most.evidence")))
+        .when(_most("deployed", F.col("troubles")), _cause(F.lit("deploy"), F.col("version")))
+        .when(
+            at_odds,
+            _cause(
+                F.lit("network"), F.concat(views.cast("string"), F.lit(" times only some name servers saw it down"))
+            ),
+        )
+        .when(late, _cause(F.lit("overload"), F.concat(F.lit("late heartbeats before "), _of(F.col("late")))))
+        .when(_most("leaves", F.col("troubles")), _cause(F.lit(PLANNED), _leaves()))
+        .otherwise(_cause(F.lit(UNKNOWN), F.col("most.evidence")))
+    )
+
+
+def _cause(name: Column, says: Column) -> Column:
+    return F.struct(name.alias("cause"), says.alias("says"))
+
+
+def _most(counted: str, of: Column) -> Column:
+    return F.col(counted) * 2 > of
+
+
+def _count(condition: Column) -> Column:
+    return F.count(F.when(condition, 1))
+
+
+def _of(count: Column) -> Column:
+    """3 of 4 outages."""
+    outages = F.when(F.col("outages") == 1, F.lit(" outage")).otherwise(F.lit(" outages"))
+    return F.concat(count.cast("string"), F.lit(" of "), F.col("outages").cast("string"), outages)
+
+
+def _leaves() -> Column:
+    once = F.col("leaves") == 1
+    return F.when(once, "one planned shutdown").otherwise(F.format_string("%d planned shutdowns", "leaves"))
+
+
+def _duration(microseconds: Column) -> Column:
+    seconds = F.round(microseconds / utc_days.SECOND).cast("long")
+    minutes = F.round(microseconds / (60 * utc_days.SECOND)).cast("long")
+    return F.when(seconds < 600, F.concat(seconds.cast("string"), F.lit(" s"))).otherwise(
+        F.concat(minutes.cast("string"), F.lit(" min"))
+    )
+
+
+def seen_days(known: DataFrame, availability: DataFrame, yesterday: DataFrame) -> DataFrame:
+    """Add ``first_seen_on``, ``last_seen_on`` and ``history_began_on`` to each known broker and day."""
+    seen = availability.select("dt", *INSTANCE, F.col("dt").alias("seen_on"))
+    carried = yesterday.select(
+        *INSTANCE, F.col("first_seen_on").alias("carried_first"), F.col("last_seen_on").alias("carried_last")
+    )
+    dated = known.join(seen, on=["dt", *INSTANCE], how="left").join(carried, on=list(INSTANCE), how="left")
+    story = Window.partitionBy(*INSTANCE).orderBy("dt").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    first = F.coalesce("carried_first", F.min("dt").over(story))
+    last = F.coalesce(F.last("seen_on", ignorenulls=True).over(story), "carried_last", first)
+    each = dated.select("dt", *INSTANCE, first.alias("first_seen_on"), last.alias("last_seen_on"))
+    began = each.groupBy("dt").agg(F.min("first_seen_on").alias("history_began_on"))
+    return each.join(F.broadcast(began), on="dt", how="inner")
+
+
+def flapped_days(scored: DataFrame, yesterday: DataFrame) -> DataFrame:
+    """Add ``flapped_on``: the days among the last seven on which a charge took the penalty over the threshold."""
+    carried = yesterday.select(*INSTANCE, F.explode("flapped_on").alias("dt")).withColumn("raised", F.lit(True))
+    both = scored.select("dt", *INSTANCE, "raised").unionByName(carried)
+    week = Window.partitionBy(*INSTANCE).orderBy(F.unix_date("dt")).rangeBetween(-6, Window.currentRow)
+    counted = both.withColumn(
+        "flapped_on", F.sort_array(F.collect_list(F.when(F.col("raised"), F.col("dt"))).over(week))
+    )
+    return scored.join(counted.drop("raised"), on=["dt", *INSTANCE], how="inner")
+
+
+def flapping(days_known: DataFrame, blind_periods: DataFrame, *, parameters: FlapParameters) -> DataFrame:
+    """Class each broker and day of `days_known`, which joins all that is known of a broker's day."""
+    # Name servers of another cluster say nothing of this one; one that knows a neighbour would know this broker too.
+    watched = days_known.groupBy("dt", "cluster").agg(F.max(F.col("current").isNotNull()).alias("watched_at_end"))
+    # Unless its guard was on: then it knows of those alone that registered anew.
+    guarded = blind_periods.filter(F.col("open") & F.col("cluster").isNotNull()).select("dt", "cluster").distinct()
+    watched = watched.join(guarded, on=["dt", "cluster"], how="left_anti")
+    joined = days_known.join(watched, on=["dt", "cluster"], how="left").fillna({"watched_at_end": False})
+    recent = joined.filter(F.datediff("dt", "last_seen_on") <= UNSEEN_DAYS).withColumn(
+        "flapped_days", F.size("flapped_on")
+    )
+    outages, in_incidents = (F.coalesce(name, F.lit(0)) for name in ("outages", "incident_downs"))
+    classed = recent.withColumns(
+        {
+            "class": _class(parameters),
+            "down_count": outages,
+            "incident_downs": in_incidents,
+            "sign_count": F.col("charge_count") - (outages - in_incidents),
+            "percent_state_change": F.coalesce("percent_state_change", F.lit(0.0)),
+        }
+    )
+    return classed.select(*FLAPPING.fieldNames())
+
+
+def _class(parameters: FlapParameters) -> Column:
+    open_since = utc_days.ends(F.col("dt")) - F.unix_micros("current.start_at")
+    long_ago = open_since > int(parameters.dead_after_hours * 3_600 * utc_days.SECOND)
+    away = F.col("current.state") == "down"
+    unknown = F.col("current").isNull() & F.col("watched_at_end")
+    return (
+        F.when(away & ~F.col("current.planned") & long_ago, "dead")
+        .when(F.col("flapped_days") >= parameters.chronic_days, "chronic")
+        .when(F.col("raised") | F.col("flagged_start"), "flapping")
+        .when(unknown & (F.col("last_state") != "left"), "unseen")
+        .when((away & F.col("current.planned") & long_ago) | (unknown & (F.col("last_state") == "left")), "retired")
+        .when(~F.coalesce(F.col("watched_seconds") > 0, F.lit(False)), "unwatched")
+        .when((F.col("down_seconds") > 0) | (F.col("charged_points") >= parameters.degraded_points), "degraded")
+        .when((F.col("first_seen_on") == F.col("dt")) & (F.col("history_began_on") < F.col("dt")), "new")
+        .otherwise("healthy")
+    )

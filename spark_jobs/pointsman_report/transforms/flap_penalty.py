@@ -1,0 +1,272 @@
+"""What each broker is charged for, and its decayed penalty after each charge.
+
+`signs`: of trouble, each once however many observers saw it.
+
+A sign that names what is new (an incarnation, an address) is the same for all observers. Signs that repeat are matched
+by number: within a slot the nth of one observer is the nth of each other. A slot begins with a sign after as long a
+rest as a slot is long, so that no boundary falls between two observers' rows of one sign, and is cut where signs go on
+for longer. A day looks back over midnight by one slot: what another observer saw just before is not charged again.
+
+`charges`: what each broker is charged for: its own outages, polite stops that were soon over, and signs of trouble.
+
+Outages come from the merged intervals, so each is charged once. One that belongs to an incident is charged to that and
+not to the broker. Nothing that happens in a maintenance window is charged.
+
+`penalties`: the decayed penalty of each broker after each charge: exact, with the ceiling, without a loop over the
+charges.
+
+With x = P * 2^(t/H) decay vanishes: a charge adds a = points * 2^(t/H), and the ceiling c = ceiling * 2^(t/H) cuts, so
+x_i = min(c_i, x_(i-1) + a_i). Unrolled: x_i = S_i + min(x_0, min over j <= i of (c_j - S_j)) with S the running sum of
+a. That is two running aggregates, so a broker with very many charges costs a sort and no more. Time starts anew each
+midnight, which keeps 2^(t/H) small; from day to day a fold carries P, because each day needs the one before.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+
+from pointsman_report.parameters import FlapParameters
+from pointsman_report.schemas import INSTANCE, OBSERVER
+from pointsman_report.schemas.flapping import FLAP_CHARGES
+from pointsman_report.transforms import utc_days
+
+_SILENCES = ("RECOVERED", "LATE_HEARTBEAT")
+_CAUSES = ("RESTARTED", "ADDRESS_CHANGED", "ROLE_CHANGED", *_SILENCES)
+_COLUMNS = ("dt", *INSTANCE, "at", "cause", "points")
+
+
+def sign_rows(events: DataFrame) -> DataFrame:
+    """The rows that are charged as signs: instance, observer, ``seq``, ``at``, ``cause``, ``what`` is new.
+
+    ``silent_us``: for how long the broker had not been heard.
+    """
+    event = F.col("event")
+    named = events.filter(F.col("broker_name").isNotNull() & event.isin(*_CAUSES))
+    # RECOVERED after a failed probe ends an outage that was charged already.
+    charged = named.filter((event != "RECOVERED") | (F.col("reason") == "HEARTBEAT"))
+    what = F.when(event == "RESTARTED", F.col("incarnation")).when(
+        event.isin("ADDRESS_CHANGED", "ROLE_CHANGED"), F.col("broker_addr")
+    )
+    return charged.select(
+        "dt",
+        *INSTANCE,
+        *OBSERVER,
+        "seq",
+        F.unix_micros("event_at").alias("at"),
+        event.alias("cause"),
+        what.alias("what"),
+        (F.col("interval_ms") * 1_000).alias("silent_us"),
+    )
+
+
+def heard_well(rows: DataFrame, blind: DataFrame) -> DataFrame:
+    """Drop the signs that end a silence in which the observer was blind: it may have been its own."""
+    times = blind.select(
+        *(F.col(name).alias(f"of_{name}") for name in (*OBSERVER, "cluster")),
+        F.unix_micros("from_at").alias("from_us"),
+        F.unix_micros("to_at").alias("to_us"),
+    )
+    own = (F.col("node") == F.col("of_node")) & (F.col("boot_id") == F.col("of_boot_id"))
+    of_all = F.col("of_cluster").isNull() | (F.col("of_cluster") == F.col("cluster"))
+    began = F.col("at") - F.coalesce("silent_us", F.lit(0))
+    meanwhile = (F.col("at") >= F.col("from_us")) & (began <= F.col("to_us"))
+    return rows.join(F.broadcast(times), own & of_all & meanwhile & F.col("cause").isin(*_SILENCES), "left_anti")
+
+
+def signs(rows: DataFrame, *, first_day: date, last_day: date, parameters: FlapParameters) -> DataFrame:
+    """Columns: ``dt``, instance, ``at``, ``cause``, ``points``; ``rows`` are `sign_rows` from the day before on."""
+    slot = int(parameters.same_sign_seconds * utc_days.SECOND)
+    late = rows.filter(F.col("at") >= utc_days.ends(F.col("dt")) - slot).withColumn("dt", F.date_add("dt", 1))
+    of_days = F.col("dt").between(utc_days.lit_day(first_day), utc_days.lit_day(last_day))
+    looked_at = rows.unionByName(late).filter(of_days)
+    story = Window.partitionBy("dt", *INSTANCE, "cause").orderBy("at")
+    rested = F.col("at") - F.lag("at").over(story) > slot
+    begun = looked_at.withColumn("begins", F.when(F.coalesce(rested, F.lit(True)), F.col("at")))
+    to_here = story.rangeBetween(Window.unboundedPreceding, Window.currentRow)
+    began = F.max("begins").over(to_here)
+    in_slot = (began + F.floor((F.col("at") - began) / slot) * slot).cast("string")
+    slotted = begun.withColumn("same", F.coalesce("what", in_slot))
+    sign = ("dt", *INSTANCE, "cause", "same")
+    by_observer = Window.partitionBy(*sign, *OBSERVER).orderBy("at", "seq")
+    numbered = slotted.withColumn("nth", F.row_number().over(by_observer))
+    once = numbered.groupBy(*sign, "nth").agg(F.min("at").alias("at"))
+    today = once.filter(F.col("at") >= utc_days.starts(F.col("dt")))
+    return today.select("dt", *INSTANCE, "at", "cause", _points(parameters).alias("points"))
+
+
+def _points(parameters: FlapParameters) -> Column:
+    cause = F.col("cause")
+    return (
+        F.when(cause == "RESTARTED", parameters.points_restarted)
+        .when(cause.isin("ADDRESS_CHANGED", "ROLE_CHANGED"), parameters.points_moved)
+        .when(cause == "RECOVERED", parameters.points_suspected)
+        .when(cause == "LATE_HEARTBEAT", parameters.points_late)
+        .cast("double")
+    )
+
+
+def charges(
+    outages: DataFrame,
+    members: DataFrame,
+    intervals: DataFrame,
+    signs: DataFrame,
+    windows: DataFrame,
+    *,
+    parameters: FlapParameters,
+) -> DataFrame:
+    """Columns: ``dt``, instance, ``at`` (microseconds), ``cause``, ``points``.
+
+    ``members`` are the outages of incidents; ``windows`` those of the day before as well. An outage's rows
+    state whether it was planned; the rest is compared with the windows of all nodes.
+    """
+    own = outages.join(members.select("dt", *INSTANCE, "at").distinct(), on=["dt", *INSTANCE, "at"], how="left_anti")
+    charged = own.withColumns({"cause": F.col("event"), "points": F.lit(float(parameters.points_outage))})
+    rest = _quick_shutdowns(intervals, parameters).unionByName(signs.withColumn("began", F.col("at")))
+    return charged.select(*_COLUMNS).unionByName(_outside_of(windows, rest).select(*_COLUMNS))
+
+
+def _outside_of(windows: DataFrame, rows: DataFrame) -> DataFrame:
+    """Drop the rows that ``began`` in a window of their broker or cluster."""
+    open_windows = windows.select(
+        F.col("cluster").alias("of_cluster"),
+        F.col("broker_name").alias("of_broker"),
+        F.unix_micros("from_at").alias("from_us"),
+        F.unix_micros("to_at").alias("to_us"),
+    )
+    is_of = (F.col("cluster") == F.col("of_cluster")) & F.coalesce(
+        F.col("of_broker") == F.col("broker_name"), F.lit(True)
+    )
+    began_in = (F.col("began") >= F.col("from_us")) & (F.col("began") < F.col("to_us"))
+    return rows.join(F.broadcast(open_windows), is_of & began_in, "left_anti")
+
+
+def _quick_shutdowns(intervals: DataFrame, parameters: FlapParameters) -> DataFrame:
+    length = F.unix_micros("end_at") - F.unix_micros("start_at")
+    back = intervals.filter(F.col("planned") & (F.col("reason") == "SHUTDOWN") & ~F.col("end_censored"))
+    quick = back.filter(length <= int(parameters.shutdown_return_seconds * utc_days.SECOND))
+    return quick.withColumns(
+        {
+            "began": F.unix_micros("start_at"),
+            "at": F.unix_micros("end_at"),
+            "cause": F.lit("SHUTDOWN"),
+            "points": F.lit(float(parameters.points_shutdown)),
+        }
+    ).select(*_COLUMNS, "began")
+
+
+def _story() -> WindowSpec:
+    return Window.partitionBy("dt", *INSTANCE).orderBy("at", "points", "cause")
+
+
+def _to_here() -> WindowSpec:
+    return _story().rowsBetween(Window.unboundedPreceding, Window.currentRow)
+
+
+def running_sums(charges: DataFrame, *, parameters: FlapParameters) -> DataFrame:
+    """Add to each charge S (``total``), the least c - S so far (``room``) and 2^(-t/H) (``decay``)."""
+    half_lives = (F.col("at") - utc_days.starts(F.col("dt"))) / F.lit(
+        parameters.half_life_minutes * 60 * utc_days.SECOND
+    )
+    grown = charges.withColumn("growth", F.pow(F.lit(2.0), half_lives))
+    totalled = grown.withColumn("total", F.sum(F.col("points") * F.col("growth")).over(_to_here()))
+    room = F.min(F.lit(parameters.ceiling) * F.col("growth") - F.col("total")).over(_to_here())
+    so_far = F.sum("points").over(_to_here())
+    return totalled.withColumns({"room": room, "decay": F.lit(1.0) / F.col("growth"), "points_so_far": so_far})
+
+
+def penalty_days(sums: DataFrame, known: DataFrame, yesterday: DataFrame, *, parameters: FlapParameters) -> DataFrame:
+    """Fold each broker's days: ``penalty_start`` and ``penalty_end``, ``charge_count``, ``charged_points``.
+
+    ``known`` has ``dt`` and the instance, every day from a broker's first; ``yesterday`` is the broker state of the day
+    before.
+    """
+    by_day = sums.groupBy("dt", *INSTANCE).agg(
+        F.max("total").alias("total"),
+        F.min("room").alias("room"),
+        F.count("*").alias("charge_count"),
+        F.max("points_so_far").alias("charged_points"),
+    )
+    # Without a charge the ceiling leaves all the room that a penalty can need.
+    dense = known.join(by_day, on=["dt", *INSTANCE], how="left").fillna(
+        {"total": 0.0, "room": parameters.ceiling, "charge_count": 0, "charged_points": 0.0}
+    )
+    day = F.struct("dt", "total", "room", "charge_count", "charged_points")
+    brokers = dense.groupBy(*INSTANCE).agg(F.sort_array(F.collect_list(day)).alias("days"))
+    carried = yesterday.select(*INSTANCE, "penalty")
+    overnight = 2.0 ** (-24 * 60 / parameters.half_life_minutes)
+    folded = brokers.join(carried, on=list(INSTANCE), how="left").withColumn("days", _fold(overnight))
+    return folded.select(*INSTANCE, F.inline("days"))
+
+
+def penalties(sums: DataFrame, starts: DataFrame) -> DataFrame:
+    """The table ``flap_charges``: each charge with the penalty after it."""
+    scored = sums.join(starts.select("dt", *INSTANCE, "penalty_start"), on=["dt", *INSTANCE], how="inner")
+    after = (F.col("total") + F.least("penalty_start", "room")) * F.col("decay")
+    # Rounded, so that three times 1000 is 3000 to the comparison with a threshold too.
+    charged = scored.withColumns({"charged_at": F.timestamp_micros("at"), "penalty": F.round(after, 6)})
+    return charged.select(*FLAP_CHARGES.fieldNames())
+
+
+def scored_days(
+    flap_charges: DataFrame, starts: DataFrame, yesterday: DataFrame, *, parameters: FlapParameters
+) -> DataFrame:
+    """Add to each broker's day ``penalty_max``, ``raised``, ``flagged_start`` and ``flagged`` (at the day's end)."""
+    charged = flap_charges.withColumns(
+        {"raised": F.col("penalty") > parameters.suppress_above, "mark": mark(parameters)}
+    )
+    by_day = charged.groupBy("dt", *INSTANCE).agg(
+        F.max("penalty").alias("highest"),
+        F.max("raised").alias("raised"),
+        F.max_by("mark", F.when(F.col("mark").isNotNull(), F.struct("charged_at", "points", "cause"))).alias(
+            "last_mark"
+        ),
+    )
+    carried = yesterday.select(*INSTANCE, F.col("flagged").alias("flagged_yesterday"))
+    scored = starts.join(by_day, on=["dt", *INSTANCE], how="left").join(carried, on=list(INSTANCE), how="left")
+    at_end = F.when(F.col("penalty_end") < parameters.reuse_below, F.lit(False)).otherwise(F.col("last_mark"))
+    story = Window.partitionBy(*INSTANCE).orderBy("dt")
+    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    before = story.rowsBetween(Window.unboundedPreceding, -1)
+    flagged_yesterday = F.coalesce("flagged_yesterday", F.lit(False))
+    return scored.withColumn("mark", at_end).select(
+        "dt",
+        *INSTANCE,
+        "charge_count",
+        "charged_points",
+        "penalty_start",
+        F.greatest("penalty_start", F.coalesce("highest", F.lit(0.0))).alias("penalty_max"),
+        "penalty_end",
+        F.coalesce("raised", F.lit(False)).alias("raised"),
+        F.coalesce(F.last("mark", ignorenulls=True).over(before), flagged_yesterday).alias("flagged_start"),
+        F.coalesce(F.last("mark", ignorenulls=True).over(to_here), flagged_yesterday).alias("flagged"),
+    )
+
+
+def mark(parameters: FlapParameters) -> Column:
+    """Of a charge: true where the flag went up, false where it had come down before, else null."""
+    # Where the ceiling cut, the penalty raised the flag and what it was before does not matter.
+    before = F.round(F.col("penalty") - F.col("points"), 6)
+    raised, cleared = F.col("penalty") > parameters.suppress_above, before < parameters.reuse_below
+    return F.when(raised, F.lit(True)).when(cleared, F.lit(False))
+
+
+def _fold(overnight: float) -> Column:
+    """An array of days with the penalty carried through them, by a higher-order function (no Python in the loop)."""
+    shape = "array<struct<dt:date,charge_count:bigint,charged_points:double,penalty_start:double,penalty_end:double>>"
+    begin = F.struct(F.coalesce("penalty", F.lit(0.0)).alias("penalty"), F.array().cast(shape).alias("days"))
+
+    def step(so_far: Column, day: Column) -> Column:
+        end = (day["total"] + F.least(so_far["penalty"], day["room"])) * F.lit(overnight)
+        scored = F.struct(
+            day["dt"].alias("dt"),
+            day["charge_count"].alias("charge_count"),
+            day["charged_points"].alias("charged_points"),
+            so_far["penalty"].alias("penalty_start"),
+            end.alias("penalty_end"),
+        )
+        return F.struct(end.alias("penalty"), F.concat(so_far["days"], F.array(scored)).alias("days"))
+
+    return F.aggregate("days", begin, step, lambda so_far: so_far["days"])

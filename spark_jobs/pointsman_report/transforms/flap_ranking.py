@@ -1,0 +1,169 @@
+"""The slow track and Nagios' percentage, which are computed beside the penalty.
+
+`flap_ranking`: the slow track: each broker's outages of the last days against the other brokers of its cluster.
+
+The rate of the others leaves the broker itself out, so that a flapper does not hide behind its own outages, and adds
+one outage to theirs, so that quiet neighbours prove little. Outages of incidents count for nobody. Which of a cluster's
+brokers are outliers is bounded by the share of false ones among them (Benjamini and Hochberg).
+
+`state_changes`: Nagios' percentage of state changes, and the longest time without one.
+
+The state is sampled on a grid that begins at midnight; of the last 21 samples each of the 20 steps that changed weighs
+0.75 (the oldest) to 1.25 (the newest), and their sum over 20 is the percentage (base/flapping.c of Nagios Core). Down
+is an outage; a polite leave and a time that nobody watched change nothing. An outage between two samples is not seen.
+The first samples of a day look back over midnight, twenty steps and no further. Only changes are looked at: the
+percentage is highest at one.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pointsman_report.parameters import RankingParameters
+from pointsman_report.schemas import INSTANCE
+from pointsman_report.schemas.flapping import FLAP_RANKING
+from pointsman_report.transforms import utc_days
+from pointsman_report.transforms.broker_intervals import is_outage
+from pointsman_report.transforms.poisson import upper_tail
+
+_CLUSTER = ("dt", "cluster")
+STEPS = 20
+OLDEST, NEWEST = 0.75, 1.25
+
+_BROKER = ("dt", *INSTANCE)
+
+
+def broker_days(availability: DataFrame, flapping: DataFrame) -> DataFrame:
+    """``watched_us`` and ``outages`` (without those of incidents) of each broker and day."""
+    downs = flapping.select("dt", *INSTANCE, "incident_downs")
+    watched = F.round((F.col("up_seconds") + F.col("down_seconds")) * utc_days.SECOND).cast("long")
+    own = F.col("outages") - F.coalesce("incident_downs", F.lit(0))
+    joined = availability.join(downs, on=["dt", *INSTANCE], how="left")
+    return joined.select("dt", *INSTANCE, watched.alias("watched_us"), own.alias("outages"))
+
+
+def flap_ranking(
+    broker_days: DataFrame, *, first_day: date, last_day: date, parameters: RankingParameters
+) -> DataFrame:
+    """Rank the brokers of each day from first to last; ``broker_days`` also has the days before.
+
+    Ranked are outliers before others, then by chance, the least likely first, then by rate.
+    """
+    reached = utc_days.days_between(
+        F.greatest("dt", utc_days.lit_day(first_day)),
+        F.least(F.date_add("dt", parameters.days - 1), utc_days.lit_day(last_day)),
+    )
+    told = broker_days.withColumnsRenamed({"dt": "told_on"}).withColumn("dt", F.col("told_on"))
+    spread = told.select("*", F.explode(reached).alias("for_day")).drop("dt").withColumnRenamed("for_day", "dt")
+    summed = spread.groupBy("dt", *INSTANCE).agg(
+        F.sum("watched_us").alias("watched_us"), F.sum("outages").alias("outages")
+    )
+    held = spread.groupBy("dt").agg(F.count_distinct("told_on").alias("days"))
+    rated = _rated(summed.filter(F.col("watched_us") > 0)).join(F.broadcast(held), on="dt", how="inner")
+    outliers = with_outliers(rated, false_discovery_rate=parameters.false_discovery_rate)
+    worst_first = Window.partitionBy(*_CLUSTER).orderBy(
+        F.desc("outlier"), F.asc_nulls_last("p_value"), F.desc("rate_per_day"), "broker_name", "broker_id"
+    )
+    ranked = outliers.withColumn("rank", F.row_number().over(worst_first).cast("long"))
+    return ranked.select(*FLAP_RANKING.fieldNames())
+
+
+def with_outliers(ranked: DataFrame, *, false_discovery_rate: float) -> DataFrame:
+    """Add ``outlier`` by the ``p_value`` of the brokers of each cluster and day."""
+    cluster = Window.partitionBy(*_CLUSTER)
+    tested = F.count("p_value").over(cluster)
+    nth = F.row_number().over(cluster.orderBy(F.asc_nulls_last("p_value"), "broker_name", "broker_id"))
+    passes = F.col("p_value") <= nth * F.lit(false_discovery_rate) / tested
+    numbered = ranked.withColumn("passes", passes)
+    limit = F.max(F.when(F.col("passes"), F.col("p_value"))).over(cluster)
+    return numbered.withColumn("outlier", F.coalesce(F.col("p_value") <= limit, F.lit(False))).drop("passes")
+
+
+def _rated(summed: DataFrame) -> DataFrame:
+    cluster = Window.partitionBy(*_CLUSTER)
+    others_us = F.sum("watched_us").over(cluster) - F.col("watched_us")
+    others = F.sum("outages").over(cluster) - F.col("outages")
+    own_days, others_days = (
+        F.col("watched_us") / F.lit(utc_days.DAY),
+        F.nullif(others_us, F.lit(0)) / F.lit(utc_days.DAY),
+    )
+    rates = summed.withColumns(
+        {
+            "watched_days": own_days,
+            "rate_per_day": F.col("outages") / own_days,
+            "cluster_rate_per_day": (others + 1) / others_days,
+        }
+    )
+    return rates.withColumns(
+        {
+            "ratio": F.col("rate_per_day") / F.col("cluster_rate_per_day"),
+            "p_value": upper_tail(F.col("outages"), F.col("cluster_rate_per_day") * F.col("watched_days")),
+        }
+    )
+
+
+def state_changes(intervals: DataFrame, *, first_day: date, last_day: date, parameters: RankingParameters) -> DataFrame:
+    """``percent_state_change`` of each broker and day that has a change in reach; ``intervals`` from the day before."""
+    grid = int(parameters.grid_seconds * utc_days.SECOND)
+    changes = _changes(
+        _bad_samples(_within_reach(intervals, first_day, last_day, grid), grid), -(-utc_days.DAY // grid)
+    )
+    # The day's first sample sees what changed before midnight.
+    at_midnight = changes.select(*_BROKER).distinct().select(*_BROKER, F.lit(0).alias("sample"), F.lit(0).alias("n"))
+    looked_at = changes.unionByName(at_midnight)
+    last_steps = Window.partitionBy(*_BROKER).orderBy("sample").rangeBetween(-(STEPS - 1), Window.currentRow)
+    n, ages = F.sum("n").over(last_steps), F.sum(F.col("n") * F.col("sample")).over(last_steps)
+    older = n * F.col("sample") - ages
+    slope = (NEWEST - OLDEST) / (STEPS - 1)
+    percent = (n * F.lit(NEWEST) - older * F.lit(slope)) * (100.0 / STEPS)
+    scored = looked_at.withColumn("percent", percent).filter(F.col("sample") >= 0)
+    return scored.groupBy(*_BROKER).agg(F.max("percent").alias("percent_state_change"))
+
+
+def longest_stable(intervals: DataFrame) -> DataFrame:
+    """``longest_stable_seconds``: the most that one interval took of the day."""
+    of_day = F.unix_micros("end_at") - F.greatest(F.unix_micros("start_at"), utc_days.starts(F.col("dt")))
+    return intervals.groupBy(*_BROKER).agg(utc_days.seconds(F.max(of_day)).alias("longest_stable_seconds"))
+
+
+def _within_reach(intervals: DataFrame, first_day: date, last_day: date, grid: int) -> DataFrame:
+    """The intervals of each day, and those of the day before that ended within reach of its first sample."""
+    told = intervals.select(
+        *_BROKER,
+        is_outage().alias("bad"),
+        "open",
+        F.unix_micros("start_at").alias("start"),
+        F.unix_micros("end_at").alias("end"),
+    )
+    late = told.filter(~F.col("open") & (F.col("end") >= utc_days.ends(F.col("dt")) - STEPS * grid))
+    both = told.unionByName(late.withColumn("dt", F.date_add("dt", 1)))
+    return both.filter(F.col("dt").between(utc_days.lit_day(first_day), utc_days.lit_day(last_day)))
+
+
+def _bad_samples(intervals: DataFrame, grid: int) -> DataFrame:
+    """Ranges of samples that found the broker down: ``from_sample``, and ``to_sample`` behind them."""
+    story = Window.partitionBy(*_BROKER).orderBy("start", "end", "open")
+    until = F.coalesce(F.lead("start").over(story), utc_days.ends(F.col("dt")))
+
+    def first_sample_from(at: str) -> Column:
+        return F.ceil((F.col(at) - utc_days.starts(F.col("dt"))) / grid)
+
+    ranges = intervals.withColumn("until", until).filter("bad")
+    sampled = ranges.select(
+        *_BROKER, first_sample_from("start").alias("from_sample"), first_sample_from("until").alias("to_sample")
+    )
+    return sampled.filter(F.col("to_sample") > F.col("from_sample"))
+
+
+def _changes(bad: DataFrame, samples: int) -> DataFrame:
+    """The samples that differ from the one before."""
+    story = Window.partitionBy(*_BROKER).orderBy("from_sample")
+    falls = F.coalesce(F.lag("to_sample").over(story) < F.col("from_sample"), F.lit(True))
+    rises = F.coalesce(F.lead("from_sample").over(story) > F.col("to_sample"), F.lit(True))
+    both = F.array(F.when(falls, F.col("from_sample")), F.when(rises, F.col("to_sample")))
+    changed = bad.withColumn("both", both).select(*_BROKER, F.explode("both").alias("sample"))
+    in_reach = F.col("sample").between(-(STEPS - 1), samples - 1)
+    return changed.filter(in_reach).select(*_BROKER, F.col("sample").cast("int").alias("sample"), F.lit(1).alias("n"))

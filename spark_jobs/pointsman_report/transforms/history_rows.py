@@ -1,0 +1,209 @@
+"""From raw lines to typed rows, and the lines that are none to the quarantine, with the reason.
+
+A row's day is that of its ``event_at``; the folder it lay in decides nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from pointsman_report.schemas import INSTANCE
+from pointsman_report.schemas.history import HISTORY_ROW_JSON, QUARANTINE, RAW_LINE, REGISTRATION_EVENTS
+from pointsman_report.transforms.utc_days import lit_day
+
+SCHEMA_VERSION = 2
+REQUIRED = ("schema_version", "event_at", "event", "node", "boot_id", "seq")
+QUARANTINED_CHARACTERS = 1_000
+ABOUT_A_REPLICA = (
+    *("REGISTERED", "REREGISTERED", "ROLE_CHANGED", "ADDRESS_CHANGED", "RESTARTED", "RECOVERED"),
+    *("EXPIRED", "PROBE_FAILED", "UNREGISTERED", "PROTECTED", "SUSPECTED"),
+    *("LATE_HEARTBEAT", "HEARTBEAT", "HEARTBEATS", "QUEUE_STATS"),
+)
+MAY_BE_ABOUT_ONE = ("CHECKPOINT", "TOPICS")
+STATES = ("PROVISIONAL", "UP", "SUSPECT", "PROTECTED", "OUT", "GONE")
+
+_TIME = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$"
+_EVENT = "^[A-Z_]+$"
+_FOLDER_DAY = r"dt=(\d{4}-\d{2}-\d{2})"
+_UNPARSED = "_unparsed"
+_SPACE = " \t\r\n"
+_ROW = ("dt", "node", "boot_id", "seq")
+_CLOCK_WRONG_DAYS = 2
+"""A row that is older than its folder by more was dated by a wrong clock."""
+_FIRST_DAY, _LAST_DAY = date(1970, 1, 1), date(9999, 12, 31)
+
+
+def parsed_lines(lines: DataFrame) -> DataFrame:
+    """Give each line its fields, its day ``dt`` and, where it is no history row, the ``problem``.
+
+    A bad one alone keeps its ``line``, and has a ``file_day``: the folder's day, else the file's.
+    """
+    source = lines.select(*RAW_LINE.fieldNames())
+    as_json = T.StructType([*HISTORY_ROW_JSON.fields, T.StructField(_UNPARSED, T.StringType())])
+    row = F.from_json("line", as_json, {"columnNameOfCorruptRecord": _UNPARSED, "allowSingleQuotes": "false"})
+    fields = source.withColumn("row", row).select(*RAW_LINE.fieldNames(), "row.*")
+    timed = fields.withColumn("happened_at", F.when(F.col("event_at").rlike(_TIME), F.try_to_timestamp("event_at")))
+    # Costly, and needed for bad lines only: so never a column of its own before these are known.
+    file_day = F.coalesce(_folder_day(), F.to_date("file_modified_at"))
+    dated = timed.withColumn("dt", F.coalesce(F.to_date("happened_at"), file_day))
+    judged = dated.withColumn("problem", _problem())
+    is_good = F.col("problem").isNull()
+    of_bad = {"line": F.when(~is_good, F.col("line")), "file_day": F.when(~is_good, file_day)}
+    return judged.withColumns({"other": F.when(is_good, _other()), **of_bad})
+
+
+def _folder_day() -> Column:
+    day = F.try_to_date(F.nullif(F.regexp_extract("file", _FOLDER_DAY, 1), F.lit("")), "yyyy-MM-dd")
+    return F.when(day >= lit_day(_FIRST_DAY), day)
+
+
+def _other() -> Column:
+    """The fields of a line that the format does not name, as a JSON object; null if there are none."""
+    named = [F.lit(field.name) for field in HISTORY_ROW_JSON.fields]
+    foreign = F.size(F.array_except(F.json_object_keys("line"), F.array(*named))) > 0
+    fields = F.map_filter(F.from_json("line", "map<string,variant>"), lambda name, _: ~name.isin(*named))
+    # Few lines have any: only those are parsed once more.
+    return F.when(foreign, F.to_json(fields))
+
+
+def _problem() -> Column:
+    """Say why a line is no history row; null for a good one."""
+    missing = F.concat_ws(", ", *(F.when(F.col(name).isNull(), F.lit(name)) for name in REQUIRED))
+    anonymous = F.concat_ws(", ", *(F.when(F.col(name).isNull(), F.lit(name)) for name in INSTANCE))
+    about_one = F.col("event").isin(*ABOUT_A_REPLICA)
+    has_state = about_one | (F.col("event").isin(*MAY_BE_ABOUT_ONE) & F.col("broker_id").isNotNull())
+    is_known = F.coalesce(F.col("state").isin(*STATES), F.lit(False))
+    # Nearly every line is without spaces, and to look for them at its end takes as long as to parse it.
+    is_object = F.startswith("line", F.lit("{")) | F.ltrim("line", F.lit(_SPACE)).startswith("{")
+    is_ended = F.endswith("line", F.lit("}")) | F.rtrim("line", F.lit(_SPACE)).endswith("}")
+    # Spark's parsers stop behind the first object of a line; within an array they have to read on to its end.
+    as_array = F.concat(F.lit("["), "line", F.lit("]"))
+    alone = F.coalesce(F.json_array_length(as_array) == 1, F.lit(False)) & is_ended
+    # An object that parses as JSON but not as our fields has a field of another type; this parser takes 'text' too.
+    is_json = F.get_json_object("line", "$").isNotNull() & ~F.col("line").rlike(r"^\s*\{\s*'")
+    return (
+        F.when(F.col("fault").isNotNull(), F.col("fault"))
+        .when(F.length(F.trim("line")) == 0, "empty line")
+        .when(~is_object, "not a JSON object")
+        .when(F.col(_UNPARSED).isNotNull() & ~is_json, "torn or not JSON")
+        .when(~alone, "more than one JSON object on the line")
+        .when(F.col(_UNPARSED).isNotNull(), "a field is not of its type")
+        .when(
+            F.col("schema_version") != SCHEMA_VERSION,
+            F.format_string(f"schema_version is %d, not {SCHEMA_VERSION}", "schema_version"),
+        )
+        .when(missing != "", F.concat(F.lit("missing: "), missing))
+        .when(F.col("happened_at").isNull(), "event_at is no RFC 3339 time")
+        .when(F.col("seq") < 1, "seq is below 1")
+        .when(~F.col("event").rlike(_EVENT), "event is not of capital letters")
+        .when(about_one & (anonymous != ""), F.concat(F.lit("names no broker: "), anonymous))
+        .when(has_state & ~is_known, F.concat(F.lit("no known state: "), F.coalesce("state", F.lit("null"))))
+    )
+
+
+def registration_events(
+    parsed: DataFrame, stored: DataFrame | None = None, *, first_day: date, last_day: date
+) -> DataFrame:
+    """Keep each row once, of the good ones that were read of the days and those that a warehouse holds of some days.
+
+    Of rows with one number the smallest stays, whatever file or run brought it.
+    """
+    good = _good(parsed).filter(_within("dt", first_day, last_day)).withColumn("event_at", F.col("happened_at"))
+    columns = REGISTRATION_EVENTS.fieldNames()
+    both = good.select(*columns)
+    if stored is not None:
+        both = stored.select(*columns).unionByName(both)
+    same_row = Window.partitionBy(*_ROW).orderBy(*(name for name in columns if name not in _ROW))
+    once = both.withColumn("copy", F.row_number().over(same_row)).filter(F.col("copy") == 1)
+    return once.select(*columns)
+
+
+def quarantine(
+    stored: DataFrame, parsed: DataFrame, read_files: DataFrame, *, first_day: date, last_day: date
+) -> DataFrame:
+    """Keep each bad line once: a file and its gzipped copy hold the same lines.
+
+    Stored lines of ``read_files`` (a column ``name``, without ``.gz``) give way to what was read of these files now. A
+    line dated outside the days stands under its file's day: a wrong clock must not spread it over years.
+    """
+    bad = parsed.filter(F.col("problem").isNotNull())
+    # A line that stands three times in a file was bad three times.
+    nth = bad.withColumn("nth", F.row_number().over(Window.partitionBy("file", "line").orderBy("problem")))
+    # The fault of a gzip is its own, not that of the file it was made of.
+    plain = F.when(F.col("fault").isNull(), _plain_name("file")).otherwise(F.col("file"))
+    of_file = nth.withColumn("file", plain).withColumn("dt", quarantine_day(first_day=first_day, last_day=last_day))
+    first = Window.partitionBy("file", "line", "nth").orderBy("problem", "dt")
+    once = of_file.withColumn("copy", F.row_number().over(first)).filter(F.col("copy") == 1)
+    cut = once.withColumn("line", F.substring("line", 1, QUARANTINED_CHARACTERS)).withColumn("reason", F.col("problem"))
+    others = stored.join(F.broadcast(read_files), on=_plain_name("file") == read_files["name"], how="left_anti")
+    columns = QUARANTINE.fieldNames()
+    return others.select(*columns).unionByName(cut.select(*columns))
+
+
+def quarantine_day(*, first_day: date, last_day: date) -> Column:
+    return F.when(_within("dt", first_day, last_day), F.col("dt")).otherwise(F.col("file_day"))
+
+
+def read_of_files(parsed: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
+    """Count what was read, by file and day: good rows and bad lines; with a null day what is dated outside the days."""
+    is_good, inside = F.col("problem").isNull(), _within("dt", first_day, last_day)
+    older, ahead = is_good & (F.col("dt") < lit_day(first_day)), is_good & (F.col("dt") > lit_day(last_day))
+    behind_folder = F.date_diff(F.when(older, _folder_day()), "dt") > _CLOCK_WRONG_DAYS
+    of_quarantine = quarantine_day(first_day=first_day, last_day=last_day)
+    day = F.when(is_good & inside, F.col("dt")).when(~is_good, of_quarantine)
+    counted = parsed.groupBy("file", day.alias("day")).agg(
+        F.count_if(is_good & inside).alias("rows"),
+        F.count_if(~is_good).alias("bad_lines"),
+        F.max("fault").alias("fault"),
+        F.count_if(older).alias("older_rows"),
+        F.greatest(F.max(F.when(older, F.col("dt"))), lit_day(_FIRST_DAY)).alias("older_to"),
+        F.count_if(behind_folder).alias("misdated_rows"),
+        F.count_if(ahead).alias("ahead_rows"),
+        F.least(F.min(F.when(ahead, F.col("dt"))), lit_day(_LAST_DAY)).alias("ahead_from"),
+    )
+    # greatest() and least() skip nulls, so a bound alone would stand where there is no such row.
+    return counted.withColumns(
+        {
+            "older_to": F.when(F.col("older_rows") > 0, F.col("older_to")),
+            "ahead_from": F.when(F.col("ahead_rows") > 0, F.col("ahead_from")),
+        }
+    )
+
+
+def unseen_by_file(parsed: DataFrame, stored: DataFrame) -> DataFrame:
+    """Count by file the good rows of the stored rows' days that are not among them."""
+    missing = _good(parsed).join(stored.select(*_ROW), on=list(_ROW), how="left_anti")
+    return missing.groupBy("file").agg(F.count("*").alias("rows"))
+
+
+def heard(events: DataFrame) -> DataFrame:
+    """Say of each observer when it was ready, stopped and last heard in some days' rows and the next day's.
+
+    A day's run may so see that a name server went on the next morning, which the day's own rows cannot tell. But a
+    single row that a jumping clock dated years ahead must not make a killed name server watch until then.
+    """
+    at = F.unix_micros("event_at")
+    event = F.col("event")
+    return events.groupBy("node", "boot_id").agg(
+        F.min(at).alias("first_us"),
+        F.max(at).alias("last_us"),
+        F.min(F.when(event == "NAMESRV_READY", at)).alias("ready_us"),
+        F.min(F.when(event == "NAMESRV_STOPPED", at)).alias("stopped_us"),
+        F.min(F.when(event != "NAMESRV_STARTED", at)).alias("working_us"),
+    )
+
+
+def _good(parsed: DataFrame) -> DataFrame:
+    return parsed.filter(F.col("problem").isNull())
+
+
+def _within(day: str, first_day: date, last_day: date) -> Column:
+    return F.col(day).between(lit_day(first_day), lit_day(last_day))
+
+
+def _plain_name(file: str) -> Column:
+    return F.regexp_replace(file, r"\.gz$", "")

@@ -1,0 +1,219 @@
+"""Periods that name servers recorded, by day: own pauses and expiry guards, maintenance windows.
+
+`blind_periods`: an observer's own pauses, and the periods of its expiry guard of a cluster.
+
+A paused name server receives nothing, so it has no vote on any broker in that time (`votes`). In a guard's period it
+records of each broker what it knows (`opinions`); the period itself is for readers, and late heartbeats in it count
+against no broker.
+
+A guard is on from the first GUARD_ON to the next GUARD_OFF of that cluster in that run of the name server, whatever
+their reasons; LIMIT and a changed mode only repeat that it is on. It keeps every broker that neither a maintenance
+window covers nor strong evidence removes, so any other EXPIRED ends a guard whose GUARD_OFF was lost. A pause is known
+at its end alone, and a finished day is not written again: one that lasted over midnight counts from midnight.
+
+`maintenance_windows`: for readers: whether a broker is down by plan stands in each row about it
+(``planned``).
+
+A window lasts until its time is over, until an operator ends it, or until that node gets another one of the same broker
+or cluster.
+
+`guard_periods`: when the expiry guard of a cluster was on, at which name server, and how many brokers it kept in the
+routes.
+
+A period lasts from the first GUARD_ON to the next GUARD_OFF of that cluster in that run of the name server; GUARD_ON
+again (reason LIMIT, a changed mode) continues it. It ends with the run at the latest.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pointsman_report.schemas import INSTANCE, OBSERVER
+from pointsman_report.schemas.flapping import GUARD_PERIODS
+from pointsman_report.schemas.liveness import BLIND_PERIODS, MAINTENANCE_WINDOWS
+from pointsman_report.transforms import utc_days
+from pointsman_report.transforms.utc_days import lit_day
+
+LONGEST_PAUSE_SECONDS = 86_400.0
+_PERIOD = (*OBSERVER, "cluster", "why", "from_us", "to_us")
+UNTIL_TOLD_SECONDS = 86_400.0
+"""How long a window of no length lasts if nobody ends it: a forgotten one must not hide outages for good."""
+
+LONGEST_SECONDS = 1e9
+_WATCH = (*OBSERVER, "cluster")
+_FACTS = ("mode", "lost", "baseline", "up")
+
+
+def blind_periods(
+    events: DataFrame, windows: DataFrame, yesterday: DataFrame, *, first_day: date, last_day: date
+) -> DataFrame:
+    """A row for each period and each day it touches.
+
+    ``windows`` are the observer windows of the days, ``yesterday`` the blind periods of the day before the first.
+    """
+    ended = windows.groupBy(*OBSERVER).agg(F.max(F.when(~F.col("open"), F.unix_micros("to_at"))).alias("life_end"))
+    periods = _guards(events, yesterday).unionByName(_pauses(events)).join(F.broadcast(ended), on=list(OBSERVER))
+    cut = periods.withColumn("to_us", F.least("to_us", "life_end")).filter(_lasts())
+    return by_day(cut, first_day=first_day, last_day=last_day).select(*BLIND_PERIODS.fieldNames())
+
+
+def by_day(periods: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
+    """Put periods (``from_us``, ``to_us`` or null) under each of the days they touch: ``from_at``, ``to_at``, ``open``.
+
+    One that ends at midnight is still open at the end of the day: that is all the day itself can know.
+    """
+    first = F.greatest(utc_days.day_of(F.col("from_us")), lit_day(first_day))
+    last = F.least(F.coalesce(utc_days.day_of(F.col("to_us")), lit_day(last_day)), lit_day(last_day))
+    each = periods.select("*", F.explode(utc_days.days_between(first, last)).alias("dt"))
+    ends = utc_days.ends(F.col("dt"))
+    return each.withColumns(
+        {
+            "from_at": F.timestamp_micros("from_us"),
+            "to_at": F.timestamp_micros(F.least("to_us", ends)),
+            "open": F.col("to_us").isNull() | (F.col("to_us") >= ends),
+        }
+    )
+
+
+def _lasts() -> Column:
+    return F.col("to_us").isNull() | (F.col("to_us") > F.col("from_us"))
+
+
+def _guards(events: DataFrame, yesterday: DataFrame) -> DataFrame:
+    evidence = F.coalesce(F.get_json_object("detail", "$.evidence"), F.lit("WEAK"))
+    unguarded = (F.col("event") == "EXPIRED") & ~F.coalesce("planned", F.lit(False)) & (evidence != "STRONG")
+    turned = events.filter((F.col("event").isin("GUARD_ON", "GUARD_OFF") | unguarded) & F.col("cluster").isNotNull())
+    said = turned.select(
+        *OBSERVER, "cluster", F.unix_micros("event_at").alias("at"), "seq", (F.col("event") == "GUARD_ON").alias("on")
+    )
+    carried = yesterday.filter(F.col("open") & (F.col("why") == "GUARD")).select(
+        *OBSERVER,
+        "cluster",
+        F.unix_micros("from_at").alias("at"),
+        F.lit(0).cast("long").alias("seq"),
+        F.lit(True).alias("on"),
+    )
+    story = Window.partitionBy(*OBSERVER, "cluster").orderBy("at", "seq")
+    told = said.unionByName(carried).withColumn("was_on", F.lag("on", 1, False).over(story))
+    turns = told.filter(F.col("on") != F.col("was_on")).withColumn("to_us", F.lead("at").over(story))
+    on = turns.filter("on").withColumns({"why": F.lit("GUARD"), "from_us": F.col("at")})
+    return on.select(*_PERIOD)
+
+
+def _pauses(events: DataFrame) -> DataFrame:
+    seconds = F.get_json_object("detail", "$.seconds").try_cast("double")
+    paused = events.filter((F.col("event") == "NAMESRV_PAUSED") & seconds.between(0.0, LONGEST_PAUSE_SECONDS))
+    at = F.unix_micros("event_at")
+    told = paused.select(
+        *OBSERVER, at.alias("to_us"), "seq", F.round(seconds * utc_days.SECOND).cast("long").alias("us")
+    )
+    before = F.lag("to_us").over(Window.partitionBy(*OBSERVER).orderBy("to_us", "seq"))
+    # greatest() skips the null of the first; two pauses never overlap.
+    began = F.greatest(F.col("to_us") - F.col("us"), utc_days.starts(utc_days.day_of(F.col("to_us"))), before)
+    none = F.lit(None).cast("string")
+    return told.withColumns({"from_us": began, "cluster": none, "why": F.lit("PAUSED")}).select(*_PERIOD)
+
+
+def maintenance_windows(events: DataFrame, yesterday: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
+    """A row for each window and each day it touches; ``yesterday``: those of the day before the first."""
+    told = events.filter(F.col("event").isin("MAINTENANCE_ON", "MAINTENANCE_OFF") & F.col("cluster").isNotNull())
+    at = F.unix_micros("event_at")
+    length = F.get_json_object("detail", "$.seconds").try_cast("double")
+    bounded = F.when(length.between(0.0, LONGEST_SECONDS), length).otherwise(F.lit(UNTIL_TOLD_SECONDS))
+    until = at + F.round(bounded * utc_days.SECOND).cast("long")
+    said = told.select(
+        "node",
+        "boot_id",
+        "seq",
+        "cluster",
+        "broker_name",
+        at.alias("from_us"),
+        F.when(F.col("event") == "MAINTENANCE_ON", until).alias("until_us"),
+    )
+    carried = yesterday.filter("open").select(
+        "node",
+        F.lit("").alias("boot_id"),
+        F.lit(0).cast("long").alias("seq"),
+        "cluster",
+        "broker_name",
+        F.unix_micros("from_at").alias("from_us"),
+        F.unix_micros("until_at").alias("until_us"),
+    )
+    story = Window.partitionBy("node", "cluster", "broker_name").orderBy("from_us", "boot_id", "seq")
+    told_next = said.unionByName(carried).withColumn("next_us", F.lead("from_us").over(story))
+    windows = told_next.filter(F.col("until_us").isNotNull()).withColumns(
+        {"to_us": F.least("until_us", "next_us"), "until_at": F.timestamp_micros("until_us")}
+    )
+    lasting = windows.filter(F.col("to_us") > F.col("from_us"))
+    return by_day(lasting, first_day=first_day, last_day=last_day).select(*MAINTENANCE_WINDOWS.fieldNames())
+
+
+def guard_periods(
+    events: DataFrame, windows: DataFrame, yesterday: DataFrame, *, first_day: date, last_day: date
+) -> DataFrame:
+    """A row for each period and day; ``yesterday``: those of the day before the first."""
+    ended = windows.groupBy(*OBSERVER).agg(F.max(F.when(~F.col("open"), F.unix_micros("to_at"))).alias("run_end"))
+    periods = _periods(events, yesterday).join(F.broadcast(ended), on=list(OBSERVER), how="left")
+    # least() skips the null of a period that is still on, and of a run that is.
+    cut = periods.withColumn("to_us", F.least("to_us", "run_end"))
+    daily = by_day(cut, first_day=first_day, last_day=last_day)
+    said = _kept(events, daily)
+    limit = F.col("limit_us") < utc_days.ends(F.col("dt"))
+    known = daily.join(said, on=["dt", *_WATCH, "from_at"], how="left").withColumns(
+        {"kept": F.coalesce("kept", F.lit(0)).cast("long"), "over_limit": F.coalesce(limit, F.lit(False))}
+    )
+    return known.select(*GUARD_PERIODS.fieldNames())
+
+
+def _periods(events: DataFrame, yesterday: DataFrame) -> DataFrame:
+    turned = events.filter(F.col("event").isin("GUARD_ON", "GUARD_OFF") & F.col("cluster").isNotNull())
+    at = F.unix_micros("event_at")
+    said = turned.select(
+        *_WATCH,
+        at.alias("at"),
+        "seq",
+        (F.col("event") == "GUARD_ON").alias("on"),
+        F.when((F.col("event") == "GUARD_ON") & (F.col("reason") == "LIMIT"), at).alias("limit_us"),
+        _detail("mode").alias("mode"),
+        _detail("lost").try_cast("long").alias("lost"),
+        # Called "lived" by rows of schema version 1.
+        F.coalesce(_detail("baseline"), _detail("lived")).try_cast("long").alias("baseline"),
+        _detail("up").try_cast("long").alias("up"),
+    )
+    carried = yesterday.filter("open").select(
+        *_WATCH,
+        F.unix_micros("from_at").alias("at"),
+        F.lit(0).cast("long").alias("seq"),
+        F.lit(True).alias("on"),
+        F.when(F.col("over_limit"), F.unix_micros("from_at")).alias("limit_us"),
+        *_FACTS,
+    )
+    story = Window.partitionBy(*_WATCH).orderBy("at", "seq")
+    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    both = said.unionByName(carried).withColumn("begins", F.col("on") & ~F.lag("on", 1, False).over(story))
+    numbered = both.withColumn("period", F.sum(F.col("begins").cast("long")).over(to_here)).filter("period > 0")
+    first = F.struct("at", "seq")
+    return numbered.groupBy(*_WATCH, "period").agg(
+        F.min(F.when(F.col("on"), F.col("at"))).alias("from_us"),
+        F.min(F.when(~F.col("on"), F.col("at"))).alias("to_us"),
+        F.min("limit_us").alias("limit_us"),
+        *(F.min_by(name, F.when(F.col("on"), first)).alias(name) for name in _FACTS),
+    )
+
+
+def _kept(events: DataFrame, daily: DataFrame) -> DataFrame:
+    """``kept``: brokers that the period's name server marked PROTECTED while it lasted."""
+    protected = events.filter((F.col("event") == "PROTECTED") & F.col("broker_name").isNotNull())
+    said = protected.select("dt", *OBSERVER, *INSTANCE, F.unix_micros("event_at").alias("at"))
+    periods = daily.select("dt", *_WATCH, "from_at", F.unix_micros("from_at").alias("since"), "to_at")
+    # The row of a broker that turns the guard on is written just before or after GUARD_ON, at the same moment.
+    within = F.col("at").between(F.col("since"), F.unix_micros("to_at"))
+    joined = said.join(F.broadcast(periods), on=["dt", *_WATCH], how="inner").filter(within)
+    return joined.groupBy("dt", *_WATCH, "from_at").agg(F.count_distinct("broker_name", "broker_id").alias("kept"))
+
+
+def _detail(name: str) -> Column:
+    return F.get_json_object("detail", f"$.{name}")
