@@ -14,7 +14,7 @@ from pointsman_client.errors import InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.routes.route_keeper import AddrsGoneCallback
 from pointsman_client.routes.route_watch import RouteChangeCallback
-from pointsman_client.rpc.blocking_channel import open_blocking_channel
+from pointsman_client.rpc.thread_channel import open_thread_channel
 from pointsman_client.sync.facade import CALL_TIMEOUT_SECONDS, Facade
 
 
@@ -62,7 +62,7 @@ class NameServerClient(Facade):
             clock=clock,
             rng=rng,
             metrics_hook=metrics_hook,
-            open_channel=open_blocking_channel,
+            open_channel=open_thread_channel,
         )
         """The async client; it may be used in the background loop alone."""
         super().__init__(self.inner, call_timeout_seconds=call_timeout_seconds)
