@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -56,11 +55,6 @@ Exit codes:  0 stopped, 1 failed, 2 bad configuration or usage, 130 forced by
 """
 
 
-def load_given(given: Given) -> AgentConfig:
-    """Load defaults < file < environment < options. Raises ConfigError."""
-    return load(given.file, os.environ, given.flags)
-
-
 def prepare(config: AgentConfig, given: Given) -> Callable[[], int]:
     """Build the agent, and return what runs it until a signal. Raises ConfigError."""
     from pointsman_agent.start import build_agent, serve  # noqa: PLC0415  # gRPC: --help does without
@@ -83,7 +77,7 @@ DAEMON = Daemon(
         click.Option(["--log-level", "log__level"], type=click.Choice(logs.LEVELS), help="Over log.level of the file."),
         click.Option(["--loop"], type=LOOP, default="uvloop", show_default=True, help="Event loop."),
     ),
-    load=load_given,
+    load=load,
     to_toml=to_toml,
     prepare=prepare,
     needs_file=True,

@@ -17,8 +17,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
-from pointsman.service.clock import Clock
 from pointsman.service.monitoring import MonitoringServer
+from pointsman.wire.clock import Clock
 from pointsman.wire.names import join_addr, split_addr
 from pointsman_agent.config import AgentConfig
 from pointsman_agent.core.drain import Answer

@@ -11,7 +11,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from pointsman.service.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman.wire.names import split_addr
 from pointsman_agent.deadline import within
 

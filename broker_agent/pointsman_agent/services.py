@@ -10,8 +10,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from pointsman.service.clock import Clock
 from pointsman.service.rpc.rpc_server import Service
+from pointsman.wire.clock import Clock
 from pointsman.wire.names import join_addr, split_addr
 from pointsman_agent.config import AgentConfig, GroupsSection
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules

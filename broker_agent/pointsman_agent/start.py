@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 
 from pointsman.service import process
-from pointsman.service.clock import SystemClock
 from pointsman.service.config import ConfigError
 from pointsman.service.monitoring import CannotListen
+from pointsman.wire.clock import SystemClock
 from pointsman_agent import __version__
 from pointsman_agent.app import Agent
 from pointsman_agent.config import AgentConfig

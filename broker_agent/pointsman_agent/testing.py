@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from pointsman.service import steered
-from pointsman.service.manual_clock import ManualClock
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.app import Agent
 from pointsman_agent.config import load
 from pointsman_agent.topic_source.build import build_topic_source

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+from pointsman.wire.clock import Clock, SystemClock
 from pointsman.wire.json_document import Document
 from pointsman_client.aio import Closing, LoopBinding
-from pointsman_client.clock import Clock, SystemClock
 from pointsman_client.core.checks import check_name, check_seconds, to_name_servers
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.recheck_plan import RecheckPlan

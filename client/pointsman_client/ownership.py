@@ -8,9 +8,9 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from pointsman.wire.clock import Clock
 from pointsman_client.aio import LoopBinding, finish_tasks
 from pointsman_client.client import NameServerClient
-from pointsman_client.clock import Clock
 from pointsman_client.core.checks import check_zone
 from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook

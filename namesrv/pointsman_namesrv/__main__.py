@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 import click
 
 from pointsman.service import logs, process
-from pointsman.service.clock import SystemClock
 from pointsman.service.command_line import LOOP, Daemon, Given
 from pointsman.service.config import to_toml
 from pointsman.service.sd_notify import ServiceManager
+from pointsman.wire.clock import SystemClock
 from pointsman_namesrv import __version__
 from pointsman_namesrv.config import NameServerConfig, load
 from pointsman_namesrv.reload import Reloader
@@ -44,17 +44,12 @@ Exit codes:  0 stopped, 1 failed, 2 bad configuration or usage, 130 forced by a 
 log = logging.getLogger(__name__)
 
 
-def load_given(given: Given) -> NameServerConfig:
-    """Load defaults < file < environment < options. Raises ConfigError."""
-    return load(given.file, os.environ, given.flags)
-
-
 def prepare(config: NameServerConfig, given: Given) -> Callable[[], int]:
     """Return what serves until a signal."""
 
     def start() -> int:
         logs.configure(config.log.level)
-        reloader = Reloader(config, lambda: load_given(given))
+        reloader = Reloader(config, lambda: load(given.file, os.environ, given.flags))
         return process.run(
             lambda stop: serve(config, stop, running=lambda: reloader.running),
             loop=config.server.loop,
@@ -100,7 +95,7 @@ DAEMON = Daemon(
         ),
         click.Option(["--loop", "server__loop"], type=LOOP, help="Event loop.  [default: uvloop]"),
     ),
-    load=load_given,
+    load=load,
     to_toml=to_toml,
     prepare=prepare,
 )

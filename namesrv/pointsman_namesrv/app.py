@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from pointsman.service.clock import Clock, SystemClock
 from pointsman.service.fair_bound import FairBound
 from pointsman.service.monitoring import MonitoringServer
 from pointsman.service.sd_notify import ServiceManager
+from pointsman.wire.clock import Clock, SystemClock
 from pointsman.wire.names import join_addr, split_addr
 from pointsman_namesrv.config import NameServerConfig
 from pointsman_namesrv.core.events import Event, EventKind

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from pointsman.service import steered
-from pointsman.service.manual_clock import ManualClock
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import HistoryConfig, MonitoringConfig, NameServerConfig, ServerConfig, SnapshotConfig
 

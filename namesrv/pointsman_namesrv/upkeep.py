@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from pointsman.service.clock import Clock
 from pointsman.service.lateness import LoopLateness
+from pointsman.wire.clock import Clock
 from pointsman_namesrv.core.broker_events import checkpoint_event, full_checkpoint_events
 from pointsman_namesrv.core.events import Event, EventKind, Reason, RecordEvents
 from pointsman_namesrv.core.lifecycle import NodeLifecycle

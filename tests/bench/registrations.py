@@ -7,8 +7,8 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
-from pointsman.service.clock import SystemClock
 from pointsman.service.rpc.calling_peer import Peer
+from pointsman.wire.clock import SystemClock
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.validation import IntervalBounds

@@ -10,8 +10,8 @@ from dataclasses import replace
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
-from pointsman.service.clock import Clock
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman.wire.clock import Clock
 from pointsman_agent.core.drain import Answer
 from pointsman_agent.core.drain_lag import LagReport
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules

@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from pointsman.service.clock import SystemClock
+from pointsman.wire.clock import SystemClock
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.history import assembly, files, recorder
 from pointsman_namesrv.metrics import Metrics

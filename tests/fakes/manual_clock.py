@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from pointsman.service.manual_clock import SETTLE_ROUNDS, ManualClock
+from pointsman.wire.manual_clock import SETTLE_ROUNDS, ManualClock
 
 __all__ = ["SETTLE_ROUNDS", "ManualClock"]

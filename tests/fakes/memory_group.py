@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
+from pointsman.wire.clock import Clock
 from pointsman_client.client import NameServerClient
-from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.agent_coordination import Coordination, CoordinationRequest
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.core.message import Message, OutgoingMessage
@@ -271,6 +271,6 @@ class MemoryBrokers:
             message = OutgoingMessage(
                 Message(queue.topic, body.encode(), tags=tags),
                 message_id=f"id-{body}",
-                born_at=self.clock.utc() - timedelta(seconds=age_seconds),
+                born_at=self.clock.utc_now() - timedelta(seconds=age_seconds),
             )
             await self.transport.send(addr_of(queue.broker_name, broker_id), queue, [message], timeout_seconds=1.0)

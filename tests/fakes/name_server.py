@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from pointsman.service.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import (
     HistoryConfig,

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from pointsman.service.clock import SystemClock
+from pointsman.wire.clock import SystemClock
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
 from pointsman_agent.core.session import Standing

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from pointsman.service.clock import Clock, SystemClock
+from pointsman.wire.clock import Clock, SystemClock
 from pointsman_agent.core.own_state import Leave, OwnState
 from pointsman_agent.core.probe_verdict import ProbeStatus, Role, Verdict
 from pointsman_agent.core.session import Standing

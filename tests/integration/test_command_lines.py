@@ -114,20 +114,3 @@ def test_a_flag_stands_over_the_environment_and_the_file_and_is_named(
     monkeypatch.setenv("NAMESRV_SERVER__LISTEN", "elsewhere")
     assert main([*given, "config", "check"]) == 2
     assert capsys.readouterr().err.startswith("environment: NAMESRV_SERVER__LISTEN: server.listen: 'elsewhere' ")
-
-
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        pytest.param(["--print"], "Missing option '--namesrv'", id="no-name-server"),
-        pytest.param(["--namesrv=a"], "name server address must be host:port, got 'a'", id="no-address"),
-        pytest.param(["--namesrv=a:1"], "give either --history DIR or --print", id="neither"),
-        pytest.param(["--namesrv=a:1", "--print", "--history=h"], "give either --history DIR or --print", id="both"),
-        pytest.param(["--namesrv=a:1", "--history=h", "--poll-seconds=nan"], "'nan' is not a number", id="nan"),
-        pytest.param(["--namesrv=a:1", "--history=h", "--poll-seconds=0.1"], "not in the range", id="too-often"),
-        pytest.param([f"--namesrv=a:{n}" for n in range(1, 18)], "given 17 times, at most 16", id="too-many"),
-    ],
-)
-def test_what_cannot_be_observed_is_refused(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert PROGRAMS["pointsman-observe"](words) == 2
-    assert error in capsys.readouterr().err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
-from pointsman.service.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman.wire.group_topics import RETRY_QUEUES, is_retry_topic, retry_topic
 from pointsman.wire.names import PERM_READ
 from pointsman_agent.core.drain_lag import LagReport, LagTally

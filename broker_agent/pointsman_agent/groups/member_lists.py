@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from pointsman.service.clock import Clock
 from pointsman.wire.client_id import client_id_problem
+from pointsman.wire.clock import Clock
 from pointsman.wire.names import name_problem
 from pointsman_agent.deadline import within
 from pointsman_agent.groups.servicer import ConsumerGroups

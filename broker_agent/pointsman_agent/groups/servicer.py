@@ -10,12 +10,12 @@ import itertools
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 
-from pointsman.service.clock import Clock
 from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Peer
 from pointsman.service.rpc.handler_table import Ended, Write
 from pointsman.service.rpc.request_fields import page
 from pointsman.service.rpc.rpc_server import Service
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.wire.clock import Clock
 from pointsman.wire.refusal import NotReady, refuse_if_any
 from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules
 from pointsman_agent.core.groups import Groups

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from pointsman.service.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman_agent.core.groups import Groups
 from pointsman_agent.core.membership import Changes
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from pointsman.service.clock import Clock
 from pointsman.service.fair_bound import FairBound
 from pointsman.service.rpc.calling_peer import ENDING_SECONDS
 from pointsman.service.rpc.handler_table import Ended, Write
+from pointsman.wire.clock import Clock
 from pointsman_agent.core.groups import Groups
 from pointsman_agent.core.membership import Changes, GroupState
 from pointsman_agent.rpc.agent_refusals import LimitExceeded

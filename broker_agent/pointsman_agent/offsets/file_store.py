@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from pointsman.service.clock import Clock
 from pointsman.service.worker_thread import WorkerThread
 from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
+from pointsman.wire.clock import Clock
 from pointsman_agent.core.offsets import OffsetChange, OffsetKey, apply_changes
 from pointsman_agent.deadline import within
 from pointsman_agent.offsets.store import StoreFailed, queue_text, stored_offset

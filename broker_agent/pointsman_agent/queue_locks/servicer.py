@@ -7,9 +7,9 @@ from itertools import chain
 
 from google.protobuf.duration_pb2 import Duration
 
-from pointsman.service.clock import Clock
 from pointsman.service.rpc.rpc_server import Service
 from pointsman.v1 import queue_lock_service_pb2 as wire
+from pointsman.wire.clock import Clock
 from pointsman.wire.refusal import refuse_if_any
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.queue_locks import HeldLock, QueueLocks, TooManyLocks

@@ -8,7 +8,7 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from pointsman.service.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman.wire.offsets import offset_after, stream_key
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.queue_stats import QueueEnd

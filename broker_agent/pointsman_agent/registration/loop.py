@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from pointsman.service.clock import Clock
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.wire.backoff import FullJitterBackoff
 from pointsman.wire.channel import CHANNEL_OPTIONS
+from pointsman.wire.clock import Clock
 from pointsman_agent.core.deltas import TopicDelta
 from pointsman_agent.core.own_state import Leave, OwnState
 from pointsman_agent.core.session import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from pointsman.service.clock import Clock
 from pointsman.service.rpc.call_tallies import CallMetrics
 from pointsman.service.rpc.handler_table import HandlerTable
 from pointsman.service.rpc.rpc_server import RpcServer, server_options
+from pointsman.wire.clock import Clock
 from pointsman_agent.rpc.agent_refusals import LimitExceeded, stopping
 
 

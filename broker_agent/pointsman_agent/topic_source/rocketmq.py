@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pointsman.service.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.lone_thread import LoneThread
 from pointsman_agent.topic_source import TopicSourceError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from pointsman.service.clock import Clock
+from pointsman.wire.clock import Clock
 
 RESULTS = ("changed", "unchanged", "failed")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from pointsman_client.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman_client.consumer.queue_reader import SLACK_SECONDS
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
@@ -46,7 +46,7 @@ class FailedMessages:
 
         ``error``: what the listener did. A message that becomes a dead letter is logged with it.
         """
-        at, times = self._clock.utc(), self._max_reconsume_times
+        at, times = self._clock.utc_now(), self._max_reconsume_times
         back = send_back(self._group, failed, max_reconsume_times=times, at=at, error=error)
         own = failed.queue.broker_key
         brokers = sorted(self._brokers(), key=lambda each: (each.key != own, each.broker_name))

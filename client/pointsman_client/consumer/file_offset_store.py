@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
+from pointsman.wire.clock import Clock
 from pointsman_client.aio import done_within
-from pointsman_client.clock import Clock
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetFileError, PointsmanError
@@ -106,7 +106,7 @@ class FileOffsetStore:
                 excess = [queue for queue in changes if queue not in held.offsets][max(0, room) :]
                 for queue in excess:
                     del changes[queue]
-                now = self._clock.utc()
+                now = self._clock.utc_now()
                 begins = {queue.topic: now for queue in changes if queue.topic not in held.begins}
                 await self._write(changes, begins)
             except OffsetFileError as error:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from pointsman.wire.clock import Clock
 from pointsman.wire.group_topics import is_retry_topic
 from pointsman_client.aio import done_within, end_tasks, start_task
-from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.agent_coordination import Coordination
 from pointsman_client.consumer.consumer_options import ConsumerOptions
 from pointsman_client.consumer.coordination import GroupMembership

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pointsman.wire.clock import Clock
 from pointsman_client.aio import SharedQuestion
-from pointsman_client.clock import Clock
 from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.process_queue import LockTime

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pointsman.wire.backoff import FullJitterBackoff
+from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup, end_tasks
-from pointsman_client.clock import Clock
 from pointsman_client.consumer.hand_over import HandOver
 from pointsman_client.consumer.queue_reader import QueueReader
 from pointsman_client.core.message import ReceivedMessage

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pointsman.wire.clock import Clock
 from pointsman_client.aio import end_tasks
-from pointsman_client.clock import Clock
 from pointsman_client.consumer.failed_messages import FailedMessages
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.listener import CallEnd, ListenerCaller, Outcome, raised
@@ -273,7 +273,7 @@ class ListenerPool:
     # Time
 
     def _seconds_until(self, due_at: datetime) -> float:
-        return (due_at - self._clock.utc()).total_seconds()
+        return (due_at - self._clock.utc_now()).total_seconds()
 
     def _rest(self, held: HeldQueue, seconds: float) -> None:
         """Hand out nothing of a queue for so long; then it is looked at again, and may rest again."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable
 
+from pointsman.wire.clock import Clock
 from pointsman_client.aio import SharedQuestion
-from pointsman_client.clock import Clock
 from pointsman_client.consumer.coordination import OffsetStore
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.core.message_queue import MessageQueue

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup
-from pointsman_client.clock import Clock
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.core.message import ReceivedMessage
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from pointsman.wire.clock import Clock
 from pointsman_client.client import NameServerClient
-from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.agent_coordination import MakeCoordination, agent_coordination
 from pointsman_client.consumer.consumer_options import ConsumerOptions
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer

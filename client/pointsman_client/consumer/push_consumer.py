@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from pointsman.wire.clock import Clock
 from pointsman_client.client import NameServerClient
-from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.agent_coordination import MakeCoordination, agent_coordination
 from pointsman_client.consumer.consumer_options import MAX_CONCURRENCY, ConsumerOptions
 from pointsman_client.consumer.failed_messages import FailedMessages

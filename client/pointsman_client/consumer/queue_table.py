@@ -7,8 +7,8 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 
+from pointsman.wire.clock import Clock
 from pointsman_client.aio import SharedQuestion, done_within, end_tasks
-from pointsman_client.clock import Clock
 from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.offset_committer import OffsetCommitter

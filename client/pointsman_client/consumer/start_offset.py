@@ -11,9 +11,9 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from pointsman.wire.clock import Clock
 from pointsman.wire.group_topics import is_retry_topic
 from pointsman_client.aio import SharedQuestion
-from pointsman_client.clock import Clock
 from pointsman_client.consumer.coordination import BegunTopics, OffsetStore
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.transports.transport import Transport
@@ -94,7 +94,7 @@ class StartOffsets:
         return await (self.first(addr, queue) if since is None else self.at(addr, queue, since))
 
     async def _begin_topics(self, topics: Collection[str]) -> BegunTopics:
-        now = self._clock.utc()
+        now = self._clock.utc_now()
         begun = await self._store.begin({topic: min(now, self._begun.get(topic, now)) for topic in topics})
         self._begun.update(begun.moments)
         return begun

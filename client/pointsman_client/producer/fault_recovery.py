@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from pointsman.wire.clock import Clock
 from pointsman_client.aio import end_tasks
-from pointsman_client.clock import Clock
 from pointsman_client.core.fault_strategy import LatencyFaultTolerance
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from pointsman.wire.clock import Clock
 from pointsman_client.aio import Closing, finish_tasks
 from pointsman_client.client import NameServerClient
-from pointsman_client.clock import Clock
 from pointsman_client.core.checks import check_function, check_seconds
 from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES, FaultRules
 from pointsman_client.core.message import Message, OutgoingMessage, check_batch, check_key, check_message, check_size
@@ -344,7 +344,7 @@ class Producer:
 
     def _outgoing(self, message: Message) -> OutgoingMessage:
         message_id = uuid.UUID(int=self._rng.getrandbits(128), version=4).hex
-        return OutgoingMessage(message, message_id, self._clock.utc())
+        return OutgoingMessage(message, message_id, self._clock.utc_now())
 
     def _deadline(self, timeout_seconds: float | None) -> float:
         if timeout_seconds is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from pointsman_client.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman_client.errors import NameServerFailedError, NameServersUnavailableError, RequestRejectedError
 
 SHORTEST_TRY_SECONDS = 0.05

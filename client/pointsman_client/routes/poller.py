@@ -8,8 +8,8 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 
+from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup
-from pointsman_client.clock import Clock
 from pointsman_client.core.recheck_plan import RecheckPlan
 from pointsman_client.errors import ClientStateError, NameServersUnavailableError, NotFoundError, PointsmanError
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from pointsman.wire.clock import Clock
 from pointsman_client.aio import Callbacks, SingleFlight
-from pointsman_client.clock import Clock
 from pointsman_client.core.message_queue import order_topic_surplus
 from pointsman_client.core.recheck_plan import RecheckPlan, WantedTopics
 from pointsman_client.core.route import Revision, RouteChange, TopicRoute

@@ -17,8 +17,8 @@ import grpc.aio
 
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.backoff import FullJitterBackoff
+from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup
-from pointsman_client.clock import Clock
 from pointsman_client.core.route import Revision, TopicRoute
 from pointsman_client.errors import NameServerFailedError, RequestRejectedError
 from pointsman_client.routes.codec import from_revision, to_revision, to_topic_route

@@ -6,8 +6,8 @@ import asyncio
 import random
 from collections.abc import Callable
 
+from pointsman.wire.clock import Clock
 from pointsman_client.aio import end_tasks, start_task
-from pointsman_client.clock import Clock
 from pointsman_client.core.recheck_plan import RecheckPlan
 from pointsman_client.routes.failover import NameServerChoice
 from pointsman_client.routes.options import ClientOptions

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from pointsman.wire.clock import Clock
 from pointsman.wire.json_document import Document
 from pointsman_client import client as async_client
-from pointsman_client.clock import Clock
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerData, ClusterData, RouteChange, TopicRoute
 from pointsman_client.errors import InvalidOptionError

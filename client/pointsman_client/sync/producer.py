@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from pointsman_client.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman_client.core.checks import check_function
 from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES, FaultRules
 from pointsman_client.core.message import Message

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pointsman_client.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman_client.consumer import push_consumer as async_consumer
 from pointsman_client.consumer.agents.agent_coordination import MakeCoordination, agent_coordination
 from pointsman_client.consumer.start_offset import ConsumeFrom

@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pointsman_client.testing.clock import FleetClock
     from pointsman_client.testing.fleet import FleetBroker, TestFleet
+    from pointsman_client.testing.fleet_clock import FleetClock
     from pointsman_client.testing.process import FleetProcessError
 
 _MODULES = {
     "FleetBroker": "pointsman_client.testing.fleet",
-    "FleetClock": "pointsman_client.testing.clock",
+    "FleetClock": "pointsman_client.testing.fleet_clock",
     "FleetProcessError": "pointsman_client.testing.process",
     "TestFleet": "pointsman_client.testing.fleet",
 }

@@ -14,7 +14,7 @@ from typing import Self
 from pointsman.wire.names import MAX_QUEUES
 from pointsman_client.core.checks import check_name, check_number
 from pointsman_client.testing.agent_file import agent_file
-from pointsman_client.testing.clock import FleetClock
+from pointsman_client.testing.fleet_clock import FleetClock
 from pointsman_client.testing.process import FleetProcess
 from pointsman_client.transports.memory import MemoryTransport
 

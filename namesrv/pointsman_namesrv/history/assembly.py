@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pointsman.service.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.history.files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder

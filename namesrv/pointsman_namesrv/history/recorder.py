@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from pointsman.service.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.history import topics
 from pointsman_namesrv.history.files import HistoryFiles

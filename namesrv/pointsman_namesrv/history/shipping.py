@@ -17,7 +17,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from pointsman.service.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman_namesrv.history.files import HistoryFiles
 from pointsman_namesrv.history.folder import history_files
 from pointsman_namesrv.metrics import Metrics

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from datetime import date, timedelta
 
-from pointsman.service.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman_namesrv.history.files import HistoryFiles
 from pointsman_namesrv.history.retention import Retention
 from pointsman_namesrv.history.shipping import Shipper

@@ -6,15 +6,15 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
 from pointsman.remoting.bodies import read_json
 from pointsman.remoting.codes import RequestCode
 from pointsman.service import logs, process
-from pointsman.service.clock import SystemClock
-from pointsman.service.command_line import CONTEXT, LOOP, Number, run, version_option
+from pointsman.service.command_line import CONTEXT, LOOP, run, version_option
+from pointsman.wire.clock import SystemClock
 from pointsman.wire.names import addr_problem
 from pointsman_namesrv import __version__
 from pointsman_namesrv.config import HistoryConfig
@@ -26,6 +26,20 @@ from pointsman_namesrv.observe.observer import Observer, ObserverSettings
 log = logging.getLogger(__name__)
 
 MAX_NAME_SERVERS = 16
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    """Make what reads a number in a range, which "nan" is not."""
+
+    def read(text: str) -> float:
+        try:
+            if low <= float(text) <= high:
+                return float(text)
+        except ValueError:
+            pass
+        raise click.BadParameter(f"must be a number from {low:g} to {high:g}, got {text!r}")
+
+    return read
 
 
 def read_addrs(_ctx: click.Context, _param: click.Parameter, addrs: tuple[str, ...]) -> tuple[str, ...]:
@@ -62,7 +76,7 @@ Exit codes:  0 stopped, 1 failed (a folder, or --print without an answer),
 @click.option("--print", "prints", is_flag=True, help="Print what the name servers list, and end.")
 @click.option(
     "--poll-seconds",
-    type=Number(0.2, 60.0),
+    type=number(0.2, 60.0),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
@@ -70,7 +84,7 @@ Exit codes:  0 stopped, 1 failed (a folder, or --print without an answer),
 )
 @click.option(
     "--topics-seconds",
-    type=Number(0.0, 86_400.0),
+    type=number(0.0, 86_400.0),
     default=600.0,
     show_default=True,
     metavar="SECONDS",

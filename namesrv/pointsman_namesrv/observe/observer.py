@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import date
 
 from pointsman.remoting.codes import RequestCode
-from pointsman.service.clock import Clock
 from pointsman.wire.backoff import FullJitterBackoff
+from pointsman.wire.clock import Clock
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.model import Position

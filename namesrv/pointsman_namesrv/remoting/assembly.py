@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pointsman.service.clock import Clock
 from pointsman.service.fair_bound import FairBound
+from pointsman.wire.clock import Clock
 from pointsman.wire.names import split_addr
 from pointsman_namesrv.config import NameServerConfig
 from pointsman_namesrv.core.additive import AdditiveRegistrations

@@ -21,8 +21,8 @@ from pointsman.remoting.register_body import (
     mapping_version_span,
     read_data_version,
 )
-from pointsman.service.clock import Clock
 from pointsman.service.fair_bound import FairBound
+from pointsman.wire.clock import Clock
 from pointsman.wire.names import MAX_TEXT_LENGTH, text_problem
 from pointsman.wire.refusal import FieldViolation, InvalidRequest, shown
 from pointsman_namesrv.core.additive import Accepted, AdditiveRegistrations, Claim, Incoming, peer_key

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from pointsman.remoting.codes import ResponseCode
 from pointsman.remoting.frames import Command, ReadyAnswer, compact
-from pointsman.service.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman_namesrv.core.administration import Administration, Change, PermChange, TopicDeletion
 from pointsman_namesrv.core.errors import KvNotFound, TopicNotFound
 from pointsman_namesrv.core.events import RecordEvents

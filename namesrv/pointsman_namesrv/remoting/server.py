@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Iterator
 from typing import cast
 
 from pointsman.remoting.frames import BadFrame, FrameReader, ReadyAnswer
-from pointsman.service.clock import Clock
 from pointsman.service.monitoring import CannotListen
+from pointsman.wire.clock import Clock
 from pointsman.wire.names import join_addr, split_addr
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import BrokerIdentity, NodeState

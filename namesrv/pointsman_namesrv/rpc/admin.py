@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, TypedDict, TypeVar
 
-from pointsman.service.clock import Clock
 from pointsman.service.rpc.request_fields import by_violations
 from pointsman.v1 import admin_service_pb2 as wire
+from pointsman.wire.clock import Clock
 from pointsman.wire.refusal import FieldViolation, refuse_if_any
 from pointsman_namesrv.core.administration import (
     Administration,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from pointsman.service.clock import Clock
 from pointsman.service.rpc.handler_table import HandlerTable
 from pointsman.service.rpc.rpc_server import RpcServer, Service, server_options
 from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
+from pointsman.wire.clock import Clock
 from pointsman.wire.refusal import NotReady, Refusal
 from pointsman_namesrv.core.errors import ClusterNotFound, IdentityHeld, LimitExceeded, TopicNotFound
 from pointsman_namesrv.core.events import RecordEvents

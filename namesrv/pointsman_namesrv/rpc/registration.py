@@ -7,11 +7,11 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
-from pointsman.service.clock import Clock
 from pointsman.service.fair_bound import FairBound
 from pointsman.service.rpc.calling_peer import Peer
 from pointsman.service.rpc.handler_table import Ended, Write
 from pointsman.v1 import registration_service_pb2 as wire
+from pointsman.wire.clock import Clock
 from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman.wire.refusal import FieldViolation, InvalidRequest, TooSlow, refuse_if_any
 from pointsman_namesrv.core.broker_answers import BeatAnswer, BeatStatus

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
-from pointsman.service.clock import Clock
 from pointsman.service.worker_thread import WorkerThread
+from pointsman.wire.clock import Clock
 from pointsman_namesrv.core import settings
 from pointsman_namesrv.core.errors import LimitExceeded, SettingNotSaved
 from pointsman_namesrv.core.name_server import NameServer

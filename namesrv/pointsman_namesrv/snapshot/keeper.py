@@ -11,8 +11,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from pointsman.service.clock import Clock
 from pointsman.service.worker_thread import WorkerThread
+from pointsman.wire.clock import Clock
 from pointsman_namesrv.core.departed import DepartedBroker
 from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.group import Replica

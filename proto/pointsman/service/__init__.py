@@ -1,4 +1,4 @@
-"""What every daemon needs: configuration, clock, logs, metrics and health over HTTP, its life as a process."""
+"""What every daemon needs: configuration, command line, logs, metrics and health over HTTP, its life as a process."""
 
 import os
 

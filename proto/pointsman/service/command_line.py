@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -31,9 +31,9 @@ class Given:
     """What was typed."""
 
     file: Path | None
-    flags: Mapping[str, object] = field(default_factory=dict)
+    flags: Mapping[str, object]
     """``section.key`` of a setting to its value, or None, as :func:`pointsman.service.config.load` takes them."""
-    others: Mapping[str, Any] = field(default_factory=dict)
+    others: Mapping[str, Any]
     """Options that are not settings."""
 
 
@@ -47,8 +47,8 @@ class Daemon(Generic[ConfigT]):
     epilog: str
     options: Sequence[click.Option]
     """One named ``section__key`` overrides that setting."""
-    load: Callable[[Given], ConfigT]
-    """Raises ConfigError."""
+    load: Callable[[Path | None, Mapping[str, str], Mapping[str, object]], ConfigT]
+    """Of a file, the environment and flags. Raises ConfigError."""
     to_toml: Callable[[ConfigT], str]
     prepare: Callable[[ConfigT, Given], Callable[[], int]]
     """Return what runs the program, with nothing opened yet. Raises ConfigError."""
@@ -98,19 +98,8 @@ class Daemon(Generic[ConfigT]):
         given = replace(given, file=file or given.file)
         if self.needs_file and given.file is None:
             raise click.UsageError("--config FILE is required")
-        config = self.load(given)
+        config = self.load(given.file, os.environ, given.flags)
         return config, self.prepare(config, given)
-
-
-class Number(click.FloatRange):
-    """A number in a range, which "nan" is not."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  # click's
-        """Raises click.BadParameter."""
-        number = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number", param, ctx)
-        return float(number)
 
 
 def run(command: click.Command, arguments: Sequence[str] | None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pointsman.service.clock import Clock
+from pointsman.wire.clock import Clock
 
 
 class LoopLateness:

@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-from pointsman.service.clock import Clock
+from pointsman.wire.clock import Clock
 
 FEEDS_PER_WATCHDOG = 3
 """The watchdog is fed this often within its time, so that one lost datagram is no restart."""

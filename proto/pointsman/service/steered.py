@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context
 from typing import Any, TypeVarTuple
 
-from pointsman.service.manual_clock import ManualClock
+from pointsman.wire.manual_clock import ManualClock
 
 QUIET_SECONDS = 0.002
 QUIET_LOOKS = 3

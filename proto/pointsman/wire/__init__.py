@@ -1,1 +1,1 @@
-"""What stands on the wire beside the messages: names, error details, channel options, backoff. Does no I/O."""
+"""What stands on the wire beside the messages: names, error details, channel options, backoff; and the clock."""

@@ -13,7 +13,6 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from pointsman.service.clock import SystemClock
 from pointsman.v1 import agent_service_pb2 as wire
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as registration_wire
@@ -23,6 +22,7 @@ from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
+from pointsman.wire.clock import SystemClock
 from pointsman_agent.core.drain import Answer
 from pointsman_agent.core.drain_lag import LagReport, LagTally
 from pointsman_agent.core.own_state import Leave, OwnState

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.service.clock import SystemClock
+from pointsman.wire.clock import SystemClock
 from pointsman_agent.app import Agent
 from pointsman_agent.config import (
     AgentConfig,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.service.clock import SystemClock
+from pointsman.wire.clock import SystemClock
 from pointsman_agent.core.group_rules import GroupRules
 from pointsman_agent.groups.member_lists import MemberListFile, MemberListKeeper, MemberLists, MemberListsFailed
 from pointsman_agent.groups.redis_member_lists import KEY, RedisMemberLists

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman.service.clock import utc_millis
+from pointsman.wire.clock import utc_millis
 from pointsman_agent.core.offsets import BEGIN_ID, OffsetKey, Offsets
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.offsets.expiry import CHECK_INTERVAL_SECONDS, OffsetExpiry

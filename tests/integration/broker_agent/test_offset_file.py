@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.service.clock import SystemClock
 from pointsman.storage.tables import Row, TableFile
+from pointsman.wire.clock import SystemClock
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey
 from pointsman_agent.offsets.file_store import FileStore
 from pointsman_agent.offsets.store import StoreFailed

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman.service.clock import SystemClock
+from pointsman.wire.clock import SystemClock
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey, Offsets, apply_changes
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.offsets import redis_store

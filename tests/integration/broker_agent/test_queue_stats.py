@@ -16,9 +16,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
-from pointsman.service.clock import SystemClock
 from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman.wire.clock import SystemClock
 from pointsman.wire.offsets import entry_id, id_before, stream_key
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.queue_stats import QueueEnd, QueueStats, Tally

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from pointsman.service.clock import SystemClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.wire.clock import SystemClock
 from pointsman_agent.core.drain_lag import GroupLag, LagReport
 from pointsman_agent.core.queue import QueueKey
 from pointsman_ctl.agent_round import AGENTS_AT_ONCE, AgentChoice, agent_round

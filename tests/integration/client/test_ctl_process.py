@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager
 import grpc.aio
 import pytest
 
-from pointsman.service.clock import SystemClock
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman.wire.clock import SystemClock
 from pointsman_ctl.command_line import SUBJECTS
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire

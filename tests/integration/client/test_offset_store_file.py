@@ -72,12 +72,12 @@ async def test_offsets_and_begins_are_there_after_a_restart(path: Path, clock: M
     async with opened(path, clock) as first:
         store: OffsetStore = first
         assert await store.load([A0]) == LoadedOffsets({}, {})
-        await store.begin({"orders": clock.utc()})
+        await store.begin({"orders": clock.utc_now()})
         assert await store.commit({A0: 3, A1: 2**64 - 1}) == {}
     async with opened(path, clock) as store:
         assert await store.load([A0, A1, A2]) == LoadedOffsets({A0: 3, A1: 2**64 - 1}, {})
         began = (await store.begin({"orders": EPOCH.replace(year=2100)})).moments["orders"]
-    assert abs((began - clock.utc()).total_seconds()) < 0.002
+    assert abs((began - clock.utc_now()).total_seconds()) < 0.002
     assert [each.name for each in path.parent.iterdir()] == ["g.db"]
 
 

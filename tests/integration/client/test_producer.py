@@ -67,7 +67,7 @@ async def test_a_message_is_sent_and_the_result_says_where(server: ScriptedRoute
         assert (first.status, first.queue_offset, first.tries, first.is_parked) == (SendStatus.SEND_OK, 0, 1, False)
         (outgoing,) = shop.transport.written[first.queue]
         assert (outgoing.message, outgoing.message_id) == (HELLO, first.message_id)
-        assert outgoing.born_at == shop.clock.utc()
+        assert outgoing.born_at == shop.clock.utc_now()
         assert len({first.message_id, second.message_id}) == 2
         assert len(first.message_id) == 32
         assert shop.heard.sends == [("SEND_OK", 1)] * 2

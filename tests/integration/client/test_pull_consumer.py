@@ -208,7 +208,7 @@ async def test_a_seek_to_a_time_finds_the_first_message_born_then(setup: Setup) 
     await setup.brokers.put(Q0, ["old"], age_seconds=60)
     await setup.brokers.put(Q0, ["young"], age_seconds=10)
     consumer = await assigned(setup)
-    assert await consumer.seek_to_time(Q0, setup.clock.utc() - timedelta(seconds=30)) == 1
+    assert await consumer.seek_to_time(Q0, setup.clock.utc_now() - timedelta(seconds=30)) == 1
     await setup.clock.advance(0)
     assert await bodies_of_poll(consumer, setup.clock) == ["young"]
 

@@ -85,7 +85,7 @@ async def test_a_group_begins_at_a_time(setup: Setup) -> None:
     await setup.brokers.put(Q0, ["old"], age_seconds=60)
     await setup.brokers.put(Q0, ["young"], age_seconds=10)
     seen = Seen()
-    begin = setup.clock.utc() - timedelta(seconds=30)
+    begin = setup.clock.utc_now() - timedelta(seconds=30)
     await setup.join("x", seen, consume_from=ConsumeFrom.TIMESTAMP, consume_timestamp=begin)
     await setup.clock.advance(3)
     assert seen.bodies == ["young"]

@@ -153,7 +153,7 @@ async def test_first_offset_and_timestamp_begin_a_new_queue_as_they_say(setup: S
     await put(setup, "old", each=2, age_seconds=3_600, a=2)
     young = await put(setup, "young", each=2, age_seconds=60, a=2)
     first, since = Seen(), Seen()
-    at = setup.clock.utc() - timedelta(seconds=120)
+    at = setup.clock.utc_now() - timedelta(seconds=120)
     await setup.join("x", first, consume_from=ConsumeFrom.FIRST_OFFSET, subscriptions={"orders": "*"})
     await setup.clock.advance(3)
     assert len(first.bodies) == 8

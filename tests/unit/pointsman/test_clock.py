@@ -7,7 +7,7 @@ from datetime import UTC, timedelta
 
 import pytest
 
-from pointsman.service.clock import Clock, SystemClock
+from pointsman.wire.clock import Clock, SystemClock
 from tests.fakes.manual_clock import ManualClock
 
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pointsman.service.clock import SystemClock
 from pointsman.service.lateness import LoopLateness
+from pointsman.wire.clock import SystemClock
 from tests.fakes.manual_clock import ManualClock
 
 

@@ -61,9 +61,9 @@ def watched(stream: io.StringIO, spark: Spark, *, quiet: bool = False) -> Any:
 
 def test_a_log_gets_lines() -> None:
     log = io.StringIO()
-    told = watched(log, Spark())
-    told.say("read")
-    with told:
+    progress = watched(log, Spark())
+    progress.say("read")
+    with progress:
         until(lambda: log.getvalue().count("\n") > 2)
     first, second, *_ = log.getvalue().splitlines()
     assert first == "read"
@@ -73,9 +73,9 @@ def test_a_log_gets_lines() -> None:
 
 def test_a_terminal_gets_one_line_that_is_gone_when_something_is_said() -> None:
     terminal = Terminal()
-    with watched(terminal, Spark(stages={})) as told:
+    with watched(terminal, Spark(stages={})) as progress:
         until(lambda: "planning" in terminal.getvalue())
-        told.say("read")
+        progress.say("read")
     assert "\r\x1b[Kread\n" in terminal.getvalue()
     assert terminal.getvalue().count("\n") == 1
     assert not terminal.getvalue().endswith("planning")
@@ -83,15 +83,15 @@ def test_a_terminal_gets_one_line_that_is_gone_when_something_is_said() -> None:
 
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["log", "terminal"])
 def test_quiet_is_quiet(stream: io.StringIO) -> None:
-    with watched(stream, Spark(), quiet=True) as told:
-        told.say("read")
+    with watched(stream, Spark(), quiet=True) as progress:
+        progress.say("read")
     assert stream.getvalue() == ""
 
 
 def test_a_session_that_is_gone_ends_the_watching_without_a_word() -> None:
     log = io.StringIO()
-    with watched(log, Spark(is_gone=True)) as told:
-        thread = told._thread
+    with watched(log, Spark(is_gone=True)) as progress:
+        thread = progress._thread
         thread.join(5)
         assert not thread.is_alive()
     assert log.getvalue() == ""

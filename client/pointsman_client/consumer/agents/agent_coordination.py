@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.wire.clock import Clock
 from pointsman_client.client import NameServerClient
-from pointsman_client.clock import Clock
 from pointsman_client.consumer.agents.membership import AgentMembership
 from pointsman_client.consumer.agents.offset_store import AgentOffsetStore
 from pointsman_client.consumer.agents.owed_offsets import OwedOffsets

@@ -23,8 +23,8 @@ import grpc.aio
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.backoff import FullJitterBackoff
+from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup
-from pointsman_client.clock import Clock
 from pointsman_client.core.rebalance import Members
 from pointsman_client.errors import PointsmanError
 from pointsman_client.rpc.agent_link import AgentLinks

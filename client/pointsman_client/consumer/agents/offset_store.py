@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from pointsman.v1 import offset_service_pb2 as wire
-from pointsman_client.clock import Clock
+from pointsman.wire.clock import Clock
 from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_of_queues
 from pointsman_client.consumer.agents.queue_batch import Queues, ask_agents, ask_other_agents
 from pointsman_client.consumer.agents.topic_begins import TopicBegins

@@ -10,8 +10,8 @@ import asyncio
 import logging
 from datetime import timedelta
 
+from pointsman.wire.clock import Clock
 from pointsman.wire.offsets import entry_id
-from pointsman_client.clock import Clock
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerError, ClientClosedError
 from pointsman_client.transports.redis_streams.lane import Lane
@@ -74,7 +74,7 @@ class AgeTrimmer:
                 logger.warning("old messages of %s are not removed: %s", key_of(queue).decode(), error)
 
     async def _trim(self, queue: MessageQueue) -> None:
-        born_before = self._clock.utc() - self._max_age
+        born_before = self._clock.utc_now() - self._max_age
         _, born = await self._reader.born_at(queue, 0, timeout_seconds=CALL_SECONDS)
         if born is None or born >= born_before:
             return

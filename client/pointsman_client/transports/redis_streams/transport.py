@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from pointsman_client.clock import Clock, SystemClock
+from pointsman.wire.clock import Clock, SystemClock
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import ClientClosedError

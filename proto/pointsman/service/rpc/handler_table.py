@@ -22,9 +22,9 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
-from pointsman.service.clock import Clock
 from pointsman.service.rpc.call_tallies import CallMetrics
 from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Context, peer_of
+from pointsman.wire.clock import Clock
 from pointsman.wire.errors import build_status
 from pointsman.wire.refusal import Refusal
 

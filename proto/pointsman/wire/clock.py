@@ -1,4 +1,4 @@
-"""The one place that reads a clock. Everything else takes times as arguments or a :class:`Clock`."""
+"""The one place that reads a clock, in daemons and clients. Everything else takes times or a :class:`Clock`."""
 
 from __future__ import annotations
 
