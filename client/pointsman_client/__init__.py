@@ -81,9 +81,9 @@ from pointsman_client.errors import (
     WrongEventLoopError,
 )
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.producer.explicit_send import Fallback, Park
 from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.producer import Producer
+from pointsman_client.producer.producer_options import Fallback, Park
 from pointsman_client.routes.route_watch import RouteChanges
 from pointsman_client.transports.transport import PulledMessages, SendReceipt, Transport
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from types import TracebackType
 from typing import Self, TypeVar
 
 from pointsman.wire.clock import Clock, SystemClock
 from pointsman.wire.json_document import Document
 from pointsman_client.aio import Closing, LoopBinding
+from pointsman_client.client_options import ClientOptions, takes_options
 from pointsman_client.core.checks import check_name, check_seconds, to_name_servers
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.recheck_plan import RecheckPlan
@@ -24,12 +25,11 @@ from pointsman_client.errors import (
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.routes.description import Descriptions, describe_route
 from pointsman_client.routes.failover import Failover, NameServerChoice
-from pointsman_client.routes.options import ClientOptions
 from pointsman_client.routes.question import ask_alive, ask_clusters, ask_route, ask_topics
 from pointsman_client.routes.route_keeper import AddrsGoneCallback, RouteKeeper
 from pointsman_client.routes.route_upkeep import RouteUpkeep
 from pointsman_client.routes.route_watch import RouteChangeCallback, RouteChanges, RouteWatch
-from pointsman_client.rpc.channel import OpenChannel, open_channel
+from pointsman_client.rpc.channel import OpenChannel
 from pointsman_client.rpc.name_server_link import NameServerLink, NameServerLinks
 
 logger = logging.getLogger(__name__)
@@ -57,50 +57,23 @@ class NameServerClient:
     their zone. Where no group is left the route is empty; no other zone stands in.
     """
 
-    def __init__(
-        self,
-        name_servers: str | Sequence[str],
-        *,
-        poll_name_server_interval_seconds: float = 30.0,
-        poll_jitter: float = 0.1,
-        lookup_timeout_seconds: float = 3.0,
-        close_timeout_seconds: float = 2.0,
-        max_topics: int = 1_000,
-        poll_concurrency: int = 8,
-        shuffle_name_servers: bool = True,
-        watch_routes: bool = True,
-        zone: str = "",
-        clock: Clock | None = None,
-        rng: random.Random | None = None,
-        metrics_hook: MetricsHook | None = None,
-        open_channel: OpenChannel = open_channel,
-    ) -> None:
-        """Check and keep the settings (see :class:`~pointsman_client.routes.options.ClientOptions`).
+    @takes_options(ClientOptions)
+    def __init__(self, options: ClientOptions) -> None:
+        """Check and keep the options: see :class:`~pointsman_client.client_options.ClientOptions`.
 
         Raises :class:`InvalidAddressError` or :class:`InvalidOptionError`.
         """
-        self._options = ClientOptions(
-            poll_name_server_interval_seconds=poll_name_server_interval_seconds,
-            poll_jitter=poll_jitter,
-            lookup_timeout_seconds=lookup_timeout_seconds,
-            close_timeout_seconds=close_timeout_seconds,
-            max_topics=max_topics,
-            poll_concurrency=poll_concurrency,
-            shuffle_name_servers=shuffle_name_servers,
-            watch_routes=watch_routes,
-            zone=zone,
-        )
-        self._name_servers = to_name_servers(name_servers)
-        self._clock: Clock = clock or SystemClock()
-        self._hook = metrics_hook or MetricsHook()
-        self._open_channel = open_channel
-        self._rng = rng or random.Random()  # noqa: S311  it spreads load and guards no secret
+        self._options = options
+        self._name_servers = to_name_servers(options.name_servers)
+        self._clock: Clock = options.clock or SystemClock()
+        self._hook = options.metrics_hook or MetricsHook()
+        self._rng = options.rng or random.Random()  # noqa: S311  it spreads load and guards no secret
         tried_in_order = list(self._name_servers)
-        if shuffle_name_servers:
+        if options.shuffle_name_servers:
             self._rng.shuffle(tried_in_order)
         self._choice = NameServerChoice(tried_in_order)
         self._failover = Failover(self._choice, self._clock, on_failure=self._note_failure)
-        self._links = NameServerLinks(open_channel)
+        self._links = NameServerLinks(options.open_channel)
         self._watch = RouteWatch()
         self._plan = RecheckPlan(self._rng.uniform)
         self._keeper = RouteKeeper(
@@ -111,9 +84,9 @@ class NameServerClient:
             hook=self._hook,
             listeners=self._watch,
             plan=self._plan,
-            max_topics=max_topics,
-            lookup_timeout_seconds=lookup_timeout_seconds,
-            zone=zone,
+            max_topics=options.max_topics,
+            lookup_timeout_seconds=options.lookup_timeout_seconds,
+            zone=options.zone,
             on_work=self._wake_upkeep,
         )
         self._table = self._keeper.table
@@ -352,7 +325,7 @@ class NameServerClient:
     @property
     def open_channel(self) -> OpenChannel:
         """How this client, and what is built on it, opens connections."""
-        return self._open_channel
+        return self._options.open_channel
 
     async def _cached(self, topic: str) -> CachedRoute:
         self._binding.check()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pointsman.wire.clock import Clock
 from pointsman_client.aio import LoopBinding, finish_tasks
 from pointsman_client.client import NameServerClient
+from pointsman_client.client_options import SharedOptions, values_for
 from pointsman_client.core.checks import check_zone
 from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
@@ -20,6 +21,22 @@ logger = logging.getLogger(__name__)
 
 TransportOrMaker = Transport | Callable[[], Transport]
 """A transport that stays the caller's, or what makes one that is closed with the object, such as its class."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartOptions(SharedOptions):
+    """Options of what sends or receives messages."""
+
+    name_servers: str | Sequence[str] | NameServerClient = field(kw_only=False)
+    """Addresses, or a started client, which stays the caller's."""
+    transport: TransportOrMaker
+    """How brokers are spoken to."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.transport) and not hasattr(self.transport, "send"):
+            problem = "must be a transport, or a callable that makes one"
+            raise InvalidOptionError("transport", self.transport, problem)
 
 
 class OwnedParts:
@@ -32,50 +49,34 @@ class OwnedParts:
 
     def __init__(
         self,
-        name_servers: str | Sequence[str] | NameServerClient,
-        transport: TransportOrMaker,
+        options: PartOptions,
         *,
-        poll_name_server_interval_seconds: float = 30.0,
-        lookup_timeout_seconds: float = 3.0,
         zone: str = "",
         zone_option: str = "zone",
         owner: str = "client",
-        metrics_hook: MetricsHook | None = None,
-        clock: Clock | None = None,
-        rng: random.Random | None = None,
     ) -> None:
         """``zone``: of the routes; ``zone_option``: how its owner calls it. ``owner``: what a ResourceWarning names.
 
         Raises :class:`InvalidAddressError` and :class:`InvalidOptionError`.
         """
         check_zone(zone_option, zone)
-        if isinstance(name_servers, NameServerClient):
-            self.client, self._owns_client = name_servers, False
+        if isinstance(options.name_servers, NameServerClient):
+            self.client, self._owns_client = options.name_servers, False
             if zone and zone.lower() != self.client.zone.lower():
                 problem = f"differs from that of the client passed in, {self.client.zone!r}: set zone there"
                 raise InvalidOptionError(zone_option, zone, problem)
         else:
             self._owns_client = True
-            self.client = NameServerClient(
-                name_servers,
-                poll_name_server_interval_seconds=poll_name_server_interval_seconds,
-                lookup_timeout_seconds=lookup_timeout_seconds,
-                zone=zone,
-                metrics_hook=metrics_hook,
-                clock=clock,
-                rng=rng,
-            )
-        self.clock: Clock = clock or self.client.clock
-        self.metrics_hook: MetricsHook = metrics_hook or self.client.metrics_hook
+            shared = values_for(SharedOptions, options)
+            self.client = NameServerClient(options.name_servers, zone=zone, **shared)
+        self.clock: Clock = options.clock or self.client.clock
+        self.metrics_hook: MetricsHook = options.metrics_hook or self.client.metrics_hook
         self._make_transport: Callable[[], Transport] | None = None
         self._transport: Transport | None = None
-        if callable(transport):
-            self._make_transport = transport
-        elif hasattr(transport, "send"):
-            self._transport = transport
+        if callable(options.transport):
+            self._make_transport = options.transport
         else:
-            problem = "must be a transport, or a callable that makes one"
-            raise InvalidOptionError("transport", transport, problem)
+            self._transport = options.transport
         self.binding = LoopBinding(owner)
         """Says whether these parts can be used here and now."""
         self._end_forgetting: Callable[[], None] = lambda: None

@@ -1,59 +1,84 @@
-"""The settings of a consumer, checked as a whole. Defaults stand at the faces, where users meet them."""
+"""The options of consumers, checked as a whole."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
+from pointsman.wire.group_topics import MAX_GROUP_LENGTH
+from pointsman_client.consumer.agents.agent_coordination import MakeCoordination, agent_coordination
+from pointsman_client.consumer.listener import Listener
 from pointsman_client.consumer.start_offset import ConsumeFrom
-from pointsman_client.core.checks import check_number, check_seconds
+from pointsman_client.core.allocation import AllocationStrategy
+from pointsman_client.core.checks import check_name, check_number
 from pointsman_client.core.process_queue import FlowLimits
-from pointsman_client.core.rebalance import REBALANCE_MIN_INTERVAL_SECONDS
-from pointsman_client.errors import InvalidOptionError
+from pointsman_client.core.rebalance import REBALANCE_MIN_INTERVAL_SECONDS, MessageModel
+from pointsman_client.core.subscription import Subscriptions
+from pointsman_client.errors import InvalidNameError, InvalidOptionError
+from pointsman_client.ownership import PartOptions
 
 MAX_CONCURRENCY = 64
 MAX_BATCH = 1_024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
-    """Settings that both faces share; a value out of bounds raises :class:`InvalidOptionError`. In brackets RocketMQ's
-    names, of ``DefaultMQPushConsumer`` unless said otherwise."""
+@dataclass(frozen=True, kw_only=True)
+class ConsumerOptions(PartOptions):
+    """Options of both kinds of consumers; a value out of bounds raises :class:`InvalidOptionError`. In brackets
+    RocketMQ's names, of ``DefaultMQPushConsumer`` unless said otherwise."""
 
-    consume_from: ConsumeFrom
+    group: str
+    """The consumer group (``consumerGroup``)."""
+    message_model: MessageModel = MessageModel.CLUSTERING
+    """Whether the members share the messages or each gets all (``messageModel``)."""
+    strategy: AllocationStrategy | None = None
+    """How queues are shared out (``allocateMessageQueueStrategy``); None: averagely."""
+    consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET
     """Where a queue without a committed offset begins (``consumeFromWhere``)."""
-    consume_timestamp: datetime | None
+    consume_timestamp: datetime | None = None
     """With TIMESTAMP: from when on; has a time zone (``consumeTimestamp``)."""
-    pull_batch_size: int
+    pull_batch_size: int = 32
     """Messages of one pull, 1 to 1,024 (``pullBatchSize``, 32)."""
-    pull_wait_seconds: float
+    pull_wait_seconds: float = 15.0
     """How long a pull waits at the broker while there is nothing (``BROKER_SUSPEND_MAX_TIME_MILLIS``, 15,000)."""
-    pull_timeout_seconds: float
+    pull_timeout_seconds: float = 5.0
     """For a broker's answer, on top of the wait."""
-    pull_threshold_for_queue: int
+    pull_threshold_for_queue: int = 1_000
     """Unfinished messages of a queue at which it is not pulled further (``pullThresholdForQueue``, 1,000)."""
-    pull_threshold_size_for_queue_bytes: int
+    pull_threshold_size_for_queue_bytes: int = 100 * 1024 * 1024
     """The same in bytes of their bodies (``pullThresholdSizeForQueue``, 100 MiB)."""
-    consume_max_span: int
+    consume_max_span: int = 2_000
     """The same in offsets from the lowest to the highest unfinished one (``consumeConcurrentlyMaxSpan``, 2,000)."""
-    rebalance_interval_seconds: float
+    rebalance_interval_seconds: float = 20.0
     """Longest time between two rebalances (``rocketmq.client.rebalance.waitInterval``, 20 s)."""
-    handover_timeout_seconds: float
+    handover_timeout_seconds: float = 5.0
     """How long a concurrent consumer waits for the lock of a queue's old owner, and the old owner for what it has in
     flight."""
-    persist_offset_interval_seconds: float
+    persist_offset_interval_seconds: float = 5.0
     """Between two commits (``persistConsumerOffsetInterval``, 5 s)."""
-    close_timeout_seconds: float
+    close_timeout_seconds: float = 10.0
     """Longest time that ``close()`` takes."""
+    client_id: str = ""
+    """Who this member is in its group; empty: address, process and zone."""
+    zone: str = ""
+    """Where this member is, for strategies by zone."""
+    route_zone: str = ""
+    """Read brokers of this zone alone. All members of the group must have the same, for each shares out the queues that
+    it sees."""
+    offset_file: Path | None = None
+    """Of a broadcasting consumer; None: below ``~/.pointsman/offsets``."""
+    make_coordination: MakeCoordination = agent_coordination
+    """For tests: makes what group, locks and offsets are asked of."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name.endswith("_seconds"):
-                check_seconds(field.name, value)
+        super().__post_init__()
         if self.rebalance_interval_seconds < REBALANCE_MIN_INTERVAL_SECONDS:
             problem = f"must be at least {REBALANCE_MIN_INTERVAL_SECONDS:g}"
             raise InvalidOptionError("rebalance_interval_seconds", self.rebalance_interval_seconds, problem)
+        check_name("group", self.group)
+        if len(self.group) > MAX_GROUP_LENGTH:
+            problem = f"has {len(self.group)} characters, at most {MAX_GROUP_LENGTH} are allowed"
+            raise InvalidNameError("group", self.group, problem)
         check_number("pull_batch_size", self.pull_batch_size, at_most=MAX_BATCH)
         check_number("pull_threshold_for_queue", self.pull_threshold_for_queue)
         check_number("pull_threshold_size_for_queue_bytes", self.pull_threshold_size_for_queue_bytes)
@@ -71,3 +96,49 @@ class ConsumerOptions:
             size_bytes=self.pull_threshold_size_for_queue_bytes,
             span=self.consume_max_span,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushConsumerOptions(ConsumerOptions):
+    """Options of :class:`PushConsumer`."""
+
+    listener: Listener
+    """A function of one message, ``async def`` or plain; a plain one runs in a thread."""
+    subscriptions: Subscriptions
+    """Topics with their tags (``{"orders": "paid || refunded"}``), a list of topics, or one topic."""
+    ordered: bool = False
+    """Whether the messages of a queue come one after the other (``MessageListenerOrderly``)."""
+    consume_concurrency: int = 20
+    """Listener calls at the same time, 1 to 64 (``consumeThreadMax``, 20)."""
+    consume_timeout_seconds: float = 900.0
+    """For one call of the listener (``consumeTimeout``, 15 min)."""
+    max_reconsume_times: int | None = None
+    """Tries after the first before a message goes to the dead letters (``maxReconsumeTimes``); None: 16, and for an
+    ordered consumer no end."""
+    send_back_timeout_seconds: float = 3.0
+    """For sending a failed message on."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("consume_concurrency", self.consume_concurrency, at_most=MAX_CONCURRENCY)
+        if self.max_reconsume_times is not None:
+            check_number("max_reconsume_times", self.max_reconsume_times, at_least=0)
+        listener: object = self.listener
+        if not callable(listener):
+            raise InvalidOptionError("listener", listener, "must be a function of one message")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullConsumerOptions(ConsumerOptions):
+    """Options of :class:`PullConsumer`."""
+
+    subscriptions: Subscriptions | None = None
+    """As of a push consumer; None: queues come from :meth:`PullConsumer.assign`, and the group is not asked."""
+    auto_commit: bool = True
+    """Whether what is finished is committed now and then, and on close (``autoCommit``)."""
+    max_poll_messages: int = 32
+    """Messages of one poll at most."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("max_poll_messages", self.max_poll_messages)

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from contextlib import AsyncExitStack
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pointsman.wire.clock import Clock
 from pointsman_client.client import NameServerClient
-from pointsman_client.consumer.agents.agent_coordination import MakeCoordination, agent_coordination
-from pointsman_client.consumer.consumer_options import ConsumerOptions
+from pointsman_client.client_options import takes_options
+from pointsman_client.consumer.consumer_options import PullConsumerOptions
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.pull_buffer import PullBuffer
 from pointsman_client.consumer.standing import Standing
-from pointsman_client.consumer.start_offset import ConsumeFrom
-from pointsman_client.core.allocation import AllocationStrategy, Averagely
+from pointsman_client.core.allocation import Averagely
 from pointsman_client.core.checks import check_number
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.core.rebalance import MessageModel
-from pointsman_client.core.subscription import Subscriptions
 from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
-from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.ownership import OwnedParts, TransportOrMaker
+from pointsman_client.ownership import OwnedParts
 
 
 class PullConsumer:
@@ -48,93 +41,27 @@ class PullConsumer:
     One consumer belongs to one event loop, and one task at a time asks it.
     """
 
-    def __init__(
-        self,
-        name_servers: str | Sequence[str] | NameServerClient,
-        *,
-        group: str,
-        transport: TransportOrMaker,
-        subscriptions: Subscriptions | None = None,
-        message_model: MessageModel = MessageModel.CLUSTERING,
-        consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
-        consume_timestamp: datetime | None = None,
-        strategy: AllocationStrategy | None = None,
-        auto_commit: bool = True,
-        max_poll_messages: int = 32,
-        pull_batch_size: int = 32,
-        pull_wait_seconds: float = 15.0,
-        pull_timeout_seconds: float = 5.0,
-        pull_threshold_for_queue: int = 1_000,
-        pull_threshold_size_for_queue_bytes: int = 100 * 1024 * 1024,
-        consume_max_span: int = 2_000,
-        rebalance_interval_seconds: float = 20.0,
-        handover_timeout_seconds: float = 5.0,
-        persist_offset_interval_seconds: float = 5.0,
-        close_timeout_seconds: float = 10.0,
-        client_id: str = "",
-        zone: str = "",
-        offset_file: Path | None = None,
-        poll_name_server_interval_seconds: float = 30.0,
-        lookup_timeout_seconds: float = 3.0,
-        route_zone: str = "",
-        make_coordination: MakeCoordination = agent_coordination,
-        metrics_hook: MetricsHook | None = None,
-        clock: Clock | None = None,
-        rng: random.Random | None = None,
-    ) -> None:
-        """Check and keep the settings; they mean what they mean at :class:`PushConsumer`.
+    @takes_options(PullConsumerOptions)
+    def __init__(self, options: PullConsumerOptions) -> None:
+        """Check and keep the options: see
+        :class:`~pointsman_client.consumer.consumer_options.PullConsumerOptions`.
 
         Raises :class:`InvalidOptionError`, :class:`InvalidNameError` and :class:`InvalidAddressError`.
         """
-        check_number("max_poll_messages", max_poll_messages)
-        options = ConsumerOptions(
-            consume_from=consume_from,
-            consume_timestamp=consume_timestamp,
-            pull_batch_size=pull_batch_size,
-            pull_wait_seconds=pull_wait_seconds,
-            pull_timeout_seconds=pull_timeout_seconds,
-            pull_threshold_for_queue=pull_threshold_for_queue,
-            pull_threshold_size_for_queue_bytes=pull_threshold_size_for_queue_bytes,
-            consume_max_span=consume_max_span,
-            rebalance_interval_seconds=rebalance_interval_seconds,
-            handover_timeout_seconds=handover_timeout_seconds,
-            persist_offset_interval_seconds=persist_offset_interval_seconds,
-            close_timeout_seconds=close_timeout_seconds,
-        )
-        self._standing = Standing(
-            OwnedParts(
-                name_servers,
-                transport,
-                poll_name_server_interval_seconds=poll_name_server_interval_seconds,
-                lookup_timeout_seconds=lookup_timeout_seconds,
-                zone=route_zone,
-                zone_option="route_zone",
-                owner="PullConsumer",
-                metrics_hook=metrics_hook,
-                clock=clock,
-                rng=rng,
-            ),
-            group=group,
-            subscriptions={} if subscriptions is None else subscriptions,
-            model=message_model,
-            client_id=client_id,
-            zone=zone,
-            offset_file=offset_file,
-            rng=rng,
-        )
-        self._max_poll_messages = max_poll_messages
-        self._make_coordination = make_coordination
+        parts = OwnedParts(options, zone=options.route_zone, zone_option="route_zone", owner="PullConsumer")
+        self._options = options
+        self._standing = Standing(parts, options, options.subscriptions or {})
         self._setting = ConsumerSetting(
-            group=group,
+            group=options.group,
             client_id=self._standing.client_id,
-            model=message_model,
+            model=options.message_model,
             is_ordered=False,
             retries=False,
-            shares=subscriptions is not None,
-            auto_commit=auto_commit,
-            finish_seconds=handover_timeout_seconds,
+            shares=options.subscriptions is not None,
+            auto_commit=options.auto_commit,
+            finish_seconds=options.handover_timeout_seconds,
             options=options,
-            strategy=strategy or Averagely(),
+            strategy=options.strategy or Averagely(),
         )
         self._buffer: PullBuffer | None = None
         self._core: GroupConsumer | None = None
@@ -149,9 +76,7 @@ class PullConsumer:
             async with AsyncExitStack() as undo:
                 undo.push_async_callback(self.close)
                 self._buffer = PullBuffer(parts.clock)
-                self._core = self._standing.make_core(
-                    self._setting, self._make_coordination, is_listener=False, offer=self._buffer.offer
-                )
+                self._core = self._standing.make_core(self._setting, is_listener=False, offer=self._buffer.offer)
                 await self._core.start()
                 undo.pop_all()
         return self
@@ -166,7 +91,7 @@ class PullConsumer:
         core, self._core = self._core, None
         if self._buffer is not None:
             self._buffer.close()
-        timeout_seconds = self._setting.options.close_timeout_seconds
+        timeout_seconds = self._options.close_timeout_seconds
         try:
             if core is not None:
                 # Nobody will finish what was handed out: there is nothing to wait for.
@@ -212,7 +137,7 @@ class PullConsumer:
         """Finish those before and return up to ``max_poll_messages``, as soon as there is one; empty after the time."""
         buffer = self._started()[1]
         buffer.finish_handed_out()
-        return await buffer.take(self._max_poll_messages, timeout_seconds=timeout_seconds)
+        return await buffer.take(self._options.max_poll_messages, timeout_seconds=timeout_seconds)
 
     # Queues
 

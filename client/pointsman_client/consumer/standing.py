@@ -6,16 +6,13 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from pointsman.wire.group_topics import MAX_GROUP_LENGTH
-from pointsman_client.consumer.agents.agent_coordination import Coordination, CoordinationRequest, MakeCoordination
+from pointsman_client.consumer.agents.agent_coordination import Coordination, CoordinationRequest
 from pointsman_client.consumer.consumer_id import check_client_id, local_address, make_client_id
+from pointsman_client.consumer.consumer_options import ConsumerOptions
 from pointsman_client.consumer.file_offset_store import offset_file_path
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.core.checks import check_name
-from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.subscription import Subscription, Subscriptions, to_subscriptions
-from pointsman_client.errors import InvalidNameError
 from pointsman_client.ownership import OwnedParts
 
 OFFSETS_FOLDER = Path("~/.pointsman/offsets")
@@ -25,36 +22,22 @@ OFFSETS_FOLDER = Path("~/.pointsman/offsets")
 class Standing:
     """Made with the consumer; starts nothing."""
 
-    def __init__(
-        self,
-        parts: OwnedParts,
-        *,
-        group: str,
-        subscriptions: Subscriptions,
-        model: MessageModel,
-        client_id: str,
-        zone: str,
-        offset_file: Path | None,
-        rng: random.Random | None,
-    ) -> None:
-        check_name("group", group)
-        if len(group) > MAX_GROUP_LENGTH:
-            raise InvalidNameError(
-                "group", group, f"has {len(group)} characters, at most {MAX_GROUP_LENGTH} are allowed"
-            )
+    def __init__(self, parts: OwnedParts, options: ConsumerOptions, subscriptions: Subscriptions) -> None:
         self.parts = parts
-        self.group = group
+        self._options = options
         self.subscriptions: dict[str, Subscription] = to_subscriptions(subscriptions)
-        self._rng = rng or random.Random()  # noqa: S311  it spreads load and guards no secret
+        self._rng = options.rng or random.Random()  # noqa: S311  it spreads load and guards no secret
         self.client_id = (
-            check_client_id(client_id)
-            if client_id
+            check_client_id(options.client_id)
+            if options.client_id
             else make_client_id(
-                address=local_address(parts.client.name_servers[0]), group=group, model=model, zone=zone, rng=self._rng
+                address=local_address(parts.client.name_servers[0]),
+                group=options.group,
+                model=options.message_model,
+                zone=options.zone,
+                rng=self._rng,
             )
         )
-        self._model = model
-        self._offset_file = offset_file
 
     def subscribe(self, topic: str, expression: str) -> None:
         """Note what is wanted of a topic."""
@@ -67,7 +50,6 @@ class Standing:
     def make_core(
         self,
         setting: ConsumerSetting,
-        make_coordination: MakeCoordination,
         *,
         is_listener: bool,
         offer: Callable[[HeldQueue], None],
@@ -83,17 +65,17 @@ class Standing:
             if core is not None:
                 core.renew_locks()
 
-        coordination: Coordination = make_coordination(
+        coordination: Coordination = self._options.make_coordination(
             CoordinationRequest(
                 client=self.parts.client,
-                group=self.group,
+                group=self._options.group,
                 client_id=self.client_id,
                 is_listener=is_listener,
-                message_model=self._model,
+                message_model=self._options.message_model,
                 subscriptions=lambda: {topic: each.expression for topic, each in self.subscriptions.items()},
                 on_change=members_changed,
                 on_agent_joined=agent_joined,
-                offset_file=self._offset_file or self._default_offset_file(),
+                offset_file=self._options.offset_file or self._default_offset_file(),
                 clock=self.parts.clock,
                 rng=self._rng,
             )
@@ -112,4 +94,4 @@ class Standing:
         return core
 
     def _default_offset_file(self) -> Path:
-        return offset_file_path(OFFSETS_FOLDER.expanduser(), group=self.group, client_id=self.client_id)
+        return offset_file_path(OFFSETS_FOLDER.expanduser(), group=self._options.group, client_id=self.client_id)

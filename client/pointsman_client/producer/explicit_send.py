@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
-from pointsman_client.core.checks import check_function
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendResult
@@ -22,44 +19,10 @@ from pointsman_client.errors import (
     TopicNotFoundError,
 )
 from pointsman_client.ownership import OwnedParts
-from pointsman_client.producer.options import ProducerOptions
 from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.parking import Parking
+from pointsman_client.producer.producer_options import Fallback, OnUnavailable, Park, ProducerOptions
 from pointsman_client.producer.sender import Sender
-
-ChooseFallback = Callable[[MessageQueue, tuple[MessageQueue, ...]], MessageQueue]
-"""From the queue that cannot be written and the topic's writable queues to the one to use instead."""
-
-
-@dataclass(frozen=True, slots=True)
-class Park:
-    """Keep it in a file and send it when the queue can be written again, in order; it is not lost with the process."""
-
-    outbox: Outbox
-
-    def __post_init__(self) -> None:
-        outbox: object = self.outbox
-        if not isinstance(outbox, Outbox):
-            raise InvalidOptionError("outbox", outbox, "must be an Outbox: Park(Outbox(path))")
-
-
-@dataclass(frozen=True, slots=True)
-class Fallback:
-    """Send it to another queue instead: at once, and out of order."""
-
-    queue: MessageQueue | ChooseFallback
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.queue, MessageQueue):
-            check_function("queue", self.queue, "must be a MessageQueue, or a function that chooses one")
-
-    def queue_instead_of(self, queue: MessageQueue, writable: tuple[MessageQueue, ...]) -> MessageQueue:
-        """The other queue."""
-        return self.queue if isinstance(self.queue, MessageQueue) else self.queue(queue, writable)
-
-
-OnUnavailable = Literal["raise"] | Park | Fallback
-"""What to do with a message while its queue cannot be written; ``"raise"``: :class:`QueueUnavailableError`."""
 
 
 class ExplicitSends:

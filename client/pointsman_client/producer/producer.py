@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from pointsman.wire.clock import Clock
 from pointsman_client.aio import Closing, finish_tasks
 from pointsman_client.client import NameServerClient
+from pointsman_client.client_options import takes_options
 from pointsman_client.core.checks import check_function, check_seconds
-from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES, FaultRules
 from pointsman_client.core.message import Message, OutgoingMessage, check_batch, check_key, check_message, check_size
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES, SendMode, SendResult
-from pointsman_client.core.sharding import HashRing, KeyQueues, ShardingMap
+from pointsman_client.core.send_outcome import SendMode, SendResult
+from pointsman_client.core.sharding import HashRing, KeyQueues
 from pointsman_client.errors import (
     ClientClosedError,
     ClientNotStartedError,
@@ -28,10 +27,14 @@ from pointsman_client.errors import (
     TooManyInFlightError,
     TopicNotFoundError,
 )
-from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.ownership import OwnedParts, TransportOrMaker
-from pointsman_client.producer.explicit_send import ExplicitSends, Fallback, OnUnavailable, Park, check_queue
-from pointsman_client.producer.options import ProducerOptions
+from pointsman_client.ownership import OwnedParts
+from pointsman_client.producer.explicit_send import ExplicitSends, check_queue
+from pointsman_client.producer.producer_options import (
+    OnUnavailable,
+    Park,
+    ProducerOptions,
+    check_on_unavailable,
+)
 from pointsman_client.producer.sender import Sender
 
 SelectQueue = Callable[[tuple[MessageQueue, ...], Message, Any], MessageQueue]
@@ -58,89 +61,21 @@ class Producer:
     same message id. There are no transactions, no delayed messages and no compression.
     """
 
-    def __init__(
-        self,
-        name_servers: str | Sequence[str] | NameServerClient,
-        *,
-        transport: TransportOrMaker,
-        send_msg_timeout_seconds: float = 3.0,
-        send_msg_max_timeout_per_request_seconds: float | None = 1.5,
-        retry_times_when_send_failed: int = 2,
-        retry_times_when_send_async_failed: int = 2,
-        retry_another_broker_when_not_store_ok: bool = False,
-        retry_response_codes: Collection[int] = RETRY_RESPONSE_CODES,
-        send_latency_fault_enable: bool = True,
-        fault_rules: FaultRules = NEWER_FAULT_RULES,
-        start_detector_enable: bool = True,
-        detector_interval_seconds: float = 3.0,
-        detect_interval_seconds: float = 2.0,
-        detect_timeout_seconds: float = 0.2,
-        max_message_size: int = 4 * 1024 * 1024,
-        back_pressure_for_async_send_num: int = 10_000,
-        back_pressure_for_async_send_size: int = 100 * 1024 * 1024,
-        sharding: ShardingMap | None = None,
-        on_unavailable: OnUnavailable = "raise",
-        close_timeout_seconds: float = 5.0,
-        poll_name_server_interval_seconds: float = 30.0,
-        lookup_timeout_seconds: float = 3.0,
-        zone: str = "",
-        metrics_hook: MetricsHook | None = None,
-        clock: Clock | None = None,
-        rng: random.Random | None = None,
-    ) -> None:
-        """Check and keep the settings.
-
-        ``name_servers``: addresses, or a started client, which stays the caller's and keeps its own
-        ``poll_name_server_interval_seconds`` (RocketMQ ``pollNameServerInterval``) and ``lookup_timeout_seconds``
-        (``mqClientApiTimeout``). ``transport``: a transport, which stays the caller's, or what makes one.
-        ``zone``: send to brokers of this zone alone; of the client that it makes, as :class:`NameServerClient` has it.
-        ``fault_rules``: how long a slow broker is left out (``latencyMax``, ``notAvailableDuration``). ``sharding``:
-        the map of :meth:`send_by_key`, by default a hash ring. ``on_unavailable``: what becomes of a message for a
-        certain queue while that cannot be written, unless the call says otherwise; an outbox named here is opened and
-        emptied from :meth:`start` on. For the others, with RocketMQ's names, see
-        :class:`~pointsman_client.producer.options.ProducerOptions`.
+    @takes_options(ProducerOptions)
+    def __init__(self, options: ProducerOptions) -> None:
+        """Check and keep the options: see
+        :class:`~pointsman_client.producer.producer_options.ProducerOptions`.
 
         Raises :class:`InvalidAddressError` or :class:`InvalidOptionError`.
         """
-        self._options = ProducerOptions(
-            send_msg_timeout_seconds=send_msg_timeout_seconds,
-            send_msg_max_timeout_per_request_seconds=send_msg_max_timeout_per_request_seconds,
-            retry_times_when_send_failed=retry_times_when_send_failed,
-            retry_times_when_send_async_failed=retry_times_when_send_async_failed,
-            retry_another_broker_when_not_store_ok=retry_another_broker_when_not_store_ok,
-            retry_response_codes=frozenset(retry_response_codes),
-            send_latency_fault_enable=send_latency_fault_enable,
-            start_detector_enable=start_detector_enable,
-            detector_interval_seconds=detector_interval_seconds,
-            detect_interval_seconds=detect_interval_seconds,
-            detect_timeout_seconds=detect_timeout_seconds,
-            max_message_size=max_message_size,
-            back_pressure_for_async_send_num=back_pressure_for_async_send_num,
-            back_pressure_for_async_send_size=back_pressure_for_async_send_size,
-            close_timeout_seconds=close_timeout_seconds,
-        )
-        if not isinstance(fault_rules, FaultRules):
-            raise InvalidOptionError("fault_rules", fault_rules, "must be FaultRules, such as OLDER_FAULT_RULES")
-        if sharding is not None and not hasattr(sharding, "over"):
-            raise InvalidOptionError("sharding", sharding, "must be a map such as HashRing()")
-        self._fault_rules = fault_rules
-        self._on_unavailable = _checked(on_unavailable)
-        self._rng = rng or random.Random()  # noqa: S311  it spreads load and guards no secret
-        self._owns_rng = rng is None
-        self._parts = OwnedParts(
-            name_servers,
-            transport,
-            poll_name_server_interval_seconds=poll_name_server_interval_seconds,
-            lookup_timeout_seconds=lookup_timeout_seconds,
-            zone=zone,
-            owner="Producer",
-            metrics_hook=metrics_hook,
-            clock=clock,
-            rng=rng,
-        )
+        self._options = options
+        self._rng = options.rng or random.Random()  # noqa: S311  it spreads load and guards no secret
+        self._parts = OwnedParts(options, zone=options.zone, owner="Producer")
         self._clock = self._parts.clock
-        self._in_flight = _InFlight(most=back_pressure_for_async_send_num, most_bytes=back_pressure_for_async_send_size)
-        self._key_queues = KeyQueues(sharding or HashRing(), zone=self._parts.client.zone)
+        self._in_flight = _InFlight(
+            most=options.back_pressure_for_async_send_num, most_bytes=options.back_pressure_for_async_send_size
+        )
+        self._key_queues = KeyQueues(options.sharding or HashRing(), zone=self._parts.client.zone)
         self._sends: ExplicitSends | None = None
         self._starting = asyncio.Lock()
         self._closing = Closing()
@@ -155,14 +90,14 @@ class Producer:
         async with self._starting:
             await self._parts.start()
             if self._sends is None:
-                if self._owns_rng:
+                if self._options.rng is None:
                     # Made before a fork, the children's producers would all give the same message ids.
                     self._rng.seed()
-                sender = Sender(self._parts, options=self._options, fault_rules=self._fault_rules, rng=self._rng)
+                sender = Sender(self._parts, options=self._options, rng=self._rng)
                 sends = ExplicitSends(self._parts, sender, options=self._options)
                 try:
-                    if isinstance(self._on_unavailable, Park):
-                        await sends.open(self._on_unavailable.outbox)
+                    if isinstance(self._options.on_unavailable, Park):
+                        await sends.open(self._options.on_unavailable.outbox)
                     sender.start()
                     self._sends = sends
                 finally:
@@ -383,7 +318,8 @@ class Producer:
         on_unavailable: OnUnavailable | None,
         deadline: float,
     ) -> SendResult:
-        what = self._on_unavailable if on_unavailable is None else _checked(on_unavailable)
+        what = self._options.on_unavailable if on_unavailable is None else on_unavailable
+        check_on_unavailable(what)
 
         async def send() -> tuple[SendResult, ...]:
             return (await sends.send(queue, outgoing, on_unavailable=what, deadline=deadline),)
@@ -406,13 +342,6 @@ class Producer:
             seconds = self._clock.monotonic() - began_at
             self._parts.metrics_hook.sent(topic=topic, outcome=outcome, seconds=seconds, tries=tries)
         return results
-
-
-def _checked(on_unavailable: OnUnavailable) -> OnUnavailable:
-    if on_unavailable != "raise" and not isinstance(on_unavailable, Park | Fallback):
-        problem = 'must be "raise", Park(outbox) or Fallback(queue)'
-        raise InvalidOptionError("on_unavailable", on_unavailable, problem)
-    return on_unavailable
 
 
 class _InFlight:

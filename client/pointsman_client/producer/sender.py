@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pointsman_client.aio import end_tasks, start_task
-from pointsman_client.core.fault_strategy import FaultRules, LatencyFaultTolerance, PublishInfo, QueueSelector
+from pointsman_client.core.fault_strategy import LatencyFaultTolerance, PublishInfo, QueueSelector
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue, why_not_writable, why_without_queue
 from pointsman_client.core.route import BrokerKey
@@ -31,7 +31,7 @@ from pointsman_client.errors import (
 )
 from pointsman_client.ownership import OwnedParts
 from pointsman_client.producer.fault_recovery import FaultUpkeep, RouteRefresher
-from pointsman_client.producer.options import ProducerOptions
+from pointsman_client.producer.producer_options import ProducerOptions
 from pointsman_client.transports.broker_call import answer_of
 from pointsman_client.transports.transport import SendReceipt
 
@@ -74,9 +74,7 @@ class Sent:
 class Sender:
     """Sends for one producer, in tries: each at one broker, in one queue. The fault table learns from each."""
 
-    def __init__(
-        self, parts: OwnedParts, *, options: ProducerOptions, fault_rules: FaultRules, rng: random.Random
-    ) -> None:
+    def __init__(self, parts: OwnedParts, *, options: ProducerOptions, rng: random.Random) -> None:
         """Made inside the event loop, on parts that are started."""
         self._client = parts.client
         self._transport = parts.transport
@@ -84,11 +82,11 @@ class Sender:
         self._clock = parts.clock
         self._metrics_hook = parts.metrics_hook
         self._rng = rng
-        self._table = LatencyFaultTolerance(fault_rules)
+        self._table = LatencyFaultTolerance(options.fault_rules)
         self._faults = self._table if options.send_latency_fault_enable else None
         self._selector = QueueSelector(self._faults)
         self._rules = OutcomeRules(
-            retry_response_codes=options.retry_response_codes,
+            retry_response_codes=frozenset(options.retry_response_codes),
             retry_another_broker_when_not_store_ok=options.retry_another_broker_when_not_store_ok,
             start_detector_enable=options.start_detector_enable,
         )

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from pointsman.wire.clock import Clock
 from pointsman_client.aio import end_tasks, start_task
+from pointsman_client.client_options import ClientOptions
 from pointsman_client.core.recheck_plan import RecheckPlan
 from pointsman_client.routes.failover import NameServerChoice
-from pointsman_client.routes.options import ClientOptions
 from pointsman_client.routes.poller import LookUpRound, Rechecker, RoutePoller
 from pointsman_client.routes.route_keeper import RouteKeeper
 from pointsman_client.routes.route_stream import RouteStream

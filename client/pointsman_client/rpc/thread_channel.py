@@ -1,7 +1,8 @@
 """A channel on gRPC's synchronous stack, for the event loop of the synchronous facade.
 
-``grpc.aio`` is not for programs that fork: its poller is lost in the child, whose own channels then hang or crash, and
-below grpcio 1.80 a second loop fills the log of the first with ``BlockingIOError`` (grpc issue 42357).
+``grpc.aio`` is not for programs that fork: its poller is lost in the child, whose own channels then hang or crash (each
+time with grpcio 1.72 to 1.85; here they worked each time). Below 1.80, two loops on it in one process also fill the log
+with ``BlockingIOError`` (grpc issue 42357). The price: 0.2 ms more CPU a call.
 """
 
 from __future__ import annotations

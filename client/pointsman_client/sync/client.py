@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 
 from pointsman.wire.clock import Clock
 from pointsman.wire.json_document import Document
 from pointsman_client import client as async_client
+from pointsman_client.client_options import ClientOptions, SharedOptions, takes_options, values_for
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerData, ClusterData, RouteChange, TopicRoute
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.ownership import PartOptions
 from pointsman_client.routes.route_keeper import AddrsGoneCallback
 from pointsman_client.routes.route_watch import RouteChangeCallback
+from pointsman_client.rpc.channel import OpenChannel
 from pointsman_client.rpc.thread_channel import open_thread_channel
-from pointsman_client.sync.facade import CALL_TIMEOUT_SECONDS, Facade
+from pointsman_client.sync.facade import CallOptions, Facade
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncClientOptions(ClientOptions, CallOptions):
+    """Options of :class:`NameServerClient`: those of the async one, but for the connections, and the time of a call."""
+
+    open_channel: OpenChannel = field(default_factory=lambda: open_thread_channel, init=False)
 
 
 class NameServerClient(Facade):
@@ -29,43 +39,12 @@ class NameServerClient(Facade):
     The methods are those of :class:`pointsman_client.NameServerClient`, and raise the same. Share it between threads.
     """
 
-    def __init__(
-        self,
-        name_servers: str | Sequence[str],
-        *,
-        poll_name_server_interval_seconds: float = 30.0,
-        poll_jitter: float = 0.1,
-        lookup_timeout_seconds: float = 3.0,
-        close_timeout_seconds: float = 2.0,
-        max_topics: int = 1_000,
-        poll_concurrency: int = 8,
-        shuffle_name_servers: bool = True,
-        watch_routes: bool = True,
-        zone: str = "",
-        clock: Clock | None = None,
-        rng: random.Random | None = None,
-        metrics_hook: MetricsHook | None = None,
-        call_timeout_seconds: float = CALL_TIMEOUT_SECONDS,
-    ) -> None:
-        """See :class:`pointsman_client.NameServerClient`; ``call_timeout_seconds``: longest time of any call."""
-        self.inner = async_client.NameServerClient(
-            name_servers,
-            poll_name_server_interval_seconds=poll_name_server_interval_seconds,
-            poll_jitter=poll_jitter,
-            lookup_timeout_seconds=lookup_timeout_seconds,
-            close_timeout_seconds=close_timeout_seconds,
-            max_topics=max_topics,
-            poll_concurrency=poll_concurrency,
-            shuffle_name_servers=shuffle_name_servers,
-            watch_routes=watch_routes,
-            zone=zone,
-            clock=clock,
-            rng=rng,
-            metrics_hook=metrics_hook,
-            open_channel=open_thread_channel,
-        )
+    @takes_options(SyncClientOptions)
+    def __init__(self, options: SyncClientOptions) -> None:
+        """See :class:`pointsman_client.NameServerClient`."""
+        self.inner = async_client.NameServerClient(**values_for(ClientOptions, options))
         """The async client; it may be used in the background loop alone."""
-        super().__init__(self.inner, call_timeout_seconds=call_timeout_seconds)
+        super().__init__(self.inner, call_timeout_seconds=options.call_timeout_seconds)
 
     def topic_route(self, topic: str) -> TopicRoute:
         """Return the topic's route, from the cache if it is there."""
@@ -170,33 +149,16 @@ class NameServerClient(Facade):
         return self.inner.clock
 
 
-def client_for(
-    name_servers: str | Sequence[str] | NameServerClient,
-    *,
-    metrics_hook: MetricsHook | None,
-    clock: Clock | None,
-    rng: random.Random | None,
-    call_timeout_seconds: float,
-    poll_name_server_interval_seconds: float,
-    lookup_timeout_seconds: float,
-    zone: str,
-) -> NameServerClient:
+def client_for(options: PartOptions, *, zone: str, call_timeout_seconds: float) -> NameServerClient:
     """Return the client that a producer or consumer is built on: the one that was passed in, or a new one."""
-    if isinstance(name_servers, NameServerClient):
-        return name_servers
-    if isinstance(name_servers, async_client.NameServerClient):
+    given = options.name_servers
+    if isinstance(given, NameServerClient):
+        return given
+    if isinstance(given, async_client.NameServerClient):
         problem = "belongs to an event loop: pass pointsman_client.sync.NameServerClient, or addresses"
-        raise InvalidOptionError("name_servers", name_servers, problem)
-    return NameServerClient(
-        name_servers,
-        poll_name_server_interval_seconds=poll_name_server_interval_seconds,
-        lookup_timeout_seconds=lookup_timeout_seconds,
-        zone=zone,
-        metrics_hook=metrics_hook,
-        clock=clock,
-        rng=rng,
-        call_timeout_seconds=call_timeout_seconds,
-    )
+        raise InvalidOptionError("name_servers", given, problem)
+    shared = values_for(SharedOptions, options)
+    return NameServerClient(given, zone=zone, call_timeout_seconds=call_timeout_seconds, **shared)
 
 
 class RouteChanges:

@@ -10,10 +10,10 @@ import warnings
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, wait
 from contextlib import ExitStack
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from pointsman_client.core.checks import check_seconds
 from pointsman_client.errors import (
     BlockingCallError,
     CallTimeoutError,
@@ -26,11 +26,18 @@ from pointsman_client.sync.loop_thread import LoopThread, shared
 
 T = TypeVar("T")
 
-CALL_TIMEOUT_SECONDS = 60.0
 CALLBACKS_END_SECONDS = 2.0
 SIGNAL_SECONDS = 0.5
 """How long a wait holds up KeyboardInterrupt: Python runs handlers between instructions of the main thread alone, which
 a signal that came just before the wait, or to another thread, does not wake."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallOptions:
+    """What the blocking classes take beside the options of the async ones."""
+
+    call_timeout_seconds: float = 60.0
+    """Longest time of a call, beyond what it is given itself."""
 
 
 class Wrapped(Protocol):
@@ -50,7 +57,6 @@ class Facade:
 
     def __init__(self, wrapped: Wrapped, *, call_timeout_seconds: float, below: Facade | None = None) -> None:
         """``wrapped`` is started and closed with this; so is ``below``, which it stands on."""
-        check_seconds("call_timeout_seconds", call_timeout_seconds)
         self._wrapped = wrapped
         self._below = below
         self._call_timeout_seconds = call_timeout_seconds

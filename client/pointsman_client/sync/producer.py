@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
-from pointsman.wire.clock import Clock
+from pointsman_client.client_options import takes_options, values_for
 from pointsman_client.core.checks import check_function
-from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES, FaultRules
 from pointsman_client.core.message import Message
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES, SendResult
-from pointsman_client.core.sharding import ShardingMap
-from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.ownership import TransportOrMaker
+from pointsman_client.core.send_outcome import SendResult
 from pointsman_client.producer import producer as async_producer
-from pointsman_client.producer.explicit_send import OnUnavailable
 from pointsman_client.producer.producer import SelectQueue
+from pointsman_client.producer.producer_options import OnUnavailable, ProducerOptions
 from pointsman_client.sync.callback_thread import MAX_WAITING
 from pointsman_client.sync.client import NameServerClient, client_for
-from pointsman_client.sync.facade import CALL_TIMEOUT_SECONDS, Facade
+from pointsman_client.sync.facade import CallOptions, Facade
 from pointsman_client.sync.owed_callbacks import OwedCallbacks
 
 SendCallback = Callable[[SendResult | Exception], object]
 """Called on a thread of the producer with the result of a send, or with the error that :meth:`Producer.send` raises."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncProducerOptions(ProducerOptions, CallOptions):
+    """Options of :class:`Producer`: those of the async one, and the time of a call."""
+
+    name_servers: str | Sequence[str] | NameServerClient = field(kw_only=False)  # type: ignore[assignment]  # its own kind
+    """Addresses, or a started client, which stays the caller's."""
 
 
 class Producer(Facade):
@@ -40,84 +44,19 @@ class Producer(Facade):
     between threads.
     """
 
-    def __init__(
-        self,
-        name_servers: str | Sequence[str] | NameServerClient,
-        *,
-        transport: TransportOrMaker,
-        send_msg_timeout_seconds: float = 3.0,
-        send_msg_max_timeout_per_request_seconds: float | None = 1.5,
-        retry_times_when_send_failed: int = 2,
-        retry_times_when_send_async_failed: int = 2,
-        retry_another_broker_when_not_store_ok: bool = False,
-        retry_response_codes: Collection[int] = RETRY_RESPONSE_CODES,
-        send_latency_fault_enable: bool = True,
-        fault_rules: FaultRules = NEWER_FAULT_RULES,
-        start_detector_enable: bool = True,
-        detector_interval_seconds: float = 3.0,
-        detect_interval_seconds: float = 2.0,
-        detect_timeout_seconds: float = 0.2,
-        max_message_size: int = 4 * 1024 * 1024,
-        back_pressure_for_async_send_num: int = 10_000,
-        back_pressure_for_async_send_size: int = 100 * 1024 * 1024,
-        sharding: ShardingMap | None = None,
-        on_unavailable: OnUnavailable = "raise",
-        close_timeout_seconds: float = 5.0,
-        poll_name_server_interval_seconds: float = 30.0,
-        lookup_timeout_seconds: float = 3.0,
-        zone: str = "",
-        metrics_hook: MetricsHook | None = None,
-        clock: Clock | None = None,
-        rng: random.Random | None = None,
-        call_timeout_seconds: float = CALL_TIMEOUT_SECONDS,
-    ) -> None:
-        """See :class:`pointsman_client.Producer`; ``call_timeout_seconds`` is the longest time of a
-        call, beyond what it is given itself.
+    @takes_options(SyncProducerOptions)
+    def __init__(self, options: SyncProducerOptions) -> None:
+        """See :class:`pointsman_client.Producer`.
 
         Give a callable that makes the transport, as ``transport=RedisStreamsTransport``: it is then closed as well.
         """
-        self._client = client_for(
-            name_servers,
-            metrics_hook=metrics_hook,
-            clock=clock,
-            rng=rng,
-            call_timeout_seconds=call_timeout_seconds,
-            poll_name_server_interval_seconds=poll_name_server_interval_seconds,
-            lookup_timeout_seconds=lookup_timeout_seconds,
-            zone=zone,
-        )
-        self._producer = async_producer.Producer(
-            self._client.inner,
-            transport=transport,
-            send_msg_timeout_seconds=send_msg_timeout_seconds,
-            send_msg_max_timeout_per_request_seconds=send_msg_max_timeout_per_request_seconds,
-            retry_times_when_send_failed=retry_times_when_send_failed,
-            retry_times_when_send_async_failed=retry_times_when_send_async_failed,
-            retry_another_broker_when_not_store_ok=retry_another_broker_when_not_store_ok,
-            retry_response_codes=retry_response_codes,
-            send_latency_fault_enable=send_latency_fault_enable,
-            fault_rules=fault_rules,
-            start_detector_enable=start_detector_enable,
-            detector_interval_seconds=detector_interval_seconds,
-            detect_interval_seconds=detect_interval_seconds,
-            detect_timeout_seconds=detect_timeout_seconds,
-            max_message_size=max_message_size,
-            back_pressure_for_async_send_num=back_pressure_for_async_send_num,
-            back_pressure_for_async_send_size=back_pressure_for_async_send_size,
-            sharding=sharding,
-            on_unavailable=on_unavailable,
-            close_timeout_seconds=close_timeout_seconds,
-            zone=zone,
-            metrics_hook=metrics_hook,
-            clock=clock,
-            rng=rng,
-        )
-        self._owed = OwedCallbacks(most=min(back_pressure_for_async_send_num, MAX_WAITING))
-        super().__init__(
-            self._producer,
-            call_timeout_seconds=call_timeout_seconds,
-            below=None if self._client is name_servers else self._client,
-        )
+        seconds = options.call_timeout_seconds
+        self._client = client_for(options, zone=options.zone, call_timeout_seconds=seconds)
+        below = None if self._client is options.name_servers else self._client
+        inner = values_for(ProducerOptions, options) | {"name_servers": self._client.inner}
+        self._producer = async_producer.Producer(**inner)
+        self._owed = OwedCallbacks(most=min(options.back_pressure_for_async_send_num, MAX_WAITING))
+        super().__init__(self._producer, call_timeout_seconds=seconds, below=below)
 
     @property
     def client(self) -> NameServerClient:

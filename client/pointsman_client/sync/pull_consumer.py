@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Self
 
-from pointsman.wire.clock import Clock
+from pointsman_client.client_options import takes_options, values_for
 from pointsman_client.consumer import pull_consumer as async_consumer
-from pointsman_client.consumer.agents.agent_coordination import MakeCoordination, agent_coordination
-from pointsman_client.consumer.start_offset import ConsumeFrom
-from pointsman_client.core.allocation import AllocationStrategy
+from pointsman_client.consumer.consumer_options import PullConsumerOptions
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.core.rebalance import MessageModel
-from pointsman_client.core.subscription import Subscriptions
 from pointsman_client.errors import ClientClosedError
-from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.ownership import TransportOrMaker
 from pointsman_client.sync.client import NameServerClient, client_for
-from pointsman_client.sync.facade import CALL_TIMEOUT_SECONDS, Facade
+from pointsman_client.sync.facade import CallOptions, Facade
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncPullConsumerOptions(PullConsumerOptions, CallOptions):
+    """Options of :class:`PullConsumer`: those of the async one, and the time of a call."""
+
+    name_servers: str | Sequence[str] | NameServerClient = field(kw_only=False)  # type: ignore[assignment]  # its own kind
+    """Addresses, or a started client, which stays the caller's."""
 
 
 class PullConsumer(Facade):
@@ -38,91 +39,18 @@ class PullConsumer(Facade):
     thread at a time asks it for messages; another one may close it, which ends the iteration.
     """
 
-    def __init__(
-        self,
-        name_servers: str | Sequence[str] | NameServerClient,
-        *,
-        group: str,
-        transport: TransportOrMaker,
-        subscriptions: Subscriptions | None = None,
-        message_model: MessageModel = MessageModel.CLUSTERING,
-        consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
-        consume_timestamp: datetime | None = None,
-        strategy: AllocationStrategy | None = None,
-        auto_commit: bool = True,
-        max_poll_messages: int = 32,
-        pull_batch_size: int = 32,
-        pull_wait_seconds: float = 15.0,
-        pull_timeout_seconds: float = 5.0,
-        pull_threshold_for_queue: int = 1_000,
-        pull_threshold_size_for_queue_bytes: int = 100 * 1024 * 1024,
-        consume_max_span: int = 2_000,
-        rebalance_interval_seconds: float = 20.0,
-        handover_timeout_seconds: float = 5.0,
-        persist_offset_interval_seconds: float = 5.0,
-        close_timeout_seconds: float = 10.0,
-        client_id: str = "",
-        zone: str = "",
-        offset_file: Path | None = None,
-        poll_name_server_interval_seconds: float = 30.0,
-        lookup_timeout_seconds: float = 3.0,
-        route_zone: str = "",
-        make_coordination: MakeCoordination = agent_coordination,
-        metrics_hook: MetricsHook | None = None,
-        clock: Clock | None = None,
-        rng: random.Random | None = None,
-        call_timeout_seconds: float = CALL_TIMEOUT_SECONDS,
-    ) -> None:
-        """See :class:`pointsman_client.PullConsumer`; ``call_timeout_seconds`` is the longest time of a
-        call, beyond what it is given itself.
+    @takes_options(SyncPullConsumerOptions)
+    def __init__(self, options: SyncPullConsumerOptions) -> None:
+        """See :class:`pointsman_client.PullConsumer`.
 
         Give a callable that makes the transport, as ``transport=RedisStreamsTransport``: it is then closed as well.
         """
-        self._client = client_for(
-            name_servers,
-            metrics_hook=metrics_hook,
-            clock=clock,
-            rng=rng,
-            call_timeout_seconds=call_timeout_seconds,
-            poll_name_server_interval_seconds=poll_name_server_interval_seconds,
-            lookup_timeout_seconds=lookup_timeout_seconds,
-            zone=route_zone,
-        )
-        self._consumer = async_consumer.PullConsumer(
-            self._client.inner,
-            group=group,
-            transport=transport,
-            subscriptions=subscriptions,
-            message_model=message_model,
-            consume_from=consume_from,
-            consume_timestamp=consume_timestamp,
-            strategy=strategy,
-            auto_commit=auto_commit,
-            max_poll_messages=max_poll_messages,
-            pull_batch_size=pull_batch_size,
-            pull_wait_seconds=pull_wait_seconds,
-            pull_timeout_seconds=pull_timeout_seconds,
-            pull_threshold_for_queue=pull_threshold_for_queue,
-            pull_threshold_size_for_queue_bytes=pull_threshold_size_for_queue_bytes,
-            consume_max_span=consume_max_span,
-            rebalance_interval_seconds=rebalance_interval_seconds,
-            handover_timeout_seconds=handover_timeout_seconds,
-            persist_offset_interval_seconds=persist_offset_interval_seconds,
-            close_timeout_seconds=close_timeout_seconds,
-            client_id=client_id,
-            zone=zone,
-            offset_file=offset_file,
-            route_zone=route_zone,
-            make_coordination=make_coordination,
-            metrics_hook=metrics_hook,
-            clock=clock,
-            rng=rng,
-        )
-        super().__init__(
-            self._consumer,
-            call_timeout_seconds=call_timeout_seconds,
-            below=None if self._client is name_servers else self._client,
-        )
+        seconds = options.call_timeout_seconds
+        self._client = client_for(options, zone=options.route_zone, call_timeout_seconds=seconds)
+        below = None if self._client is options.name_servers else self._client
+        inner = values_for(PullConsumerOptions, options) | {"name_servers": self._client.inner}
+        self._consumer = async_consumer.PullConsumer(**inner)
+        super().__init__(self._consumer, call_timeout_seconds=seconds, below=below)
 
     @property
     def client(self) -> NameServerClient:

@@ -31,7 +31,7 @@ class FleetClock(SteppedClock):
     def advance(self, seconds: float, *, settle: bool = True) -> None:
         """Let time pass, waking each sleeper at its own moment, in order; blocks.
 
-        With ``settle`` whoever wakes runs on to its next wait before time continues; without, when its loop comes to it.
+        With ``settle`` each one runs on to its next wait before time continues; without, when its loop comes to it.
         """
         for _ in self._steps(seconds):
             # All of one moment run on together.

@@ -20,7 +20,7 @@ from pointsman_client.errors import (
     NameServersUnavailableError,
     WrongEventLoopError,
 )
-from pointsman_client.ownership import OwnedParts
+from pointsman_client.ownership import OwnedParts, PartOptions
 from pointsman_client.producer.fault_recovery import LOOKUPS_AT_ONCE, RouteRefresher
 from pointsman_client.producer.producer import Producer
 from tests.fakes.condition import eventually
@@ -43,7 +43,7 @@ def our_tasks() -> list[asyncio.Task[object]]:
 async def test_parts_that_were_made_are_closed_and_the_transport_hears_of_gone_brokers(
     server: ScriptedRouteServer,
 ) -> None:
-    parts = OwnedParts([server.addr], ScriptedTransport)
+    parts = OwnedParts(PartOptions([server.addr], transport=ScriptedTransport))
     await parts.start()
     transport = parts.transport
     assert isinstance(transport, ScriptedTransport)
@@ -65,7 +65,7 @@ async def test_parts_that_were_made_are_closed_and_the_transport_hears_of_gone_b
 async def test_parts_that_are_shared_stay_open(server: ScriptedRouteServer) -> None:
     transport = ScriptedTransport()
     async with NameServerClient([server.addr]) as client:
-        parts = OwnedParts(client, transport)
+        parts = OwnedParts(PartOptions(client, transport=transport))
         await parts.start()
         await parts.close(timeout_seconds=2.0)
         assert (await client.topic_route("orders")).topic == "orders"
@@ -73,7 +73,7 @@ async def test_parts_that_are_shared_stay_open(server: ScriptedRouteServer) -> N
 
 
 async def test_nothing_is_made_before_the_start() -> None:
-    parts = OwnedParts(["ns:9876"], ScriptedTransport)
+    parts = OwnedParts(PartOptions(["ns:9876"], transport=ScriptedTransport))
 
     with pytest.raises(ClientNotStartedError):
         parts.binding.check()
@@ -84,7 +84,7 @@ async def test_nothing_is_made_before_the_start() -> None:
 
 def test_what_is_no_transport_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match="transport"):
-        OwnedParts(["ns:9876"], None)  # type: ignore[arg-type]
+        OwnedParts(PartOptions(["ns:9876"], transport=None))  # type: ignore[arg-type]
 
 
 async def test_a_transport_that_does_not_close_holds_nobody_up(server: ScriptedRouteServer) -> None:
@@ -92,7 +92,7 @@ async def test_a_transport_that_does_not_close_holds_nobody_up(server: ScriptedR
         async def close(self) -> None:
             await asyncio.Event().wait()
 
-    parts = OwnedParts([server.addr], Stuck)
+    parts = OwnedParts(PartOptions([server.addr], transport=Stuck))
     await parts.start()
     began_at = time.monotonic()
     await parts.close(timeout_seconds=0.2)
@@ -101,7 +101,7 @@ async def test_a_transport_that_does_not_close_holds_nobody_up(server: ScriptedR
 
 
 async def test_another_event_loop_is_refused(server: ScriptedRouteServer) -> None:
-    parts = OwnedParts([server.addr], ScriptedTransport)
+    parts = OwnedParts(PartOptions([server.addr], transport=ScriptedTransport))
     await parts.start()
 
     async def use() -> None:
@@ -118,7 +118,7 @@ async def test_another_event_loop_is_refused(server: ScriptedRouteServer) -> Non
 async def test_a_forked_process_is_told_to_make_its_own(
     server: ScriptedRouteServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = OwnedParts([server.addr], ScriptedTransport)
+    parts = OwnedParts(PartOptions([server.addr], transport=ScriptedTransport))
     await parts.start()
     pid = os.getpid()
     with monkeypatch.context() as child:

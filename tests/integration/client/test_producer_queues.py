@@ -26,9 +26,9 @@ from pointsman_client.errors import (
     SendFailedError,
     TopicNotFoundError,
 )
-from pointsman_client.producer.explicit_send import Fallback, Park
 from pointsman_client.producer.outbox import Outbox, Parked
 from pointsman_client.producer.producer import Producer
+from pointsman_client.producer.producer_options import Fallback, Park
 from tests.fakes.condition import eventually
 from tests.fakes.producing import A, B, Shop, producing, put_route
 from tests.fakes.scripted_route_server import ScriptedRouteServer, broker_data, scripted_route_server, topic_route

@@ -14,9 +14,9 @@ from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_client.core.message import Message
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import NoBrokerUpError, TopicNotFoundError
-from pointsman_client.producer.explicit_send import Park
 from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.producer import Producer
+from pointsman_client.producer.producer_options import Park
 from tests.fakes import wire
 from tests.fakes.condition import eventually
 from tests.fakes.manual_clock import ManualClock

@@ -16,6 +16,7 @@ from pointsman_client import (
     Park,
     PointsmanError,
     Producer,
+    sync,
 )
 from pointsman_client.core.checks import check_name, to_name_servers
 from pointsman_client.transports.memory import MemoryTransport
@@ -104,6 +105,16 @@ def test_a_setting_of_a_wrong_type_is_named_with_its_value(option: str, value: A
         Producer("a:1", **settings)
 
     assert (caught.value.option, caught.value.value) == (option, value)
+
+
+def test_an_option_that_is_unknown_or_missing_is_named() -> None:
+    # mypy fails where one of these comments is not needed: it sees each option with its type.
+    with pytest.raises(TypeError, match="'send_timeout_seconds'"):
+        Producer("a:1", transport=MemoryTransport, send_timeout_seconds=3.0)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'transport'"):
+        Producer("a:1")  # type: ignore[call-arg]
+    with pytest.raises(InvalidOptionError, match=r"^call_timeout_seconds = '60' "):
+        sync.PullConsumer("a:1", group="g", transport=MemoryTransport, call_timeout_seconds="60")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("kind", "wrong"), [(Park, "orders.outbox"), (Fallback, 5), (Fallback, None)])

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 import pointsman_client
 from pointsman.wire.group_topics import MAX_GROUP_LENGTH, RETRY_DELAYS_SECONDS
-from pointsman_client import errors
+from pointsman_client import errors, sync
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
 from pointsman_client.consumer.consumer_options import MAX_BATCH, MAX_CONCURRENCY
@@ -29,7 +29,6 @@ from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.producer.producer import Producer
 from pointsman_client.prometheus import PREFIX, PrometheusMetrics
 from pointsman_client.rpc.channel import open_channel
-from pointsman_client.sync import Producer as SyncProducer
 from pointsman_client.transports import entry
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from pointsman_ctl.command_line import cli
@@ -106,11 +105,13 @@ def test_every_setting_stands_in_its_table_with_its_true_default(
     assert documented(heading, face) == actual(constructor)
 
 
-def test_the_facade_has_one_setting_more_and_the_readme_names_it_with_its_default() -> None:
-    more = actual(SyncProducer).keys() - actual(Producer).keys()
+@pytest.mark.parametrize("name", ["NameServerClient", "Producer", "PushConsumer", "PullConsumer"])
+def test_the_facade_has_one_setting_more_and_the_readme_names_it_with_its_default(name: str) -> None:
+    blocking, ours = actual(getattr(sync, name)), actual(getattr(pointsman_client, name))
+    ours.pop("open_channel", None)
 
-    assert more == {"call_timeout_seconds"}
-    assert f"`call_timeout_seconds` ({actual(SyncProducer)['call_timeout_seconds']})" in README
+    assert blocking == ours | {"call_timeout_seconds": 60.0}
+    assert "`call_timeout_seconds` (60.0)" in README
 
 
 def test_every_metric_of_the_adapter_is_named_with_its_labels() -> None:

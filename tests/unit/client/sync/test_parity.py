@@ -20,7 +20,6 @@ PAIRS: dict[str, tuple[type, type]] = {
 COUNTERPARTS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
 NOT_FOR_BLOCKING = {"open_channel"}
 """Which channel is used is what a blocking class decides."""
-FOR_BLOCKING_ALONE = {"call_timeout_seconds"}
 
 
 def public_names(of: type) -> Iterator[str]:
@@ -31,11 +30,7 @@ def public_names(of: type) -> Iterator[str]:
 
 def parameters(function: object) -> list[tuple[str, object, object]]:
     assert callable(function)
-    return [
-        (each.name, each.kind, each.default)
-        for each in inspect.signature(function).parameters.values()
-        if each.name not in NOT_FOR_BLOCKING | FOR_BLOCKING_ALONE
-    ]
+    return [(each.name, each.kind, each.default) for each in inspect.signature(function).parameters.values()]
 
 
 def is_counterpart(ours: object, theirs: object) -> bool:
@@ -61,9 +56,3 @@ def test_every_method_is_documented(pair: str) -> None:
     is_async, blocking = PAIRS[pair]
     named = [name for name in public_names(is_async) if name not in COUNTERPARTS]
     assert [name for name in named if not getattr(blocking, name).__doc__] == []
-
-
-@pytest.mark.parametrize("pair", PAIRS)
-def test_every_setting_is_there_with_the_same_default(pair: str) -> None:
-    is_async, blocking = PAIRS[pair]
-    assert parameters(blocking) == parameters(is_async)

@@ -1,0 +1,103 @@
+"""Options: each is written once, as a field of a frozen class, and given as a keyword to a constructor."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from pointsman.wire.clock import Clock
+from pointsman_client.core.checks import check_number, check_seconds, check_zone
+from pointsman_client.errors import InvalidOptionError
+from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.rpc import channel
+
+P = ParamSpec("P")
+SelfT = TypeVar("SelfT")
+OptionsT = TypeVar("OptionsT")
+
+
+def takes_options(
+    make: Callable[P, OptionsT],
+) -> Callable[[Callable[[SelfT, OptionsT], None]], Callable[Concatenate[SelfT, P], None]]:
+    """Let a constructor of one object, which ``make`` builds, take the fields of that object as its arguments.
+
+    Editors and type checkers see every option with its type and default; so does :func:`inspect.signature`.
+    """
+
+    def decorate(init: Callable[[SelfT, OptionsT], None]) -> Callable[Concatenate[SelfT, P], None]:
+        def taking(self: SelfT, /, *args: P.args, **options: P.kwargs) -> None:
+            init(self, make(*args, **options))
+
+        functools.update_wrapper(taking, init)
+        itself = next(iter(inspect.signature(init).parameters.values()))
+        vars(taking)["__signature__"] = inspect.Signature([itself, *inspect.signature(make).parameters.values()])
+        return taking
+
+    return decorate
+
+
+def values_for(kind: type[Any], options: object) -> dict[str, Any]:
+    """Return the fields that ``kind`` has, with their values in ``options``, to be passed on as keywords."""
+    return {option.name: getattr(options, option.name) for option in fields(kind)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedOptions:
+    """Options of all classes that look routes up. In brackets RocketMQ's names, of ``ClientConfig``.
+
+    A value out of bounds raises :class:`InvalidOptionError`.
+    """
+
+    poll_name_server_interval_seconds: float = 30.0
+    """Longest time between two lookups of a topic in use (``pollNameServerInterval``, 30,000 ms). A started client that
+    is passed in keeps its own."""
+    lookup_timeout_seconds: float = 3.0
+    """For one lookup, over all name servers that it tries (``mqClientApiTimeout``, 3,000 ms). As above."""
+    metrics_hook: MetricsHook | None = None
+    """Is called with what happens, such as :class:`~pointsman_client.prometheus.PrometheusMetrics`."""
+    clock: Clock | None = None
+    """For tests; None: the system's."""
+    rng: random.Random | None = None
+    """For tests; None: a new one with a random seed."""
+
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            value, may_be_none = getattr(self, option.name), "None" in str(option.type)
+            if option.name.endswith("_seconds") and not (value is None and may_be_none):
+                check_seconds(option.name, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions(SharedOptions):
+    """Options of :class:`NameServerClient`."""
+
+    name_servers: str | Sequence[str] = field(kw_only=False)
+    """Addresses, ``host:port``: a list, or a str with ``,`` or ``;`` between them (``namesrvAddr``)."""
+    poll_jitter: float = 0.1
+    """Share of the interval, 0 to 1, by which a wait may be shorter, so that clients do not ask in step."""
+    close_timeout_seconds: float = 2.0
+    """Longest time that ``close()`` takes."""
+    max_topics: int = 1_000
+    """Topics kept and polled; beyond it the one unused for longest is forgotten."""
+    poll_concurrency: int = 8
+    """Lookups that one poll runs at the same time."""
+    shuffle_name_servers: bool = True
+    """Whether the first server is chosen at random, so that clients spread; else the list's order counts."""
+    watch_routes: bool = True
+    """Whether a name server is asked to tell changes as they happen; the poll goes on either way."""
+    zone: str = ""
+    """Only replica groups of this zone, and those without a master, are in routes; empty: all (``rocketmq.zone``)."""
+    open_channel: channel.OpenChannel = channel.open_channel
+    """For tests: opens the connections."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.poll_jitter <= 1:
+            raise InvalidOptionError("poll_jitter", self.poll_jitter, "must be from 0 to 1")
+        check_number("max_topics", self.max_topics)
+        check_number("poll_concurrency", self.poll_concurrency)
+        check_zone("zone", self.zone)

@@ -1,0 +1,123 @@
+"""The options of a producer, checked as a whole, and what may be done with a message for a queue that is away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from pointsman_client.core.checks import check_function, check_number
+from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES, FaultRules
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES
+from pointsman_client.core.sharding import ShardingMap
+from pointsman_client.errors import InvalidOptionError
+from pointsman_client.ownership import PartOptions
+from pointsman_client.producer.outbox import Outbox
+
+ChooseFallback = Callable[[MessageQueue, tuple[MessageQueue, ...]], MessageQueue]
+"""From the queue that cannot be written and the topic's writable queues to the one to use instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Keep it in a file and send it when the queue can be written again, in order; it is not lost with the process."""
+
+    outbox: Outbox
+
+    def __post_init__(self) -> None:
+        outbox: object = self.outbox
+        if not isinstance(outbox, Outbox):
+            raise InvalidOptionError("outbox", outbox, "must be an Outbox: Park(Outbox(path))")
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """Send it to another queue instead: at once, and out of order."""
+
+    queue: MessageQueue | ChooseFallback
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.queue, MessageQueue):
+            check_function("queue", self.queue, "must be a MessageQueue, or a function that chooses one")
+
+    def queue_instead_of(self, queue: MessageQueue, writable: tuple[MessageQueue, ...]) -> MessageQueue:
+        """The other queue."""
+        return self.queue if isinstance(self.queue, MessageQueue) else self.queue(queue, writable)
+
+
+OnUnavailable = Literal["raise"] | Park | Fallback
+"""What to do with a message while its queue cannot be written; ``"raise"``: :class:`QueueUnavailableError`."""
+
+
+def check_on_unavailable(value: OnUnavailable) -> None:
+    """Raise :class:`InvalidOptionError` unless it is one of these."""
+    if value != "raise" and not isinstance(value, Park | Fallback):
+        problem = 'must be "raise", Park(outbox) or Fallback(queue)'
+        raise InvalidOptionError("on_unavailable", value, problem)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerOptions(PartOptions):
+    """Options of :class:`Producer`; a value out of bounds raises :class:`InvalidOptionError`. In brackets RocketMQ's
+    names, all of ``DefaultMQProducer`` or ``ClientConfig``."""
+
+    send_msg_timeout_seconds: float = 3.0
+    """For one send with all its tries (``sendMsgTimeout``, 3,000 ms)."""
+    send_msg_max_timeout_per_request_seconds: float | None = 1.5
+    """Longest time of one try while another is left; None: a broker that hangs may take all of the time
+    (``sendMsgMaxTimeoutPerRequest``; there it is off by default)."""
+    retry_times_when_send_failed: int = 2
+    """Tries after the first one (``retryTimesWhenSendFailed``, 2)."""
+    retry_times_when_send_async_failed: int = 2
+    """The same for ``send_async`` (``retryTimesWhenSendAsyncFailed``, 2)."""
+    retry_another_broker_when_not_store_ok: bool = False
+    """Whether a message that a broker took, but not as safely as wanted, is sent to another one too
+    (``retryAnotherBrokerWhenNotStoreOK``, false)."""
+    retry_response_codes: Collection[int] = RETRY_RESPONSE_CODES
+    """Reasons of a broker's no for which another one is asked (``retryResponseCodes``)."""
+    send_latency_fault_enable: bool = True
+    """Whether brokers that were slow or failed are left out for a while (``sendLatencyFaultEnable``, there false)."""
+    fault_rules: FaultRules = NEWER_FAULT_RULES
+    """For how long they are left out (``latencyMax``, ``notAvailableDuration``)."""
+    start_detector_enable: bool = True
+    """Whether brokers that could not be reached are probed (``startDetectorEnable``, there false)."""
+    detector_interval_seconds: float = 3.0
+    """Between two rounds of the detector (3,000 ms)."""
+    detect_interval_seconds: float = 2.0
+    """Least time between two probes of a broker (``detectInterval``, 2,000 ms)."""
+    detect_timeout_seconds: float = 0.2
+    """For one probe (``detectTimeout``, 200 ms)."""
+    max_message_size: int = 4 * 1024 * 1024
+    """Bytes of a message, or of a batch together (``maxMessageSize``, 4 MiB)."""
+    back_pressure_for_async_send_num: int = 10_000
+    """Messages of ``send_async`` and ``send_oneway`` on their way at the same time; one more is refused
+    (``backPressureForAsyncSendNum``)."""
+    back_pressure_for_async_send_size: int = 100 * 1024 * 1024
+    """Their bytes together (``backPressureForAsyncSendSize``, 100 MiB)."""
+    sharding: ShardingMap | None = None
+    """The map of :meth:`Producer.send_by_key`; None: a hash ring."""
+    on_unavailable: OnUnavailable = "raise"
+    """What becomes of a message for a certain queue while that cannot be written, unless the call says otherwise. An
+    outbox named here is opened and emptied from :meth:`Producer.start` on."""
+    zone: str = ""
+    """Send to brokers of this zone alone; of the client that the producer makes (``rocketmq.zone``)."""
+    close_timeout_seconds: float = 5.0
+    """Longest time that ``close()`` takes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option, least in (
+            ("retry_times_when_send_failed", 0),
+            ("retry_times_when_send_async_failed", 0),
+            ("max_message_size", 1),
+            ("back_pressure_for_async_send_num", 1),
+            ("back_pressure_for_async_send_size", 1),
+        ):
+            check_number(option, getattr(self, option), at_least=least)
+        fault_rules: object = self.fault_rules
+        if not isinstance(fault_rules, FaultRules):
+            raise InvalidOptionError("fault_rules", fault_rules, "must be FaultRules, such as OLDER_FAULT_RULES")
+        if self.sharding is not None and not hasattr(self.sharding, "over"):
+            raise InvalidOptionError("sharding", self.sharding, "must be a map such as HashRing()")
+        check_on_unavailable(self.on_unavailable)
