@@ -27,7 +27,7 @@ TIMEOUT_SECONDS = 10.0
 # As text: SQLite's integers have 63 bits, an offset 64.
 _OFFSETS = Table("offsets", ("consumer_group", "topic", "queue"), ("value",))
 _JSON_HEAD = b'{"format": "pointsman-offsets", "version": 1, '
-_NO_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EEXIST}
+_NO_FOLDER = {errno.ENOTDIR, errno.EEXIST}
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class FileStore:
             found = self._open()
         except OSError as error:
             self._not_ours = error.strerror or str(error)
-            found = {} if error.errno in _NO_FILE else self._copy()
+            found = {} if error.errno in _NO_FOLDER else self._copy()
             if found == self._table:
                 return {}
             self._table = found

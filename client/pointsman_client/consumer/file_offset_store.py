@@ -137,7 +137,8 @@ class FileOffsetStore:
         try:
             return self._open()
         except OSError as error:
-            if error.errno != errno.EROFS:
+            # The disk is read-only, or its folder cannot be written.
+            if error.errno not in {errno.EROFS, errno.ENOENT}:
                 raise
             return _read_rows(self._tables.read_copy())
 

@@ -41,10 +41,6 @@ class FolderLock:
             raise
         return descriptor
 
-    def is_held(self) -> bool:
-        """Whether it is ours and still the file that we took: somebody may have removed it."""
-        return self._descriptor is not None and os.fstat(self._descriptor).st_nlink > 0
-
     def release(self) -> None:
         """Let another process have it."""
         descriptor, self._descriptor = self._descriptor, None

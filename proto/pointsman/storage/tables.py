@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import errno
 import hashlib
+import logging
 import os
 import shutil
 import sqlite3
@@ -23,12 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from pointsman.storage.damaged_files import set_aside
-
 Value: TypeAlias = str | float | bytes | None
 Row: TypeAlias = tuple[Value, ...]
 
 FORMAT_VERSION = 1
+DAMAGED_FOLDER = "damaged"
 _BUSY_SECONDS = 0.1
 _COPY_ATTEMPTS = 3
 _MAX_DAMAGED = 16
@@ -45,6 +45,8 @@ _ERRNO_OF = {
 }
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_SCHEMA}
 
+
+log = logging.getLogger(__name__)
 
 _FILES: weakref.WeakSet[TableFile] = weakref.WeakSet()
 
@@ -189,12 +191,23 @@ class TableFile:
                 raise
 
     def set_aside(self) -> None:
-        """Close the file and move it, with those beside it, into the folder ``damaged``, for an operator to look into.
+        """Close the file and move it, with those beside it, into the folder ``damaged``, for an operator to inspect.
 
-        What cannot be moved stays, with a warning in the log.
+        The oldest files there make room. What cannot be moved stays, with a warning in the log.
         """
         self.close()
-        set_aside(self.path.parent, self.files, most=_MAX_DAMAGED)
+        aside = self.path.parent / DAMAGED_FOLDER
+        for name in self.files:
+            try:
+                aside.mkdir(exist_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    (self.path.parent / name).replace(aside / name)
+                kept = sorted(aside.iterdir(), key=lambda path: path.lstat().st_ctime_ns)
+                for path in kept[:-_MAX_DAMAGED]:
+                    path.unlink()
+            except OSError as error:
+                facts = {"file": self.path.parent / name, "error": str(error)}
+                log.warning("a damaged file could not be moved and stays where it is", extra={"facts": facts})
 
     def size(self) -> int:
         """Bytes of all files."""
@@ -293,7 +306,10 @@ class TableFile:
             number = _ERRNO_OF.get(primary, errno.EIO)
             if number == errno.EBUSY:
                 raise _in_use(self.path) from error
-            detail = f"{os.strerror(number)} ({getattr(error, 'sqlite_errorname', 'SQLITE_ERROR')})"
+            problem = (
+                "its folder does not exist or cannot be written" if number == errno.ENOENT else os.strerror(number)
+            )
+            detail = f"{problem} ({getattr(error, 'sqlite_errorname', 'SQLITE_ERROR')})"
             raise OSError(number, detail, str(self.path)) from error
         except UnicodeDecodeError as error:
             raise TablesRefused("is damaged: a text is not UTF-8") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import random
@@ -279,6 +280,20 @@ async def test_of_two_agents_the_second_reads_and_writes_only_when_the_first_is_
     assert await second.write([OffsetChange(K0, 6), OffsetChange(K1, 1)]) == {K0: 9}
     await second.close()
     assert await loaded(file) == {K0: 9, K1: 1}
+
+
+async def test_offsets_in_a_folder_that_cannot_be_written_are_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await written(file, {K0: 5})
+    store = store_at(file)
+
+    def cannot_open() -> dict[str, list[Row]]:
+        raise OSError(errno.ENOENT, "its folder does not exist or cannot be written (SQLITE_CANTOPEN)", str(file))
+
+    monkeypatch.setattr(store._tables, "open", cannot_open)
+    assert await store.load() == {K0: 5}
+    with pytest.raises(StoreFailed, match="its folder does not exist or cannot be written"):
+        await store.write(changes({K0: 6}))
+    await store.close()
 
 
 async def test_a_store_that_was_never_loaded_writes_nothing_over_what_is_there(file: Path) -> None:

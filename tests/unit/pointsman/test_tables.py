@@ -169,6 +169,26 @@ def test_a_damaged_file_is_set_aside_with_those_beside_it(file: TableFile, tmp_p
     assert {path.name for path in (left.path.parent / "damaged").iterdir()} == {"things.db", "things.db-wal"}
 
 
+def test_of_damaged_files_only_the_last_are_kept(tmp_path: Path) -> None:
+    for n in range(20):
+        damaged = TableFile(tmp_path / f"{n}.db", [NAMES], application_id=1)
+        damaged.path.write_bytes(b"damaged")
+        damaged.set_aside()
+    kept = {path.name for path in (tmp_path / "damaged").iterdir()}
+    assert kept == {f"{n}.db" for n in range(4, 20)}
+
+
+def test_a_damaged_file_that_cannot_be_moved_stays_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "damaged").write_bytes(b"a file where the folder should be")
+    file = table_file(tmp_path)
+    file.path.write_bytes(b"damaged")
+    file.set_aside()
+    assert file.path.exists()
+    assert set(caplog.messages) == {"a damaged file could not be moved and stays where it is"}
+
+
 def test_no_copy_is_read_of_a_file_that_changes_all_the_time(
     file: TableFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
