@@ -1,4 +1,4 @@
-"""A name server for pointsmanctl's tests that knows what the test tells it. Real sockets; state is plain attributes."""
+"""A name server for faults that pointsmanctl must bear: slow, old, refusing, restarting. State is plain attributes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc_status import rpc_status
@@ -23,6 +22,8 @@ from pointsman.v1 import route_service_pb2 as route
 from pointsman.wire.errors import build_status
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+PAGE = 1
+"""Brokers or digests in each page."""
 SERVICES = (admin.DESCRIPTOR.services_by_name["AdminService"], route.DESCRIPTOR.services_by_name["RouteService"])
 
 
@@ -45,20 +46,10 @@ class ScriptedAdminServer:
         self.state: broker_pb2.NodeState.ValueType = broker_pb2.NODE_STATE_READY
         self.boot = 7
         self.brokers: list[broker_pb2.BrokerStatus] = []
-        self.events: list[admin.BrokerEvent] = []
-        self.scores: list[admin.FlapScore] = []
-        self.watchers: list[admin.Watcher] = []
         self.digests: dict[str, bytes] = {}
-        self.settings: list[admin.OperatorSetting] = []
-        self.page = 2
         self.page_seconds = 0.0
         """How long each page of brokers and digests takes."""
-        self.sizes = {"topics": 3, "watchers": 1, "calls_total": 0}
-        self.complaints: list[str] = []
-        self.guards: list[admin.GuardStatus] = []
         self.routes: dict[str, route.TopicRoute] = {}
-        self.topic_names: list[str] = []
-        self.clusters: list[route.ClusterData] = []
         self.requests: list[Message] = []
         self.refusals: dict[str, Refusal] = {}
         """By method; UNIMPLEMENTED makes it an older server."""
@@ -87,66 +78,19 @@ class ScriptedAdminServer:
     # What AdminService answers
 
     def list_brokers(self, request: admin.ListBrokersRequest) -> admin.ListBrokersResponse:
-        found = [
-            status
-            for status in self.brokers
-            if request.cluster in {"", status.identity.cluster}
-            and request.broker_name in {"", status.identity.broker_name}
-        ]
         start = int(request.page_token or 0)
-        end = start + self.page
-        token = str(end) if end < len(found) else ""
-        return admin.ListBrokersResponse(node=self.node, brokers=found[start:end], next_page_token=token)
-
-    def list_broker_events(self, request: admin.ListBrokerEventsRequest) -> admin.ListBrokerEventsResponse:
-        events = [event for event in self.events if event.identity.broker_name == request.broker_name]
-        return admin.ListBrokerEventsResponse(node=self.node, events=events[-request.limit :])
-
-    def list_flapping(self, request: admin.ListFlappingRequest) -> admin.ListFlappingResponse:
-        scores = [score for score in self.scores if request.cluster in {"", score.cluster}]
-        return admin.ListFlappingResponse(node=self.node, scores=scores[: request.limit or 100])
-
-    def list_watchers(self, _request: admin.ListWatchersRequest) -> admin.ListWatchersResponse:
-        return admin.ListWatchersResponse(node=self.node, watchers=self.watchers, total=len(self.watchers))
+        end = start + PAGE
+        token = str(end) if end < len(self.brokers) else ""
+        return admin.ListBrokersResponse(node=self.node, brokers=self.brokers[start:end], next_page_token=token)
 
     def list_route_digests(self, request: admin.ListRouteDigestsRequest) -> admin.ListRouteDigestsResponse:
         topics = [topic for topic in sorted(self.digests) if topic > request.page_token]
-        page = [admin.RouteDigest(topic=topic, digest=self.digests[topic]) for topic in topics[: self.page]]
-        token = page[-1].topic if len(topics) > self.page else ""
+        page = [admin.RouteDigest(topic=topic, digest=self.digests[topic]) for topic in topics[:PAGE]]
+        token = page[-1].topic if len(topics) > PAGE else ""
         return admin.ListRouteDigestsResponse(node=self.node, digests=page, next_page_token=token, state=self.state)
 
-    def list_settings(self, request: admin.ListSettingsRequest) -> admin.ListSettingsResponse:
-        start = int(request.page_token or 0)
-        end = start + self.page
-        token = str(end) if end < len(self.settings) else ""
-        return admin.ListSettingsResponse(node=self.node, settings=self.settings[start:end], next_page_token=token)
-
     def get_node_info(self, _request: admin.GetNodeInfoRequest) -> admin.GetNodeInfoResponse:
-        self.sizes["calls_total"] += 100
-        return admin.GetNodeInfoResponse(
-            node=self.node,
-            version="1.2.3",
-            state=self.state,
-            boot=self.boot,
-            uptime=Duration(seconds=125),
-            sizes=self.sizes,
-            guards=self.guards,
-            configuration='[server]\nlisten = "0.0.0.0:9876"\n',
-            complaints=self.complaints,
-        )
-
-    # What RouteService answers
-
-    def get_topic_route(self, request: route.GetTopicRouteRequest) -> route.GetTopicRouteResponse:
-        if request.topic not in self.routes:
-            raise Refusal(grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND", "no such topic")
-        return route.GetTopicRouteResponse(route=self.routes[request.topic])
-
-    def list_topics(self, _request: route.ListTopicsRequest) -> route.ListTopicsResponse:
-        return route.ListTopicsResponse(topics=self.topic_names, node_state=self.state)
-
-    def get_cluster_info(self, _request: route.GetClusterInfoRequest) -> route.GetClusterInfoResponse:
-        return route.GetClusterInfoResponse(clusters=self.clusters, node_state=self.state)
+        return admin.GetNodeInfoResponse(node=self.node, state=self.state, boot=self.boot)
 
     async def _watch(
         self, request: route.WatchTopicRoutesRequest, context: Context

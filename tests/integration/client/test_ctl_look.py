@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 import pytest
-from google.protobuf.duration_pb2 import Duration
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import route_service_pb2 as route
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.settings.store import SettingsStore
 from tests.fakes import wire
@@ -25,7 +26,7 @@ from tests.fakes.ctl_keys import undocumented_keys
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.scripted_admin_server import Refusal, ScriptedAdminServer, scripted_admin_server
-from tests.fakes.scripted_route_server import broker_data, refused_addr, silent_listener, topic_route
+from tests.fakes.scripted_route_server import refused_addr, silent_listener
 
 
 async def register(app: NameServerApp, *topics: str, name: str, **more: Any) -> None:
@@ -35,44 +36,13 @@ async def register(app: NameServerApp, *topics: str, name: str, **more: Any) -> 
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[ScriptedAdminServer]:
-    async with scripted_admin_server() as server:
-        identity = broker_pb2.BrokerIdentity(cluster="c1", broker_name="broker-a", addr="10.0.0.1:10911")
-        server.brokers = [
-            broker_pb2.BrokerStatus(identity=identity, state=broker_pb2.BROKER_STATE_SUSPECT, penalty=1000.0)
-        ]
-        departed = broker_pb2.BrokerIdentity(cluster="c1", broker_name="broker-b", addr="10.0.0.2:10911")
-        stopped = broker_pb2.BrokerIdentity(cluster="c1", broker_name="broker-c", addr="10.0.0.3:10911")
-        server.events = [
-            admin.BrokerEvent(event="CHECKPOINT", reason="START", identity=identity, state="OUT"),
-            admin.BrokerEvent(event="REREGISTERED", reason="SNAPSHOT", identity=identity, state="UP"),
-            admin.BrokerEvent(event="EXPIRED", reason="SILENCE", identity=departed, state="GONE"),
-            admin.BrokerEvent(event="GUARD_OFF", identity=broker_pb2.BrokerIdentity(broker_name="broker-b")),
-            admin.BrokerEvent(event="UNREGISTERED", identity=stopped, state="GONE", planned=True),
-        ]
-        server.scores = [
-            admin.FlapScore(
-                cluster="c1",
-                broker_name="broker-a",
-                penalty=3400.0,
-                flapping=True,
-                outages=4,
-                last_event="EXPIRED",
-                last_event_ago=Duration(seconds=61),
-            ),
-            admin.FlapScore(cluster="c1", broker_name="broker-b", penalty=12.0, outages=1, last_event="EXPIRED"),
-            admin.FlapScore(cluster="c1", broker_name="broker-c", penalty=2.0, outages=1, last_event="EXPIRED"),
-        ]
-        server.watchers = [
-            admin.Watcher(peer="10.9.9.9:5", age=Duration(seconds=300), topics=2, pending=1, lag=Duration(seconds=3))
-        ]
-        server.guards = [admin.GuardStatus(cluster="c1", mode=admin.GUARD_MODE_AUTO, lost=1, baseline=8)]
-        server.complaints = ["history is not written"]
-        server.digests = {f"topic-{number}": b"same" for number in range(5)}
-        server.topic_names = ["orders"]
-        server.routes = {"orders": topic_route()}
-        server.clusters = [route.ClusterData(cluster="c1", broker_datas=[broker_data(cluster="c1")])]
-        yield server
+async def server(clock: ManualClock) -> AsyncIterator[NameServerApp]:
+    """A name server with one broker, and the memory of another that expired."""
+    async with running_name_server(clock=clock) as app:
+        await register(app, "orders", name="broker-b")
+        await clock.advance(200.0)
+        await register(app, "orders", name="broker-a")
+        yield app
 
 
 def succeeded(made: Ended) -> Ended:
@@ -80,51 +50,60 @@ def succeeded(made: Ended) -> Ended:
     return made
 
 
-async def asked(server: ScriptedAdminServer, *arguments: str) -> Ended:
+async def asked(server: NameServerApp | ScriptedAdminServer, *arguments: str) -> Ended:
     return await ctl("--namesrv", server.addr, *arguments)
 
 
-async def test_flapping_brokers_are_listed_the_worst_first_and_marked(server: ScriptedAdminServer) -> None:
+async def test_flapping_brokers_are_listed_the_worst_first_and_marked(
+    server: NameServerApp, clock: ManualClock
+) -> None:
+    for _ in range(4):
+        await clock.advance(200.0)
+        await register(server, "orders", name="broker-a")
     table, printed = await asyncio.gather(
         asked(server, "flapping"), asked(server, "-ojson", "flapping", "--limit", "1", "--cluster", "c1")
     )
-    assert table.out.splitlines()[1:] == [
-        "CLUSTER  BROKER    ID  PENALTY  OUTAGES  LAST EVENT    AGO",
-        "c1       broker-a   0     3400        4  EXPIRED     61.0s  FLAPPING",
-        "c1       broker-b   0       12        1  EXPIRED       0ms",
-        "c1       broker-c   0        2        1  EXPIRED       0ms",
-    ]
-    assert [score["penalty"] for score in printed.document["nodes"][0]["scores"]] == [3400.0]
+    heading, first, second = [line.split() for line in table.out.splitlines()[1:]]
+    assert heading == ["CLUSTER", "BROKER", "ID", "PENALTY", "OUTAGES", "LAST", "EVENT", "AGO"]
+    assert (first[:3], first[4:6], first[-1]) == (["c1", "broker-a", "0"], ["4", "EXPIRED"], "FLAPPING")
+    assert (second[:3], second[4:6]) == (["c1", "broker-b", "0"], ["1", "EXPIRED"])
+    (score,) = printed.document["nodes"][0]["scores"]
+    assert f"{score['penalty']:.0f}" == first[3]
 
 
-async def test_watchers_are_shown_with_what_they_have_not_read(server: ScriptedAdminServer) -> None:
-    table = await asked(server, "watchers", "orders")
+async def test_watchers_are_shown_with_what_they_have_not_read(server: NameServerApp, clock: ManualClock) -> None:
+    async with grpc.aio.insecure_channel(server.addr) as channel:
+        request = route.WatchTopicRoutesRequest(topics=[route.KnownRoute(topic="orders")])
+        watch = RouteServiceStub(channel).WatchTopicRoutes(request)
+        await watch.read()
+        await clock.advance(10.0)
+        table = await asked(server, "watchers", "orders")
 
-    assert table.out.splitlines()[1:] == [
-        "CLIENT       SINCE  TOPICS  WAITING   LAG",
-        "10.9.9.9:5  5m 00s       2        1  3.0s",
-        "1 watcher",
-    ]
+    assert table.out.splitlines()[1].split() == ["CLIENT", "SINCE", "TOPICS", "WAITING", "LAG"]
+    assert table.out.splitlines()[2].split()[1:] == ["10.0s", "1", "0", "-"]
+    assert table.out.splitlines()[3] == "1 watcher"
 
 
-async def test_info_is_the_whole_node(server: ScriptedAdminServer) -> None:
+async def test_info_is_the_whole_node(server: NameServerApp) -> None:
     table, printed, whole = await asyncio.gather(
         asked(server, "info"), asked(server, "-ojson", "info"), asked(server, "info", "--configuration")
     )
 
-    for words in ("1.2.3", "READY", "2m 05s", "COMPLAINT: history is not written"):
+    for words in ("0.0.0-test", "READY", "3m 20s"):
         assert words in table.out
     assert "listen" not in table.out
-    assert whole.out.endswith('\n\n[server]\nlisten = "0.0.0.0:9876"\n')
+    assert '\nlisten = "127.0.0.1:0"\n' in whole.out
     assert "listen" in printed.document["nodes"][0]["configuration"]
     node = printed.document["nodes"][0]
-    assert (node["version"], node["boot"], node["sizes"]["topics"]) == ("1.2.3", "0000000000000007", 3)
+    assert (node["version"], len(node["boot"]), node["sizes"]["topics"]) == ("0.0.0-test", 16, 1)
+    assert ["boot", node["boot"]] in [line.split() for line in table.out.splitlines()]
 
 
-async def test_health_is_not_fine_for_a_server_of_an_unknown_state(server: ScriptedAdminServer) -> None:
-    assert (await asked(server, "health")).code == 0
-    server.state = broker_pb2.NODE_STATE_UNSPECIFIED
-    assert (await asked(server, "health")).code == 1
+async def test_health_is_not_fine_for_a_server_of_an_unknown_state() -> None:
+    async with scripted_admin_server() as scripted:
+        assert (await asked(scripted, "health")).code == 0
+        scripted.state = broker_pb2.NODE_STATE_UNSPECIFIED
+        assert (await asked(scripted, "health")).code == 1
 
 
 async def test_health_is_not_fine_when_nobody_answers() -> None:
@@ -258,26 +237,27 @@ async def test_a_setting_that_the_disk_refuses_is_a_warning_beside_the_answer_or
     )
 
 
-async def test_every_page_of_two_nodes_is_compared(server: ScriptedAdminServer) -> None:
-    async with scripted_admin_server() as other:
-        other.digests = dict(server.digests)
-        equal = await ctl("diff", server.addr, other.addr)
-        other.digests |= {"topic-4": b"other", "zz": b"same"}
-        del other.digests["topic-0"]
-        other.state = broker_pb2.NODE_STATE_WARMING
+async def test_every_page_of_two_nodes_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pointsman_ctl.name_server_queries.DIGESTS_PER_PAGE", 2)
+    topics = [f"topic-{number}" for number in range(5)]
+    async with running_name_server() as one, running_name_server() as two:
+        await register(one, *topics, name="broker-a")
+        await register(two, *topics, name="broker-a")
+        equal = await ctl("diff", one.addr, two.addr)
+        await register(two, *topics[1:], "zz", name="broker-a")
+        await register(two, "topic-4", name="broker-b")
         table, printed = await asyncio.gather(
-            ctl("diff", server.addr, other.addr), ctl("-o", "json", "diff", server.addr, other.addr)
+            ctl("diff", one.addr, two.addr), ctl("-o", "json", "diff", one.addr, two.addr)
         )
 
-    assert equal == Ended(0, f"5 topics at {server.addr}, 5 at {other.addr}: equal\n", "")
+    assert equal == Ended(0, f"5 topics at {one.addr}, 5 at {two.addr}: equal\n", "")
     assert table.code == printed.code == 1
     assert table.out.splitlines() == [
         "TOPIC    DIFFERENCE",
-        f"topic-0  only at {server.addr}",
+        f"topic-0  only at {one.addr}",
         "topic-4  differs",
-        f"zz       only at {other.addr}",
-        f"5 topics at {server.addr}, 5 at {other.addr}: 3 differ",
-        f"{other.addr} is WARMING: it may not have heard of every broker yet",
+        f"zz       only at {two.addr}",
+        f"5 topics at {one.addr}, 5 at {two.addr}: 3 differ",
     ]
     found = printed.document
     assert (found["equal"], found["differing"], found["onlyFirst"], found["onlySecond"]) == (
@@ -288,7 +268,7 @@ async def test_every_page_of_two_nodes_is_compared(server: ScriptedAdminServer) 
     )
 
 
-async def test_a_node_that_does_not_answer_is_compared_with_nothing(server: ScriptedAdminServer) -> None:
+async def test_a_node_that_does_not_answer_is_compared_with_nothing(server: NameServerApp) -> None:
     async with refused_addr() as dead, silent_listener() as silent:
         made = await ctl("diff", server.addr, dead)
         both = await ctl("--timeout", "0.3", "diff", silent, dead)
@@ -298,16 +278,19 @@ async def test_a_node_that_does_not_answer_is_compared_with_nothing(server: Scri
     assert "no name server answered" in both.err
 
 
-async def test_brokers_of_an_older_server_that_says_nothing_of_itself_are_shown(server: ScriptedAdminServer) -> None:
-    server.refusals["GetNodeInfo"] = Refusal(grpc.StatusCode.UNIMPLEMENTED)
-    brokers, info = await asyncio.gather(asked(server, "-ojson", "brokers"), asked(server, "info"))
+async def test_brokers_of_an_older_server_that_says_nothing_of_itself_are_shown() -> None:
+    async with scripted_admin_server() as older:
+        for method in ("GetNodeInfo", "ListFlapping"):
+            older.refusals[method] = Refusal(grpc.StatusCode.UNIMPLEMENTED)
+        brokers, info = await asyncio.gather(asked(older, "-ojson", "brokers"), asked(older, "info"))
 
     assert (brokers.code, brokers.document["nodes"][0]["nodeState"]) == (0, None)
     assert info.code == 1
     assert "this name server does not know that call: it is older than this pointsmanctl" in info.err
 
 
-async def test_top_shows_one_frame_when_told_so(server: ScriptedAdminServer) -> None:
+async def test_top_shows_one_frame_with_once(server: NameServerApp, clock: ManualClock) -> None:
+    await clock.advance(100.0)
     async with refused_addr() as dead:
         fine = await asked(server, "top", "--once")
         partly = await ctl("--namesrv", f"{server.addr},{dead}", "-o", "json", "top", "--once")
@@ -320,25 +303,23 @@ async def test_top_shows_one_frame_when_told_so(server: ScriptedAdminServer) -> 
 
 
 @pytest.mark.parametrize("command", ["brokers", "flapping"])
-async def test_a_cluster_that_no_server_knows_is_not_found(server: ScriptedAdminServer, command: str) -> None:
-    for method in ("ListBrokers", "ListFlapping"):
-        server.refusals[method] = Refusal(grpc.StatusCode.NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster nope is not known")
-    async with scripted_admin_server() as other:
-        other.refusals = server.refusals
-        made = await ctl("--namesrv", f"{server.addr},{other.addr}", command, "--cluster", "nope")
-        other.refusals = {}
-        partly = await ctl("--namesrv", f"{server.addr},{other.addr}", command, "--cluster", "nope")
+async def test_a_cluster_that_no_server_knows_is_not_found(server: NameServerApp, command: str) -> None:
+    async with running_name_server() as other:
+        arguments = ("--namesrv", f"{server.addr},{other.addr}", command, "--cluster", "nope")
+        made = await ctl(*arguments)
+        async with grpc.aio.insecure_channel(other.addr) as channel:
+            request = wire.registration(who=wire.identity("broker-n", cluster="nope"))
+            await RegistrationServiceStub(channel).RegisterBroker(request)
+        partly = await ctl(*arguments)
 
     assert made == Ended(1, "", "pointsmanctl: cluster nope is not known: see `pointsmanctl clusters`\n")
     assert partly.code == 1
-    assert f"1 of 2 name servers failed: {server.addr} (cluster nope is not known)" in partly.err
+    assert f"1 of 2 name servers failed: {server.addr} (no broker is known in cluster nope)" in partly.err
 
 
-async def test_brokers_that_departed_unplanned_are_named_below_those_that_are_there(
-    server: ScriptedAdminServer,
-) -> None:
+async def test_brokers_that_departed_unplanned_are_named_below_those_that_are_there(server: NameServerApp) -> None:
     made = await asked(server, "brokers")
-    assert "GONE: c1/broker-b 0 (EXPIRED 0ms ago)\n" in made.out
+    assert re.search(r"^GONE: c1/broker-b 0 \(EXPIRED [0-9.]+s ago\)$", made.out, re.MULTILINE), made.out
 
 
 async def test_why_shows_the_state_its_rule_and_the_length_of_an_outage() -> None:
@@ -369,26 +350,29 @@ async def test_why_shows_the_state_its_rule_and_the_length_of_an_outage() -> Non
     assert "unregistered: by an operator; left the routes, planned" in gone.out
 
 
-async def test_events_of_a_cluster_of_which_a_server_knows_no_broker_are_shown(server: ScriptedAdminServer) -> None:
-    server.refusals["ListBrokers"] = Refusal(grpc.StatusCode.NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster c1 is not known")
-    made = await asked(server, "why", "broker-b", "--cluster", "c1")
-    assert (made.code, "expired: heartbeats are missing; not in the routes" in made.out) == (0, True)
+async def test_events_of_a_cluster_of_which_a_server_knows_no_broker_are_shown(clock: ManualClock) -> None:
+    async with running_name_server(clock=clock) as app:
+        await register(app, "orders", name="broker-b")
+        await clock.advance(200.0)
+        made = await asked(app, "why", "broker-b", "--cluster", "c1")
+    assert (made.code, "expired: heartbeats are missing; left the routes" in made.out) == (0, True)
 
 
-async def test_the_timeout_bounds_all_pages_of_an_answer_together(server: ScriptedAdminServer) -> None:
-    server.brokers *= 40
-    server.page, server.page_seconds = 1, 0.1
-    for command in (["brokers"], ["diff", server.addr, "127.0.0.1:1"]):
-        server.digests = {f"topic-{number:02}": b"" for number in range(40)}
-        made = await asked(server, "--timeout", "0.4", *command)
-        assert made.code == 1
-        assert f"{server.addr} (no answer in time)" in made.err
-    assert len(server.received(admin.ListBrokersRequest)) < 10
-    assert len(server.received(admin.ListRouteDigestsRequest)) < 10
+async def test_the_timeout_bounds_all_pages_of_an_answer_together() -> None:
+    async with scripted_admin_server() as slow:
+        slow.brokers = [broker_pb2.BrokerStatus()] * 40
+        slow.digests = {f"topic-{number:02}": b"" for number in range(40)}
+        slow.page_seconds = 0.1
+        for command in (["brokers"], ["diff", slow.addr, "127.0.0.1:1"]):
+            made = await asked(slow, "--timeout", "0.4", *command)
+            assert made.code == 1
+            assert f"{slow.addr} (no answer in time)" in made.err
+    assert len(slow.received(admin.ListBrokersRequest)) < 10
+    assert len(slow.received(admin.ListRouteDigestsRequest)) < 10
 
 
 async def test_top_as_json_is_one_object_a_refresh_with_rates_until_ctrl_c(
-    server: ScriptedAdminServer, monkeypatch: pytest.MonkeyPatch
+    server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pointsman_ctl.top_command.REFRESH_SECONDS", 0.05)
     async with running_ctl("--namesrv", server.addr, "-o", "json", "top") as command:
@@ -397,7 +381,7 @@ async def test_top_as_json_is_one_object_a_refresh_with_rates_until_ctrl_c(
 
     assert (made.code, made.err.strip()) == (130, "")
     assert first["nodes"][0]["ratesPerSecond"] == {}
-    assert second["nodes"][0]["ratesPerSecond"]["calls"] > 10
+    assert {"heartbeats", "events"} <= set(second["nodes"][0]["ratesPerSecond"])
 
 
 @pytest.mark.parametrize(
@@ -418,7 +402,7 @@ async def test_top_as_json_is_one_object_a_refresh_with_rates_until_ctrl_c(
     ids=" ".join,
 )
 async def test_every_key_of_the_json_output_is_documented_in_the_help(
-    server: ScriptedAdminServer, capsys: pytest.CaptureFixture[str], command: list[str], elsewhere: list[str]
+    server: NameServerApp, capsys: pytest.CaptureFixture[str], command: list[str], elsewhere: list[str]
 ) -> None:
     async with running_ctl("--namesrv", server.addr, "-o", "json", *command) as made:
         document = (

@@ -7,12 +7,16 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-import grpc
+import grpc.aio
 import pytest
 
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import route_service_pb2 as route
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman_namesrv.app import NameServerApp
+from tests.fakes import wire
 from tests.fakes.ctl_command import Command, ctl, running_ctl
+from tests.fakes.name_server import running_name_server
 from tests.fakes.scripted_admin_server import Refusal, ScriptedAdminServer, scripted_admin_server
 from tests.fakes.scripted_route_server import (
     broker_data,
@@ -60,29 +64,42 @@ async def watching(*servers: str, output: str = "json", seconds: str = "3") -> A
         yield Watch(command)
 
 
-async def test_each_change_is_one_object_a_line_until_ctrl_c(server: ScriptedAdminServer) -> None:
-    async with watching(server.addr) as watch:
-        assert await watch.change() == (server.addr, 4)
-        server.push(news(8, counter=2))
-        assert await watch.change() == (server.addr, 8)
-        gone = route.TopicGone(topic="orders", revision=route.Revision(boot=7, counter=3))
-        server.push(route.WatchTopicRoutesResponse(gone=gone))
-        assert await watch.change() == (server.addr, None)
+async def hold(app: NameServerApp, queues: int, *more: str) -> None:
+    """Register a broker that has so many queues of orders; 0: it no longer has the topic."""
+    topics = [*([wire.topic("orders", queues)] if queues else []), *map(wire.topic, more)]
+    async with grpc.aio.insecure_channel(app.addr) as channel:
+        await RegistrationServiceStub(channel).RegisterBroker(wire.registration(*topics))
+
+
+@pytest.fixture
+async def app() -> AsyncIterator[NameServerApp]:
+    async with running_name_server() as app:
+        await hold(app, 4)
+        yield app
+
+
+async def test_each_change_is_one_object_a_line_until_ctrl_c(app: NameServerApp) -> None:
+    async with watching(app.addr) as watch:
+        assert await watch.change() == (app.addr, 4)
+        await hold(app, 8)
+        assert await watch.change() == (app.addr, 8)
+        await hold(app, 0, "payments")
+        assert await watch.change() == (app.addr, None)
         made = await watch.command.interrupted()
 
     assert (made.code, made.out, made.err.strip()) == (130, "", "")
 
 
-async def test_as_a_table_the_first_state_is_whole_and_a_change_is_what_changed(server: ScriptedAdminServer) -> None:
-    async with watching(server.addr, output="table") as watch:
+async def test_as_a_table_the_first_state_is_whole_and_a_change_is_what_changed(app: NameServerApp) -> None:
+    async with watching(app.addr, output="table") as watch:
         whole = [await watch.line() for _ in range(7)]
-        server.push(news(8, counter=2))
+        await hold(app, 8)
         heading, change = await watch.line(), await watch.line()
 
-    assert whole[0].endswith(f"orders  at {server.addr}, revision 1\n")
-    assert whole[2].split() == ["DefaultCluster", "broker-a", "4", "4", "rw"]
-    assert heading.endswith(f"orders  at {server.addr}, revision 2\n")
-    assert change == "~ queues of DefaultCluster/broker-a: read queues 4 -> 8\n"
+    assert f"  orders  at {app.addr}, revision " in whole[0]
+    assert whole[2].split() == ["c1", "a", "4", "4", "rw"]
+    assert f"  orders  at {app.addr}, revision " in heading
+    assert change == "~ queues of c1/a: read queues 4 -> 8, write queues 4 -> 8\n"
 
 
 async def test_an_older_revision_and_an_equal_route_are_not_shown(server: ScriptedAdminServer) -> None:
@@ -177,11 +194,12 @@ async def test_older_servers_are_said_to_be_older(server: ScriptedAdminServer) -
     assert "this name server does not know that call: it is older than this pointsmanctl" in made.err
 
 
-async def test_it_ends_well_when_its_time_is_over(server: ScriptedAdminServer) -> None:
-    made = await ctl("--namesrv", server.addr, "-o", "json", "watch", "orders", "payments", "--for", "1s")
+async def test_it_ends_well_when_its_time_is_over(app: NameServerApp) -> None:
+    made = await ctl("--namesrv", app.addr, "-o", "json", "watch", "orders", "payments", "--for", "1s")
 
     assert (made.code, made.err) == (0, "")
-    assert [json.loads(line)["topic"] for line in made.out.splitlines()] == ["orders", "payments"]
+    shown = [json.loads(line) for line in made.out.splitlines()]
+    assert sorted((each["topic"], each["route"] is None) for each in shown) == [("orders", False), ("payments", True)]
 
 
 async def test_a_warming_server_that_does_not_know_a_topic_yet_is_waited_for(server: ScriptedAdminServer) -> None:

@@ -15,9 +15,15 @@ from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2
 from pointsman.wire.json_document import to_route_document
 from pointsman_client import NameServerFailedError
 from pointsman_ctl import answer_layout
-from pointsman_ctl.broker_commands import FLAPPING_ABOVE, brokers_parts, is_flapping, to_brokers_document
+from pointsman_ctl.broker_commands import (
+    FLAPPING_ABOVE,
+    brokers_parts,
+    is_flapping,
+    to_brokers_document,
+    watchers_parts,
+)
 from pointsman_ctl.name_server_queries import NodeBrokers
-from pointsman_ctl.node_commands import health_parts
+from pointsman_ctl.node_commands import health_parts, info_parts
 from pointsman_ctl.node_difference import NodeDigests, difference_parts, digest_difference
 from pointsman_ctl.route_commands import clusters_parts, route_parts, to_clusters_document
 from pointsman_ctl.server_calls import NodeAnswer
@@ -233,6 +239,24 @@ def test_a_warming_server_tells_its_progress_where_it_knows_how_many_are_to_come
         ({"state": ready, "provisional_brokers": 6, "sizes": {"brokers": 20}}, "READY"),
     ):
         assert shown(capsys, health_parts(health(**facts))) == [f"ns1:9876 {line}"]
+
+
+def test_a_watcher_that_has_not_read_all_shows_how_far_behind_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    facts: dict[str, Any] = {"age": Duration(seconds=300), "topics": 2, "pending": 1, "lag": Duration(seconds=3)}
+    watchers = [admin_service_pb2.Watcher(peer="10.9.9.9:5", **facts)]
+
+    assert shown(capsys, watchers_parts(admin_service_pb2.ListWatchersResponse(watchers=watchers, total=2))) == [
+        "CLIENT       SINCE  TOPICS  WAITING   LAG",
+        "10.9.9.9:5  5m 00s       2        1  3.0s",
+        "2 watchers, the oldest 1 shown",
+    ]
+
+
+def test_a_node_shows_its_problems(capsys: pytest.CaptureFixture[str]) -> None:
+    info = admin_service_pb2.GetNodeInfoResponse(complaints=["history is not written"], provisional_brokers=2)
+    lines = shown(capsys, info_parts(info, with_configuration=False))
+    assert "COMPLAINT: history is not written" in lines
+    assert ["not", "heard", "since", "restart", "2"] in [line.split() for line in lines]
 
 
 @pytest.mark.parametrize(("topics", "words"), [(1, "1 topic at a:1, 1 at b:1: equal"), (2, "2 topics at")])
