@@ -1,10 +1,17 @@
-"""Where servers differ in what operators set."""
+"""Where servers differ: topics, and what operators set."""
 
 from __future__ import annotations
 
 import pytest
 
-from pointsman_ctl.node_difference import SAME_WITHIN_SECONDS, NodeSettings, Setting, setting_differences
+from pointsman_ctl.node_difference import (
+    SAME_WITHIN_SECONDS,
+    NodeDigests,
+    NodeSettings,
+    Setting,
+    digest_difference,
+    setting_differences,
+)
 
 KEY = ("GUARD", "c1")
 
@@ -33,3 +40,15 @@ def test_a_setting_is_named_as_operators_write_it() -> None:
     keys = [("HIDDEN_TOPIC", "c1", "a", "orders"), ("MAINTENANCE", "c1", "")]
     found = setting_differences({"a:1": {key: Setting("", None) for key in keys}, "b:1": {}})
     assert [each.label for each in found] == ["hidden topic c1/a/orders", "maintenance c1"]
+
+
+def digests(**topics: bytes) -> NodeDigests:
+    return NodeDigests("ns", "READY", topics)
+
+
+def test_topics_differ_or_stand_on_one_side_only() -> None:
+    difference = digest_difference(digests(a=b"1", b=b"1", d=b"1"), digests(a=b"1", b=b"2", c=b"1"))
+
+    assert (difference.differing, difference.only_first, difference.only_second) == (("b",), ("d",), ("c",))
+    assert not difference.is_empty
+    assert digest_difference(digests(a=b"1"), digests(a=b"1")).is_empty

@@ -1,18 +1,13 @@
-"""What differs: routes of a topic over time, and topics between nodes."""
+"""What changed between two routes of a topic."""
 
 from __future__ import annotations
 
 from pointsman.v1 import broker_pb2
-from pointsman_ctl.node_difference import NodeDigests, digest_difference
 from pointsman_ctl.route_difference import route_difference
 from tests.fakes.scripted_route_server import broker_data, topic_route
 
 A = broker_data("broker-a", {0: "10.0.0.1:1", 1: "10.0.0.2:1"}, cluster="c1")
 B = broker_data("broker-b", {0: "10.0.0.3:1"}, cluster="c1")
-
-
-def digests(**topics: bytes) -> NodeDigests:
-    return NodeDigests("ns", "READY", topics)
 
 
 def test_equal_routes_have_no_difference() -> None:
@@ -51,11 +46,3 @@ def test_ten_replicas_stand_in_the_order_of_their_ids() -> None:
 
     lines = route_difference(topic_route(groups=[none]), topic_route(groups=[many]))
     assert [int(line.split()[3].rstrip(":")) for line in lines] == list(range(12))
-
-
-def test_topics_differ_or_stand_on_one_side_only() -> None:
-    difference = digest_difference(digests(a=b"1", b=b"1", d=b"1"), digests(a=b"1", b=b"2", c=b"1"))
-
-    assert (difference.differing, difference.only_first, difference.only_second) == (("b",), ("d",), ("c",))
-    assert not difference.is_empty
-    assert digest_difference(digests(a=b"1"), digests(a=b"1")).is_empty

@@ -10,14 +10,14 @@ from google.protobuf.duration_pb2 import Duration
 
 from pointsman.v1 import admin_service_pb2, broker_pb2
 from pointsman_client import NameServerFailedError
-from pointsman_ctl import operator_texts as wording
+from pointsman_ctl import operator_texts
 from pointsman_ctl.error_report import NO_GRPC, OLDER_SERVER, failure_words
 from pointsman_namesrv.core.events import EventKind, Reason
 
 
 @pytest.mark.parametrize(("perm", "words"), [(6, "rw"), (4, "r"), (2, "w"), (0, "-"), (1, "-"), (0b1111, "rw")])
 def test_permissions_are_letters(perm: int, words: str) -> None:
-    assert wording.perm_words(perm) == words
+    assert operator_texts.perm_words(perm) == words
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,11 @@ def test_permissions_are_letters(perm: int, words: str) -> None:
     ],
 )
 def test_lengths_of_time_have_the_units_that_matter(seconds: float, words: str) -> None:
-    assert wording.duration_words(seconds) == words
+    assert operator_texts.duration_words(seconds) == words
 
 
 def test_a_moment_is_shown_to_the_millisecond() -> None:
-    assert wording.time_words(datetime(2026, 1, 1, 2, 3, 4, 5_999, UTC)) == "2026-01-01 02:03:04.005"
+    assert operator_texts.time_words(datetime(2026, 1, 1, 2, 3, 4, 5_999, UTC)) == "2026-01-01 02:03:04.005"
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_a_failure_is_said_in_few_words(status: grpc.StatusCode, message: str, w
 
 
 def test_an_event_is_explained_with_its_reason_or_alone_or_not_at_all() -> None:
-    assert wording.explanation("EXPIRED", "SILENCE") == "expired: heartbeats are missing"
-    assert wording.explanation("EXPIRED", "NEW_REASON") == "expired"
-    assert wording.explanation("NEW_EVENT", "SILENCE") == ""
+    assert operator_texts.explanation("EXPIRED", "SILENCE") == "expired: heartbeats are missing"
+    assert operator_texts.explanation("EXPIRED", "NEW_REASON") == "expired"
+    assert operator_texts.explanation("NEW_EVENT", "SILENCE") == ""
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_an_event_is_explained_with_its_reason_or_alone_or_not_at_all() -> None:
     ],
 )
 def test_a_reason_is_explained_for_its_event(event: str, reason: str, words: str) -> None:
-    assert wording.explanation(event, reason) == words
+    assert operator_texts.explanation(event, reason) == words
 
 
 def test_every_event_and_reason_of_a_name_server_about_a_broker_is_explained() -> None:
@@ -90,14 +90,14 @@ def test_every_event_and_reason_of_a_name_server_about_a_broker_is_explained() -
     kinds = {kind for kind in EventKind if not kind.startswith("NAMESRV_")} - elsewhere
     reasons = set(Reason) - {Reason.DAY, Reason.START, Reason.DROPPED, Reason.SHARE}
 
-    assert kinds == set(wording._EVENTS)
-    assert reasons == set(wording._REASONS)
+    assert kinds == set(operator_texts._EVENTS)
+    assert reasons == set(operator_texts._REASONS)
 
 
 def test_evidence_that_is_not_stated_is_weak() -> None:
     strong = broker_pb2.BrokerHealth(evidence=broker_pb2.PROBE_EVIDENCE_STRONG)
-    assert wording.evidence_words(strong) == "strong evidence"
-    assert wording.evidence_words(broker_pb2.BrokerHealth()) == "weak evidence"
+    assert operator_texts.evidence_words(strong) == "strong evidence"
+    assert operator_texts.evidence_words(broker_pb2.BrokerHealth()) == "weak evidence"
 
 
 def test_a_guard_is_one_line_that_says_why_and_for_how_long() -> None:
@@ -109,7 +109,7 @@ def test_a_guard_is_one_line_that_says_why_and_for_how_long() -> None:
         mode_remaining=Duration(seconds=600),
         reason="set to HOLD\x1b",
     )
-    assert wording.guard_words(guard) == (
+    assert operator_texts.guard_words(guard) == (
         "GUARD of c1 is HOLD, active for 90.0s, AUTO resumes in 10m 00s: set to HOLD\N{REPLACEMENT CHARACTER}"
     )
 
@@ -119,7 +119,7 @@ def test_further_facts_become_words_and_cannot_steer_the_terminal() -> None:
     detail |= {"writable": False, "seconds": None}
 
     assert (
-        wording.detail_words(detail)
+        operator_texts.detail_words(detail)
         == "held by (id 0.5), ids 1 2, previous addr a:1, probe \N{REPLACEMENT CHARACTER}[2Jgone, seconds none, "
         "topics 4, writable no"
     )
