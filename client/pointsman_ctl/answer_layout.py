@@ -105,11 +105,11 @@ def node_parts(
 
 def node_documents(nodes: Iterable[NodeAnswer[Any]], to_answer: Callable[[Any], Document] = to_document) -> Document:
     """Render each node's answer, or how it failed."""
-    return {
-        "nodes": [
-            {"addr": node.addr, **to_answer(node.answer)}
-            if node.answer is not None
-            else {"addr": node.addr, "error": to_error_report(node.failure).to_document() if node.failure else None}
-            for node in nodes
-        ]
-    }
+    return {"nodes": [node_document(node, to_answer) for node in nodes]}
+
+
+def node_document(node: NodeAnswer[Any], to_answer: Callable[[Any], Document]) -> Document:
+    """Render one node's answer, or how it failed."""
+    if node.answer is not None:
+        return {"addr": node.addr, **to_answer(node.answer)}
+    return {"addr": node.addr, "error": to_error_report(node.failure).to_document() if node.failure else None}

@@ -20,6 +20,7 @@ from pointsman_ctl.command_options import in_cluster, read_name
 from pointsman_ctl.invocation import Invocation, pass_invocation
 from pointsman_ctl.name_server_queries import NodeBrokers, brokers_of
 from pointsman_ctl.operator_texts import (
+    counted,
     duration_words,
     evidence_words,
     guard_words,
@@ -254,12 +255,8 @@ def _who(status: broker_pb2.BrokerStatus) -> str:
 
 def _summary(brokers: Sequence[broker_pb2.BrokerStatus]) -> str:
     clusters = len({status.identity.cluster for status in brokers})
-    states = brokers_by_state(brokers)
-    counts = ", ".join(f"{count} {state}" for state, count in states.items() if count)
-    return (
-        f"{len(brokers)} broker{'s' if len(brokers) != 1 else ''} in {clusters} "
-        f"cluster{'s' if clusters != 1 else ''}: {counts}"
-    )
+    counts = ", ".join(f"{count} {state}" for state, count in brokers_by_state(brokers).items())
+    return f"{counted(len(brokers), 'broker')} in {counted(clusters, 'cluster')}: {counts}"
 
 
 def _status_table(brokers: Sequence[broker_pb2.BrokerStatus]) -> Table:
@@ -319,7 +316,7 @@ def watchers_parts(answer: admin.ListWatchersResponse) -> Iterable[RenderableTyp
             )
         yield table
     more = f", the oldest {len(answer.watchers)} shown" if len(answer.watchers) < answer.total else ""
-    yield Text(f"{answer.total} watcher{'s' if answer.total != 1 else ''}{more}", style="dim")
+    yield Text(f"{counted(answer.total, 'watcher')}{more}", style="dim")
 
 
 COMMANDS = (brokers, flapping, watchers)

@@ -87,8 +87,7 @@ def _diff_nodes(invocation: Invocation, first: str, second: str) -> int:
     ours, theirs = (node.answer for node in nodes)
     if ours is None or theirs is None:
         failures = {node.addr: node.failure for node in nodes if node.failure is not None}
-        report = nodes_failed(failures, of=(first, second), is_change=False)
-        return invocation.fail(report)
+        return invocation.fail(nodes_failed(failures, of=(first, second), is_change=False))
     difference = digest_difference(ours, theirs)
     addrs, sides = (first, second), (ours, theirs)
     of_settings = setting_differences({first: ours.settings, second: theirs.settings})

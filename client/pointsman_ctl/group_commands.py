@@ -40,7 +40,7 @@ from pointsman_ctl.group_view import (
     shared_groups,
 )
 from pointsman_ctl.invocation import Invocation, pass_invocation
-from pointsman_ctl.operator_texts import printable, utc_of
+from pointsman_ctl.operator_texts import counted, printable, utc_of
 from pointsman_ctl.server_calls import Server
 
 MAX_TARGETS = 16
@@ -137,11 +137,10 @@ def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
     whole = to_group_document(group, asked, view)
     if view.known or not asked.whole:
         return finish(invocation, asked, whole, group_parts(view))
-    where = f"{len(view.unknown_at)} agent{'' if len(view.unknown_at) == 1 else 's'}"
     for each in asked.answers:
         if each.failure is not None:
             invocation.warn("AGENT_FAILED", answer_words(each.agent.addr, each.failure))
-    message = f"nobody is in consumer group {group} at the {where} that answered"
+    message = f"nobody is in consumer group {group} at the {counted(len(view.unknown_at), 'agent')} that answered"
     return invocation.fail(
         ErrorReport("GROUP_NOT_FOUND", message, "see `pointsmanctl groups`, or ask replicas with --all")
     )

@@ -151,7 +151,7 @@ def _progress(info: admin.GetNodeInfoResponse) -> str:
 
 
 def _complaints(info: admin.GetNodeInfoResponse) -> Iterable[RenderableType]:
-    return [Text(f"COMPLAINT: {printable(report)}", style=ALARM) for report in info.complaints]
+    return [Text(f"COMPLAINT: {printable(problem)}", style=ALARM) for problem in info.complaints]
 
 
 COMMANDS = (info, health)

@@ -1,4 +1,4 @@
-"""Where two name servers differ, by digests of routes and from what operators set; as JSON and as a table. Pure."""
+"""Where two name servers differ: digests of routes, and what operators set; as JSON and as a table. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pointsman.wire.json_document import Document
 from pointsman_ctl.answer_layout import WARNING, new_table
-from pointsman_ctl.operator_texts import duration_words, printable
+from pointsman_ctl.operator_texts import counted, duration_words, printable
 
 SAME_WITHIN_SECONDS = 60.0
 """A change reaches one server after the other, and each counts the time that is left for itself."""
@@ -68,10 +68,7 @@ def setting_differences(nodes: Mapping[str, NodeSettings]) -> list[SettingDiffer
     for key in sorted({key for settings in nodes.values() for key in settings}):
         at = {addr: settings.get(key) for addr, settings in nodes.items()}
         first = next(iter(at.values()))
-        if any(
-            (each is None) is not (first is None) or (first and each and not first.is_same(each))
-            for each in at.values()
-        ):
+        if not all(each is first or (each and first and first.is_same(each)) for each in at.values()):
             differences.append(SettingDifference(key, at))
     return differences
 
@@ -110,12 +107,7 @@ def to_difference_document(
     """Render where two nodes differ."""
 
     def side(addr: str, digests: NodeDigests) -> Document:
-        return {
-            "addr": addr,
-            "node": digests.node,
-            "nodeState": digests.state,
-            "topicCount": len(digests.digests),
-        }
+        return {"addr": addr, "node": digests.node, "nodeState": digests.state, "topicCount": len(digests.digests)}
 
     return {
         "equal": difference.is_empty and not settings,
@@ -159,7 +151,7 @@ def difference_parts(
             table.add_row(printable(topic), words)
         yield table
     ours, theirs = len(sides[0].digests), len(sides[1].digests)
-    counts = f"{ours} topic{'s' if ours != 1 else ''} at {first}, {theirs} at {second}"
+    counts = f"{counted(ours, 'topic')} at {first}, {theirs} at {second}"
     words = f"{len(found)} differ{'s' if len(found) == 1 else ''}" if found else "equal"
     yield Text(f"{counts}: {words}", style=WARNING if found else "green")
     if settings:

@@ -22,7 +22,7 @@ from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import Document, enum_name, to_document
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import RequestRejectedError
-from pointsman_ctl.answer_layout import ALARM, WARNING, failure_line, new_table, node_documents, show, state_cell
+from pointsman_ctl.answer_layout import ALARM, WARNING, failure_line, new_table, node_document, show, state_cell
 from pointsman_ctl.broker_commands import brokers_by_state, guard_lines, is_flapping
 from pointsman_ctl.command_options import in_cluster
 from pointsman_ctl.invocation import Invocation, pass_invocation
@@ -151,7 +151,7 @@ def to_frame_document(frame: Frame) -> Document:
             "complaints": list(info.complaints) if info else [],
         }
 
-    nodes = [each for node in frame.nodes for each in node_documents([node], partial(one, node.addr))["nodes"]]
+    nodes = [node_document(node, partial(one, node.addr)) for node in frame.nodes]
     return {"at": moment_text(frame.at), "nodes": nodes}
 
 
@@ -187,8 +187,8 @@ def _nodes(frame: Frame) -> Iterable[RenderableType]:
             words = ", ".join(f"{printable(name).replace('_', ' ')} {rate:.1f}" for name, rate in rates.items())
             yield Text(f"{node.addr} a second: {words}", style="dim")
         info = node.answer.info
-        for report in info.complaints if info else ():
-            yield Text(f"{node.addr} COMPLAINT: {printable(report)}", style=ALARM)
+        for problem in info.complaints if info else ():
+            yield Text(f"{node.addr} COMPLAINT: {printable(problem)}", style=ALARM)
         yield from guard_lines(info.guards if info else (), prefix=f"{node.addr} ")
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -29,6 +30,7 @@ MASTER_ID = 0
 
 _DURATION = "google.protobuf.Duration"
 _STRUCT = "google.protobuf.Struct"
+_64_BIT = {FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64}
 
 
 def to_document(message: Message) -> Document:
@@ -142,9 +144,7 @@ def _value(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401  # what J
     return int(value) if field.cpp_type in _64_BIT and is_count else value
 
 
-_64_BIT = {FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64}
-
-
+@cache
 def _prefix(enum: str) -> str:
     """``NodeState`` -> ``NODE_STATE_``."""
     return "".join(f"_{each}" if each.isupper() else each for each in enum).lstrip("_").upper() + "_"
