@@ -15,9 +15,10 @@ from rich.console import RenderableType
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman.wire.json_document import MASTER_ID, Document
 from pointsman.wire.names import addr_problem
-from pointsman_client import AgentFailedError, NameServerFailedError, PointsmanError
+from pointsman_client import AgentFailedError, NameServerFailedError
+from pointsman_ctl.answer_layout import node_document
 from pointsman_ctl.command_options import in_cluster
-from pointsman_ctl.error_report import EXIT_OK, ErrorReport, agents_failed, answer_words, to_error_report
+from pointsman_ctl.error_report import EXIT_OK, ErrorReport, agents_failed, answer_words
 from pointsman_ctl.invocation import Invocation
 from pointsman_ctl.name_server_queries import clusters_of
 from pointsman_ctl.server_calls import (
@@ -25,6 +26,7 @@ from pointsman_ctl.server_calls import (
     AnswerT_co,
     Ask,
     NodeAnswer,
+    Server,
     ToServer,
     answers_of,
     ask_every,
@@ -156,28 +158,19 @@ def of_every_agent(command: Callable[..., int]) -> Callable[..., int]:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentAnswer(Generic[AnswerT_co]):
-    """The answer of one agent, or its failure."""
-
-    agent: Agent
-    answer: AnswerT_co | None
-    failure: PointsmanError | None
-
-
-@dataclass(frozen=True, slots=True)
 class Asked(Generic[AnswerT_co]):
     """The answers of all agents of a round."""
 
     choice: AgentChoice
     found: FoundAgents
     name_servers: NameServerAnswers
-    answers: Sequence[AgentAnswer[AnswerT_co]]
+    answers: Sequence[tuple[Agent, NodeAnswer[AnswerT_co]]]
     """By address."""
 
     @property
     def whole(self) -> list[tuple[Agent, AnswerT_co]]:
         """The agents that answered, with their answers."""
-        return [(each.agent, each.answer) for each in self.answers if each.answer is not None]
+        return [(agent, node.answer) for agent, node in self.answers if node.answer is not None]
 
 
 class AgentRound:
@@ -200,17 +193,14 @@ class AgentRound:
 
     async def ask(self, question: Ask[AnswerT]) -> Asked[AnswerT]:
         """Ask every agent; ``question(server, deadline)`` may make several calls, all before ``deadline``."""
-        answers = await asyncio.gather(*(self._ask_one(agent, question) for agent in self.found.agents))
-        return Asked(self.choice, self.found, self.name_servers, answers)
 
-    async def _ask_one(self, agent: Agent, question: Ask[AnswerT]) -> AgentAnswer[AnswerT]:
-        async with self._at_once:
-            try:
-                return AgentAnswer(
-                    agent, await question(self._to(agent.addr), deadline_in(self._timeout_seconds)), None
-                )
-            except PointsmanError as failure:
-                return AgentAnswer(agent, None, failure)
+        async def bounded(server: Server, _deadline: float) -> AnswerT:
+            async with self._at_once:
+                return await question(server, deadline_in(self._timeout_seconds))
+
+        addrs = [agent.addr for agent in self.found.agents]
+        nodes = await ask_every(self._to, addrs, bounded, self._timeout_seconds)
+        return Asked(self.choice, self.found, self.name_servers, list(zip(self.found.agents, nodes, strict=True)))
 
 
 @asynccontextmanager
@@ -251,19 +241,18 @@ def finish(
 
     A query succeeds when one agent answered; a change when all did.
     """
-    failures = {each.agent.addr: each.failure for each in asked.answers if each.failure is not None}
+    failures = {node.addr: node.failure for _, node in asked.answers if node.failure is not None}
     if asked.whole:
         invocation.show(whole, parts)
     warn_of_name_servers(invocation, asked.name_servers)
-    agents = [each.agent for each in asked.answers]
-    if not agents:
+    if not asked.answers:
         return invocation.fail(_no_agents(asked.found.without, cluster=asked.choice.cluster))
     if asked.found.without:
         where = ", ".join(asked.found.without)
         invocation.warn("AGENT_UNKNOWN", f"no address of an agent is known for {where}", "set [rpc] in their agents")
     if not failures:
         return EXIT_OK
-    report = agents_failed(failures, of=[agent.addr for agent in agents], is_change=is_change)
+    report = agents_failed(failures, of=[node.addr for _, node in asked.answers], is_change=is_change)
     if is_change or not asked.whole:
         return invocation.fail(report)
     invocation.warn(report.code, report.message, report.hint)
@@ -282,18 +271,9 @@ def warn_of_name_servers(invocation: Invocation, nodes: NameServerAnswers) -> No
         invocation.warn_if_warming(broker_pb2.NODE_STATE_WARMING)
 
 
-def to_agents_document(
-    answers: Iterable[AgentAnswer[AnswerT]], to_answer: Callable[[AnswerT], Document]
-) -> list[Document]:
+def to_agents_document(asked: Asked[AnswerT], to_answer: Callable[[AnswerT], Document]) -> list[Document]:
     """Render the answer of each agent, or how it failed."""
-
-    def one(each: AgentAnswer[AnswerT]) -> Document:
-        facts: Document = {"addr": each.agent.addr, "brokers": list(each.agent.brokers)}
-        if each.answer is not None:
-            return {**facts, **to_answer(each.answer)}
-        return {**facts, "error": to_error_report(each.failure).to_document() if each.failure else None}
-
-    return [one(each) for each in answers]
+    return [{"brokers": list(agent.brokers), **node_document(node, to_answer)} for agent, node in asked.answers]
 
 
 async def _ask_name_servers(invocation: Invocation, choice: AgentChoice) -> NameServerAnswers:

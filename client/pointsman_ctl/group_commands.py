@@ -24,10 +24,9 @@ from pointsman_ctl.agent_round import (
     of_every_agent,
     to_agents_document,
 )
-from pointsman_ctl.answer_layout import ALARM
+from pointsman_ctl.answer_layout import failure_line
 from pointsman_ctl.command_options import by_option, duration_option, read_name
-from pointsman_ctl.error_report import ErrorReport, answer_words
-from pointsman_ctl.group_view import (
+from pointsman_ctl.consumer_group_view import (
     AgentGroup,
     GroupRow,
     GroupView,
@@ -39,6 +38,7 @@ from pointsman_ctl.group_view import (
     groups_parts,
     shared_groups,
 )
+from pointsman_ctl.error_report import ErrorReport, answer_words
 from pointsman_ctl.invocation import Invocation, pass_invocation
 from pointsman_ctl.operator_texts import counted, printable, utc_of
 from pointsman_ctl.server_calls import Server
@@ -137,9 +137,9 @@ def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
     whole = to_group_document(group, asked, view)
     if view.known or not asked.whole:
         return finish(invocation, asked, whole, group_parts(view))
-    for each in asked.answers:
-        if each.failure is not None:
-            invocation.warn("AGENT_FAILED", answer_words(each.agent.addr, each.failure))
+    for _, node in asked.answers:
+        if node.failure is not None:
+            invocation.warn("AGENT_FAILED", answer_words(node.addr, node.failure))
     message = f"nobody is in consumer group {group} at the {counted(len(view.unknown_at), 'agent')} that answered"
     return invocation.fail(
         ErrorReport("GROUP_NOT_FOUND", message, "see `pointsmanctl groups`, or ask replicas with --all")
@@ -226,12 +226,10 @@ def _pin_everywhere(invocation: Invocation, choice: AgentChoice, request: wire.P
 
     asked = ask_agents(invocation, choice, change)
     lines = [
-        Text(f"{each.agent}: {_pin_words(request.group, each.answer)}")
-        if each.answer is not None
-        else Text(answer_words(each.agent.addr, each.failure) if each.failure else "", style=ALARM)
-        for each in asked.answers
+        Text(f"{agent}: {_pin_words(request.group, node.answer)}") if node.answer else failure_line(node)
+        for agent, node in asked.answers
     ]
-    return finish(invocation, asked, {"agents": to_agents_document(asked.answers, to_document)}, lines, is_change=True)
+    return finish(invocation, asked, {"agents": to_agents_document(asked, to_document)}, lines, is_change=True)
 
 
 def _pin_words(group: str, pin: wire.PinGroupResponse) -> str:
@@ -295,7 +293,7 @@ def to_groups_document(asked: Asked[wire.ListGroupsResponse], rows: Sequence[Gro
         }
         for row in rows
     ]
-    return {"groups": groups, "agents": to_agents_document(asked.answers, of_agent)}
+    return {"groups": groups, "agents": to_agents_document(asked, of_agent)}
 
 
 def to_group_document(group: str, asked: Asked[AgentGroup], view: GroupView) -> Document:
@@ -317,7 +315,7 @@ def to_group_document(group: str, asked: Asked[AgentGroup], view: GroupView) -> 
             }
             for agent, membership in view.pins
         ],
-        "agents": to_agents_document(asked.answers, of_agent),
+        "agents": to_agents_document(asked, of_agent),
     }
 
 

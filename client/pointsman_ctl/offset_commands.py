@@ -181,7 +181,7 @@ def to_locks_document(asked: Asked[locks_wire.ListQueueLocksResponse]) -> Docume
             document = to_document(lock)
             queue = document.pop("queue")
             locks.append({**document, **queue, **_to_where(agent), "isExpired": _is_expired(lock, answer)})
-    return {"locks": locks, "agents": to_agents_document(asked.answers, of_agent)}
+    return {"locks": locks, "agents": to_agents_document(asked, of_agent)}
 
 
 def _is_expired(lock: locks_wire.QueueLock, answer: locks_wire.ListQueueLocksResponse) -> bool:
@@ -216,7 +216,7 @@ def to_offsets_document(
         {"group": total.group, "queues": total.queues, "lag": total.lag, "queuesWithoutEnd": total.without_end}
         for total in totals
     ]
-    return {"offsets": offsets, "totals": sums, "agents": to_agents_document(asked.answers, of_agent)}
+    return {"offsets": offsets, "totals": sums, "agents": to_agents_document(asked, of_agent)}
 
 
 def _to_where(agent: Agent) -> Document:

@@ -34,8 +34,15 @@ from pointsman.wire.refusal import FieldViolation
 from pointsman_client import AgentFailedError, RequestRejectedError
 from pointsman_ctl import answer_layout, drain_broker_command
 from pointsman_ctl.agent_round import Agent, agents_in
+from pointsman_ctl.consumer_group_view import (
+    AgentGroup,
+    group_parts,
+    group_rows,
+    group_view,
+    groups_parts,
+    shared_groups,
+)
 from pointsman_ctl.error_report import AGENT_HINT, agents_failed, to_error_report
-from pointsman_ctl.group_view import AgentGroup, group_parts, group_rows, group_view, groups_parts, shared_groups
 from pointsman_ctl.offset_commands import group_totals, offset_rows, offsets_parts, without_empty_retries
 
 WARMING, READY = wire.GROUP_STATE_WARMING, wire.GROUP_STATE_READY
