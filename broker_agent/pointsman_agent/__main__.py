@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from pointsman.service import logs, process
+from pointsman.service import daemon_process, logs
 from pointsman.service.command_line import LOOP, Daemon, Given
 from pointsman_agent import __version__
 from pointsman_agent.config import AgentConfig, load, to_toml
@@ -63,7 +63,7 @@ def prepare(config: AgentConfig, given: Given) -> Callable[[], int]:
 
     def start() -> int:
         logs.configure(config.log.level)
-        return process.run(lambda stop: serve(agent, stop), loop=given.others["loop"], on_hangup=agent.look_now)
+        return daemon_process.run(lambda stop: serve(agent, stop), loop=given.others["loop"], on_hangup=agent.look_now)
 
     return start
 

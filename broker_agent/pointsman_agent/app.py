@@ -20,6 +20,7 @@ from typing import Any
 from pointsman.service.monitoring import MonitoringServer
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import join_addr, split_addr
+from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.config import AgentConfig
 from pointsman_agent.core.drain import Answer
 from pointsman_agent.core.own_state import MASTER_ID, Leave, OwnState, decide_leave
@@ -27,29 +28,28 @@ from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeep
 from pointsman_agent.core.session import Standing
 from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.deadline import within
+from pointsman_agent.drain.agent_servicer import AgentFacts, AgentService
 from pointsman_agent.drain.drainer import DrainedAgent, Drainer
 from pointsman_agent.drain.group_lags import GroupLags
 from pointsman_agent.drain.put_rate import PutRate
-from pointsman_agent.drain.service import AgentFacts, AgentService
 from pointsman_agent.drain.write_perm import WritePermissions
-from pointsman_agent.metrics import AgentMetrics
-from pointsman_agent.name_servers.configured import build_source
-from pointsman_agent.name_servers.follower import NameServerFollower, NameServerListMetrics
+from pointsman_agent.name_servers.list_sources import build_source
+from pointsman_agent.name_servers.name_server_follower import NameServerFollower, NameServerListMetrics
 from pointsman_agent.probe import Probe
 from pointsman_agent.probe.prober import Prober
 from pointsman_agent.queue_stats.collector import QueueStatsCollector
 from pointsman_agent.queue_stats.ends import QueueEnds, UnknownQueueEnds
-from pointsman_agent.queue_stats.metrics import QueueStatsMetrics
+from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
 from pointsman_agent.queue_stats.reporter import Reporter
-from pointsman_agent.registration.fleet import RegistrationFleet
 from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
-from pointsman_agent.registration.message import BrokerProfile
+from pointsman_agent.registration.registration_fleet import RegistrationFleet
+from pointsman_agent.registration.registration_messages import BrokerProfile
 from pointsman_agent.services import ClientServices
 from pointsman_agent.topic_source import TopicSource
 from pointsman_agent.topic_source.build import LOOK_SECONDS
-from pointsman_agent.topic_source.follower import TopicFollower
 from pointsman_agent.topic_source.source_metrics import SourceMetrics
 from pointsman_agent.topic_source.toml import TomlTopicSource
+from pointsman_agent.topic_source.topic_follower import TopicFollower
 from pointsman_agent.watched import Watched
 
 LAST_LOOK_SHARE = 0.5
@@ -344,7 +344,7 @@ class Agent:
     def _build_ends(self, closing: AsyncExitStack) -> QueueEnds:
         if not self._config.is_redis:
             return UnknownQueueEnds()
-        from pointsman_agent.queue_stats.redis import RedisQueueEnds  # noqa: PLC0415  # needs the extra `redis`
+        from pointsman_agent.queue_stats.redis_queue_ends import RedisQueueEnds  # noqa: PLC0415  # needs the extra `redis`
 
         target, username, password = self._config.redis_login
         ends = RedisQueueEnds(target, clock=self._clock, timeout=ENDS_SECONDS, username=username, password=password)

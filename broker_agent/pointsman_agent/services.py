@@ -14,22 +14,21 @@ from pointsman.service.rpc.rpc_server import Service
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import join_addr, split_addr
 from pointsman_agent.config import AgentConfig, GroupsSection
+from pointsman_agent.core.group_membership import GroupState
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
-from pointsman_agent.core.membership import GroupState
 from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.core.queue_locks import QueueLocks
 from pointsman_agent.core.replica_offsets import ReplicaOffsets
 from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.groups.group_servicer import ConsumerGroups
 from pointsman_agent.groups.member_lists import MemberListFile, MemberListKeeper, MemberListStore
-from pointsman_agent.groups.servicer import ConsumerGroups
 from pointsman_agent.offsets.expiry import OffsetExpiry
 from pointsman_agent.offsets.file_store import FileStore
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.hand_over import HandOver, HandOverMetrics
 from pointsman_agent.offsets.servicer import OffsetServicer
 from pointsman_agent.offsets.store import OffsetStore
-from pointsman_agent.queue_locks import metrics as lock_metrics
-from pointsman_agent.queue_locks.servicer import QueueLockServicer
+from pointsman_agent.queue_locks.queue_lock_servicer import QueueLockServicer, register_lock_metrics
 from pointsman_agent.queue_stats.ends import QueueEnds
 from pointsman_agent.rpc.agent_server import AgentServer
 
@@ -113,7 +112,7 @@ class ClientServices:
         ]
         self._server = AgentServer(longest_silence=config.groups.expiry_seconds, clock=clock, registry=registry)
         registry.register(self.groups.collector())
-        lock_metrics.register(self.locks, registry)
+        register_lock_metrics(self.locks, registry)
 
     def bind(self) -> str:
         """Take the address to listen on, and return the one at which clients reach it. Raises CannotListen.

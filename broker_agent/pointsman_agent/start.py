@@ -10,14 +10,14 @@ from pathlib import Path
 
 import click
 
-from pointsman.service import process
+from pointsman.service import daemon_process
 from pointsman.service.config import ConfigError
 from pointsman.service.monitoring import CannotListen
 from pointsman.wire.clock import SystemClock
 from pointsman_agent import __version__
+from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.app import Agent
 from pointsman_agent.config import AgentConfig
-from pointsman_agent.metrics import AgentMetrics
 from pointsman_agent.offsets.store import StoreNotInstalledError
 from pointsman_agent.probe import ProbeNotInstalledError
 from pointsman_agent.probe.configured import build_probe
@@ -75,13 +75,13 @@ def _compare_with_broker_conf(config: AgentConfig) -> None:
 
 async def serve(agent: Agent, stop: asyncio.Event) -> int:
     """Run until ``stop`` is set; return the exit code."""
-    code = process.EXIT_OK
+    code = daemon_process.EXIT_OK
     try:
         await agent.run(stop)
     except* CannotListen as group:
-        code = process.EXIT_FAILED
+        code = daemon_process.EXIT_FAILED
         log.error("cannot start: %s", group.exceptions[0])  # noqa: TRY400  # the sentence says it all
     except* Exception:  # the edge of the task group: the log has what failed
-        code = process.EXIT_FAILED
+        code = daemon_process.EXIT_FAILED
         log.exception("failed")
     return code

@@ -37,8 +37,8 @@ from typing import ClassVar
 
 import grpc
 
-from pointsman.wire.errors import ErrorDetails
-from pointsman.wire.refusal import FieldViolation
+from pointsman.wire.error_details import ErrorDetails
+from pointsman.wire.refusals import FieldViolation
 from pointsman_client.core.route import AbsentBroker
 
 MAX_NAMED_BROKERS = 3

@@ -9,7 +9,7 @@ import click
 import grpc
 from rich.text import Text
 
-from pointsman.wire.errors import ErrorDetails
+from pointsman.wire.error_details import ErrorDetails
 from pointsman.wire.json_document import Document
 from pointsman_client import RequestRejectedError
 from pointsman_ctl.answer_layout import failure_line, node_documents

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from pointsman.service import logs, process
+from pointsman.service import daemon_process, logs
 from pointsman.service.command_line import LOOP, Daemon, Given
 from pointsman.service.config import to_toml
 from pointsman.service.sd_notify import ServiceManager
@@ -50,7 +50,7 @@ def prepare(config: NameServerConfig, given: Given) -> Callable[[], int]:
     def start() -> int:
         logs.configure(config.log.level)
         reloader = Reloader(config, lambda: load(given.file, os.environ, given.flags))
-        return process.run(
+        return daemon_process.run(
             lambda stop: serve(config, stop, running=lambda: reloader.running),
             loop=config.server.loop,
             on_hangup=reloader.reload,
@@ -71,11 +71,11 @@ async def serve(config: NameServerConfig, stop: asyncio.Event, *, running: Calla
         await app.run(stop)
     except (CannotListen, OSError) as error:
         log.error("cannot start: %s", _sentence(error))  # noqa: TRY400  # the sentence says it all
-        return process.EXIT_FAILED
+        return daemon_process.EXIT_FAILED
     except (Exception, BaseExceptionGroup) as error:  # the edge of the process: an error is one log line and exit 1
         log.exception("failed", exc_info=error)
-        return process.EXIT_FAILED
-    return process.EXIT_OK
+        return daemon_process.EXIT_FAILED
+    return daemon_process.EXIT_OK
 
 
 def _sentence(error: Exception) -> str:

@@ -23,11 +23,12 @@ from pointsman_namesrv.core.model import NodeState
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.order_topics import order_problems
 from pointsman_namesrv.core.staging import COMING_IN_BYTES
-from pointsman_namesrv.history import assembly
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.history import recorder_assembly
+from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
-from pointsman_namesrv.remoting.assembly import remoting_server
-from pointsman_namesrv.remoting.server import RemotingServer
+from pointsman_namesrv.periodic_tasks import Upkeep
+from pointsman_namesrv.remoting.remoting_assembly import remoting_server
+from pointsman_namesrv.remoting.remoting_server import RemotingServer
 from pointsman_namesrv.rpc.admin import AdminServicer
 from pointsman_namesrv.rpc.inspection import Node
 from pointsman_namesrv.rpc.node_server import NodeServer, services_of
@@ -35,11 +36,10 @@ from pointsman_namesrv.rpc.registration import RegistrationServicer
 from pointsman_namesrv.rpc.route_answers import RouteAnswers
 from pointsman_namesrv.rpc.routes import RouteServicer
 from pointsman_namesrv.rpc.watch_hub import WatchHub
-from pointsman_namesrv.settings.keeper import SettingsKeeper
-from pointsman_namesrv.settings.store import SettingsStore, table_file
+from pointsman_namesrv.settings.settings_keeper import SettingsKeeper
+from pointsman_namesrv.settings.settings_store import SettingsStore, table_file
 from pointsman_namesrv.snapshot.keeper import SnapshotKeeper
 from pointsman_namesrv.snapshot.store import SnapshotStore
-from pointsman_namesrv.upkeep import Upkeep
 
 HISTORY_STOP_SECONDS = 10.0
 SNAPSHOT_STOP_SECONDS = 10.0
@@ -121,7 +121,7 @@ class NameServerApp:
         port = self.server.bind(self.config.server.listen)
         self.addr = join_addr(host, port)
         self._node = self.config.server.node or f"{socket.gethostname()}:{port}"
-        self.recorder = assembly.recorder(
+        self.recorder = recorder_assembly.recorder(
             self.config.history,
             node=self._node,
             boot_id=f"{self._boot:016x}",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pointsman.service import config, logs, process
+from pointsman.service import config, daemon_process, logs
 from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
 from pointsman.wire.names import text_problem
 from pointsman_namesrv.core.guard import GuardRules
@@ -39,7 +39,7 @@ class ServerConfig:
         """Rules of this section."""
         yield from unusable_listen("listen", self.listen)
         yield from fault("node", self.node, text_problem(self.node, longest=100))
-        yield from not_one_of("loop", self.loop, process.LOOPS)
+        yield from not_one_of("loop", self.loop, daemon_process.LOOPS)
         yield from outside("stop_grace_seconds", self.stop_grace_seconds, 0.0, 300.0)
         yield from outside("max_connections", self.max_connections, 1, 1_000_000)
         yield from outside("warm_up_seconds", self.warm_up_seconds, 0.0, 3_600.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pointsman.wire.clock import Clock
 from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.name_server import NameServer
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.node_metrics import Metrics
 
 CREDITED_SECONDS = 0.1
 """The event loop is late all the time by less than this."""

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 import grpc
 
 from pointsman.v1.registration_service_pb2 import BEAT_STATUS_OK, KeepAliveResponse
-from pointsman.wire.channel import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
+from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
 from tests.bench import messages
 from tests.bench.worker import obey
 

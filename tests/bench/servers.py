@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 
 from pointsman.service import logs
-from pointsman.wire.channel import SERVER_OPTIONS
+from pointsman.wire.channel_options import SERVER_OPTIONS
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import (
     HistoryConfig,

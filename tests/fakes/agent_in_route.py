@@ -15,21 +15,21 @@ from pointsman.wire.clock import Clock
 from pointsman_agent.core.drain import Answer
 from pointsman_agent.core.drain_lag import LagReport
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
+from pointsman_agent.core.measured_queue_stats import QueueEnd
 from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import ProbeStatus, Role, Verdict
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.queue_locks import QueueLocks
-from pointsman_agent.core.queue_stats import QueueEnd
 from pointsman_agent.core.replica_offsets import ReplicaOffsets
 from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.drain.agent_servicer import AgentFacts, AgentService
 from pointsman_agent.drain.drainer import DrainedAgent, Drainer
-from pointsman_agent.drain.service import AgentFacts, AgentService
 from pointsman_agent.drain.write_perm import WritePermissions
-from pointsman_agent.groups.servicer import ConsumerGroups
+from pointsman_agent.groups.group_servicer import ConsumerGroups
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.servicer import OffsetServicer
-from pointsman_agent.queue_locks.servicer import QueueLockServicer
+from pointsman_agent.queue_locks.queue_lock_servicer import QueueLockServicer
 from pointsman_agent.rpc.agent_server import AgentServer
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire

@@ -9,7 +9,7 @@ import grpc
 from prometheus_client import CollectorRegistry
 
 from pointsman.service.rpc.rpc_server import Service
-from pointsman.wire.channel import CHANNEL_OPTIONS
+from pointsman.wire.channel_options import CHANNEL_OPTIONS
 from pointsman.wire.clock import SystemClock
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.rpc.agent_server import AgentServer

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from pointsman.wire.offsets import entry_id, stream_key
+from pointsman.wire.redis_queues import entry_id, stream_key
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.transports.memory import MemoryTransport

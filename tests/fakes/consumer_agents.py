@@ -16,11 +16,11 @@ from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.core.queue_locks import QueueLocks
 from pointsman_agent.core.replica_offsets import ReplicaOffsets
 from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.groups.group_servicer import ConsumerGroups
 from pointsman_agent.groups.member_lists import MemberListKeeper, MemberLists, MemberListsFailed
-from pointsman_agent.groups.servicer import ConsumerGroups
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.servicer import OffsetServicer
-from pointsman_agent.queue_locks.servicer import QueueLockServicer
+from pointsman_agent.queue_locks.queue_lock_servicer import QueueLockServicer
 from pointsman_agent.rpc.agent_server import AgentServer
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState

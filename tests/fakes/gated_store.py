@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from pointsman_namesrv.core.settings import Rows
-from pointsman_namesrv.settings.store import SettingsStore
+from pointsman_namesrv.core.saved_settings import Rows
+from pointsman_namesrv.settings.settings_store import SettingsStore
 
 GATE_SECONDS = 30.0
 

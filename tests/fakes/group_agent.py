@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1.consumer_group_service_pb2_grpc import ConsumerGroupServiceStub
 from pointsman.wire.clock import Clock
-from pointsman.wire.errors import read_status
+from pointsman.wire.error_details import read_status
 from pointsman_agent.core.group_rules import GroupRules
-from pointsman_agent.groups.servicer import ConsumerGroups
+from pointsman_agent.groups.group_servicer import ConsumerGroups
 from pointsman_agent.rpc.agent_server import AgentServer
 
 DEADLINE_SECONDS = 60.0

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from pointsman.wire.clock import SystemClock
 from pointsman_namesrv.config import HistoryConfig
-from pointsman_namesrv.history import assembly, files, recorder
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.history import history_files, recorder, recorder_assembly
+from pointsman_namesrv.node_metrics import Metrics
 from tests.fakes.events import QUEUES, broker_event, topics_event
 
-files.MAX_FILE_BYTES = 50_000
+history_files.MAX_FILE_BYTES = 50_000
 recorder.SYNC_SECONDS = 0.001
 
 
@@ -23,7 +23,7 @@ def main(folder: Path, boot_id: str) -> None:
     """Run until killed."""
     metrics = Metrics()
     config = HistoryConfig(directory=str(folder), queue_rows=200)
-    writing = assembly.recorder(config, node="n:1", boot_id=boot_id, clock=SystemClock(), metrics=metrics)
+    writing = recorder_assembly.recorder(config, node="n:1", boot_id=boot_id, clock=SystemClock(), metrics=metrics)
     writing.start()
     said = 0.0
     while True:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from pointsman_namesrv.core.queue_stats import MAX_MESSAGES, GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
+from pointsman_namesrv.core.reported_queue_stats import (
+    MAX_MESSAGES,
+    GroupTotals,
+    QueueLag,
+    QueuePuts,
+    QueueStats,
+    TopicTotals,
+)
 
 NOTHING_MEASURED = QueueStats(
     period=0.0, queue_count=0, unmeasured_queue_count=0, topic_count=0, depth=0, put_rate=0.0, lag=0

@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from pointsman.wire.clock import SystemClock
+from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
 from pointsman_agent.core.session import Standing
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
-from pointsman_agent.metrics import AgentMetrics
 from pointsman_agent.probe.prober import Prober
-from pointsman_agent.probe.redis import RedisProbe
+from pointsman_agent.probe.redis_probe import RedisProbe
 from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
-from pointsman_agent.registration.message import BrokerProfile
+from pointsman_agent.registration.registration_messages import BrokerProfile
 from pointsman_agent.watched import Watched
 from tests.fakes.redis_process import RedisProcess
 

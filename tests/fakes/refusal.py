@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_status import rpc_status
 
-from pointsman.wire.errors import ErrorDetails, read_status
+from pointsman.wire.error_details import ErrorDetails, read_status
 
 
 @dataclass(frozen=True)

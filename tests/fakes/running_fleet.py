@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from pointsman.wire.clock import Clock, SystemClock
+from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.own_state import Leave, OwnState
 from pointsman_agent.core.probe_verdict import ProbeStatus, Role, Verdict
 from pointsman_agent.core.session import Standing
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
-from pointsman_agent.metrics import AgentMetrics
-from pointsman_agent.registration.fleet import RegistrationFleet
 from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
-from pointsman_agent.registration.message import BrokerProfile
+from pointsman_agent.registration.registration_fleet import RegistrationFleet
+from pointsman_agent.registration.registration_messages import BrokerProfile
 from pointsman_agent.watched import Watched
 from tests.fakes.running_agent import BROKER_ADDR, until
 

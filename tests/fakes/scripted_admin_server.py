@@ -19,7 +19,7 @@ from grpc_status import rpc_status
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import route_service_pb2 as route
-from pointsman.wire.errors import build_status
+from pointsman.wire.error_details import build_status
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 PAGE = 1

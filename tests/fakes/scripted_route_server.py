@@ -15,8 +15,8 @@ from grpc_status import rpc_status
 
 from pointsman.v1 import broker_pb2, route_service_pb2, route_service_pb2_grpc
 from pointsman.v1.route_service_pb2 import WatchTopicRoutesResponse
-from pointsman.wire.errors import build_status
-from pointsman.wire.refusal import FieldViolation
+from pointsman.wire.error_details import build_status
+from pointsman.wire.refusals import FieldViolation
 
 Replicas = dict[int, str]
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from pointsman_agent.core.measured_queue_stats import QueueEnd
 from pointsman_agent.core.queue import QueueKey
-from pointsman_agent.core.queue_stats import QueueEnd
 from pointsman_agent.queue_stats.ends import QueueEndsError
 
 

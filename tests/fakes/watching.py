@@ -20,7 +20,7 @@ from pointsman.v1.route_service_pb2 import (
     WatchTopicRoutesResponse,
 )
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
-from pointsman.wire.errors import read_status
+from pointsman.wire.error_details import read_status
 
 DEADLINE_SECONDS = 60.0
 

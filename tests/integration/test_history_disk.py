@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pointsman_namesrv.history import recorder as recording
-from pointsman_namesrv.history.files import HistoryFiles
+from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.node_metrics import Metrics
 from tests.fakes.deadline import until
 from tests.fakes.events import broker_event
 from tests.fakes.history_rows import rows_in

@@ -16,9 +16,9 @@ from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.liveness import Punctuality
 from pointsman_namesrv.core.model import DataVersion, GroupKey
-from pointsman_namesrv.history.files import HistoryFiles
+from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.node_metrics import Metrics
 from pointsman_report.cli import main
 from pointsman_report.validation import known_events
 from tests.fakes import wire

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pointsman_namesrv.history.files import HistoryFiles
+from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_report.cli import main
 from tests.fakes.history_rows import files_in, rows_in
 

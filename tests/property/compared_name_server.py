@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pointsman_namesrv.core import route_table
-from pointsman_namesrv.core.errors import TopicNotFound
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.group import MemberView
 from pointsman_namesrv.core.guard import GuardRules
@@ -23,6 +22,7 @@ from pointsman_namesrv.core.model import (
     QueueConfig,
 )
 from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.node_refusals import TopicNotFound
 from pointsman_namesrv.core.staging import Staging
 from tests.property.naive_model import GRACE, HAND_OVER, Oracle
 

@@ -10,11 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pointsman_namesrv.core.additive import AdditiveRegistrations, Claim
 from pointsman_namesrv.core.administration import Administration
-from pointsman_namesrv.core.errors import FirstOfOneTopic, HeldByAgent, IdentityHeld, TopicNotFound
 from pointsman_namesrv.core.guard import GuardRules
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig, Registration
 from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.node_refusals import FirstOfOneTopic, HeldByAgent, IdentityHeld, TopicNotFound
 from pointsman_namesrv.core.validation import IntervalBounds
 
 NAMES, TOPICS = ("a", "b.example"), ("t1", "t2", "t3", "t4")

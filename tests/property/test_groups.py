@@ -7,9 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
-from pointsman_agent.core.groups import Groups
-from pointsman_agent.core.membership import (
+from pointsman_agent.core.group_membership import (
     Changes,
     ConsumeType,
     GroupSubscription,
@@ -18,6 +16,8 @@ from pointsman_agent.core.membership import (
     MessageModel,
     Subscription,
 )
+from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
+from pointsman_agent.core.groups import Groups
 from tests.property import naive_groups as naive
 
 CLIENTS = ("a@1", "a@2", "b@1", "c@1", "d@1", "e@1")

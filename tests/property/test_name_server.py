@@ -12,9 +12,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, initialize, multiple, precondition, rule
 
-from pointsman.wire.refusal import Refusal
+from pointsman.wire.refusals import Refusal
 from pointsman_namesrv.core import route_table
-from pointsman_namesrv.core.errors import IdentityHeld, TopicNotFound
 from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.model import (
@@ -23,6 +22,7 @@ from pointsman_namesrv.core.model import (
     GroupKey,
     Registration,
 )
+from pointsman_namesrv.core.node_refusals import IdentityHeld, TopicNotFound
 from pointsman_namesrv.core.staging import StagedTopics, Staging
 from pointsman_namesrv.snapshot.keeper import health_to_keep
 from tests.fakes.queue_stats import NOTHING_MEASURED

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pointsman.wire.refusal import Refusal
+from pointsman.wire.refusals import Refusal
 from pointsman_namesrv.core.administration import Administration
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.guard import GuardMode

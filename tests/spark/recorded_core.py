@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from pointsman.wire.refusal import Refusal
+from pointsman.wire.refusals import Refusal
 from pointsman_namesrv.core.administration import Administration
 from pointsman_namesrv.core.broker_events import full_checkpoint_events
 from pointsman_namesrv.core.events import Event, EventKind, Reason

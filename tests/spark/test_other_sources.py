@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.model import Position
-from pointsman_namesrv.history.files import HistoryFiles
+from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.observe.fleet_view import FleetView, Listed
-from pointsman_namesrv.observe.watch import Watch
+from pointsman_namesrv.observe.polled_events import Watch
 from pointsman_report.cli import main
 from pointsman_report.io import Warehouse
 from pointsman_report.report.sections.watch_gaps import planned_stops

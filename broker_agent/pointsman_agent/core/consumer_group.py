@@ -6,11 +6,24 @@ change costs the same in a group of ten thousand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from pointsman_agent.core.membership import GroupSubscription, GroupSummary, MessageModel, Shape
-from pointsman_agent.core.pin import Pin
+from pointsman.wire.client_id import address_of
+from pointsman_agent.core.group_membership import GroupSubscription, GroupSummary, MessageModel, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """``targets`` are client ids, or addresses: every client there."""
+
+    targets: frozenset[str]
+    until: float
+    """Monotonic seconds; it ends at this moment by itself."""
+
+    def members(self, client_ids: Iterable[str]) -> tuple[str, ...]:
+        """Those of the clients that it names, in their order; none may be there."""
+        return tuple(each for each in client_ids if each in self.targets or address_of(each) in self.targets)
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pointsman.wire.group_topics import is_retry_topic
+from pointsman_agent.core.measured_queue_stats import MAX_MESSAGES, QueueEnd
 from pointsman_agent.core.queue import QueueKey
-from pointsman_agent.core.queue_stats import MAX_MESSAGES, QueueEnd
 
 MAX_GROUPS = 20
 """Groups of each kind that one report names: those that are waited for, and those without a member."""

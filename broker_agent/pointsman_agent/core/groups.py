@@ -20,9 +20,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from pointsman_agent.core.consumer_group import ConsumerGroup, Member
-from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
-from pointsman_agent.core.membership import (
+from pointsman_agent.core.consumer_group import ConsumerGroup, Member, Pin
+from pointsman_agent.core.group_membership import (
     HELD,
     NOTHING,
     TAKEN_OVER,
@@ -40,7 +39,7 @@ from pointsman_agent.core.membership import (
     Removal,
     Takeover,
 )
-from pointsman_agent.core.pin import Pin
+from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
 from pointsman_agent.core.recovery import Recovery
 
 

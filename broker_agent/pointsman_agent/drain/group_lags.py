@@ -9,9 +9,9 @@ from pointsman.wire.clock import Clock
 from pointsman.wire.group_topics import RETRY_QUEUES, is_retry_topic, retry_topic
 from pointsman.wire.names import PERM_READ
 from pointsman_agent.core.drain_lag import LagReport, LagTally
+from pointsman_agent.core.measured_queue_stats import QueueEnd
 from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.core.queue import QueueKey
-from pointsman_agent.core.queue_stats import QueueEnd
 from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.queue_stats.collector import MAX_QUEUES, slices
 from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError

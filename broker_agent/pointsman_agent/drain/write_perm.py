@@ -10,7 +10,7 @@ import grpc.aio
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
-from pointsman.wire.channel import CHANNEL_OPTIONS
+from pointsman.wire.channel_options import CHANNEL_OPTIONS
 from pointsman_agent.core.drain import Answer
 
 if TYPE_CHECKING:

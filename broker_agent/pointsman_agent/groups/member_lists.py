@@ -13,7 +13,7 @@ from pointsman.wire.client_id import client_id_problem
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import name_problem
 from pointsman_agent.deadline import within
-from pointsman_agent.groups.servicer import ConsumerGroups
+from pointsman_agent.groups.group_servicer import ConsumerGroups
 from pointsman_agent.lone_thread import LoneThread
 
 RECALL_SECONDS = 1.0

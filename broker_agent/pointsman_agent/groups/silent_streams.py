@@ -9,8 +9,8 @@ import asyncio
 from collections import Counter
 
 from pointsman.wire.clock import Clock
-from pointsman.wire.refusal import Refusal, TooSlow
-from pointsman_agent.groups.member_stream import MemberStream
+from pointsman.wire.refusals import Refusal, TooSlow
+from pointsman_agent.groups.membership_stream import MemberStream
 from pointsman_agent.rpc.agent_refusals import LimitExceeded
 
 FIRST_HEARTBEAT_SECONDS = 10.0

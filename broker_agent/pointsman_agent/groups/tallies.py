@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from pointsman_agent.core.membership import Cause, Changes, MembershipStatus
+from pointsman_agent.core.group_membership import Cause, Changes, MembershipStatus
 
 
 @dataclass(slots=True)

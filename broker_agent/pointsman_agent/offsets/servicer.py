@@ -11,7 +11,7 @@ from pointsman.service.rpc.calling_peer import Peer
 from pointsman.service.rpc.rpc_server import Service
 from pointsman.v1 import offset_service_pb2 as wire
 from pointsman.wire.clock import Clock, utc_millis
-from pointsman.wire.refusal import FieldViolation, NotReady, refuse_if_any, shown
+from pointsman.wire.refusals import FieldViolation, NotReady, refuse_if_any, shown
 from pointsman_agent.core.offsets import UNSEEN_DAYS, OffsetKey, TooManyOffsets
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.replica_offsets import ReplicaOffsets

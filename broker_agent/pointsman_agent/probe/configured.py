@@ -8,9 +8,7 @@ from pointsman.wire.clock import Clock
 from pointsman_agent.config import AgentConfig, ProbeSection
 from pointsman_agent.probe import Probe
 from pointsman_agent.probe.exec import ExecProbe
-from pointsman_agent.probe.grpc import GrpcProbe
-from pointsman_agent.probe.http import HttpProbe
-from pointsman_agent.probe.tcp import TcpProbe
+from pointsman_agent.probe.network_probes import GrpcProbe, HttpProbe, TcpProbe
 
 
 def build_probe(config: AgentConfig, *, clock: Clock, registry: CollectorRegistry) -> Probe | None:
@@ -19,8 +17,8 @@ def build_probe(config: AgentConfig, *, clock: Clock, registry: CollectorRegistr
     target = section.target or broker.addr
     if section.kind != "redis":
         return build_plain_probe(section, target)
-    from pointsman_agent.probe.redis import RedisProbe  # noqa: PLC0415  # needs the extra `redis`
     from pointsman_agent.probe.redis_metrics import RedisMetrics  # noqa: PLC0415  # as above
+    from pointsman_agent.probe.redis_probe import RedisProbe  # noqa: PLC0415  # needs the extra `redis`
 
     return RedisProbe(
         target,

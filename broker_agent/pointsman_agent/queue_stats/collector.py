@@ -13,11 +13,11 @@ from itertools import islice
 from typing import TypeVar
 
 from pointsman.wire.clock import Clock
+from pointsman_agent.core.measured_queue_stats import QueueEnd, QueueMeter, QueueStats, Tally
 from pointsman_agent.core.queue import QueueKey
-from pointsman_agent.core.queue_stats import QueueEnd, QueueMeter, QueueStats, Tally
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError
-from pointsman_agent.queue_stats.metrics import QueueStatsMetrics
+from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
 
 LOOK_SECONDS = 60.0
 """Time between two looks, unless reports are more frequent."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from pointsman_agent.core.measured_queue_stats import QueueEnd
 from pointsman_agent.core.queue import QueueKey
-from pointsman_agent.core.queue_stats import QueueEnd
 
 
 class QueueEndsError(Exception):

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from pointsman.v1 import registration_service_pb2 as wire
-from pointsman_agent.registration.failure import STREAM_ENDED, FailedCall, from_error
+from pointsman_agent.registration.registration_failure import STREAM_ENDED, FailedCall, from_error
 
 if TYPE_CHECKING:
     from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceAsyncStub

@@ -20,8 +20,9 @@ import grpc.aio
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.wire.backoff import FullJitterBackoff
-from pointsman.wire.channel import CHANNEL_OPTIONS
+from pointsman.wire.channel_options import CHANNEL_OPTIONS
 from pointsman.wire.clock import Clock
+from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.deltas import TopicDelta
 from pointsman_agent.core.own_state import Leave, OwnState
 from pointsman_agent.core.session import (
@@ -37,10 +38,9 @@ from pointsman_agent.core.session import (
     Wait,
 )
 from pointsman_agent.deadline import within
-from pointsman_agent.metrics import AgentMetrics
 from pointsman_agent.registration.beat_stream import BeatStream
-from pointsman_agent.registration.failure import UNANSWERED, FailedCall, from_error
-from pointsman_agent.registration.message import (
+from pointsman_agent.registration.registration_failure import UNANSWERED, FailedCall, from_error
+from pointsman_agent.registration.registration_messages import (
     BrokerProfile,
     from_beat_status,
     from_duration,

@@ -1,6 +1,6 @@
 """What the agent refuses its clients, and why.
 
-Refusal (``wire/refusal.py``, with the ones that both daemons have)
+Refusal (``wire/refusals.py``, with the ones that both daemons have)
 ├── OutOfRange         OUT_OF_RANGE         a value is sound, but beyond what there is now; names each
 ├── LimitExceeded      LIMIT_EXCEEDED       a bound of this agent is reached
 ├── NotFound           NOT_FOUND            there is no such thing here
@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pointsman.wire import refusal
-from pointsman.wire.refusal import FieldsRefused, NotReady, Refusal
+from pointsman.wire import refusals
+from pointsman.wire.refusals import FieldsRefused, NotReady, Refusal
 
 
 class OutOfRange(FieldsRefused):
@@ -25,7 +25,7 @@ class OutOfRange(FieldsRefused):
     status = "OUT_OF_RANGE"
 
 
-class LimitExceeded(refusal.LimitExceeded):
+class LimitExceeded(refusals.LimitExceeded):
     """A bound of this agent is reached."""
 
     server = "this agent"

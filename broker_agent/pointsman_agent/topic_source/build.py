@@ -40,7 +40,7 @@ def build_topic_source(
             on_left_out=on_left_out,
         )
     if topics.source == "redis":
-        from pointsman_agent.topic_source.redis import RedisTopicSource  # noqa: PLC0415  # needs the extra `redis`
+        from pointsman_agent.topic_source.redis_topics import RedisTopicSource  # noqa: PLC0415  # needs the extra `redis`
 
         # The probe's login, if it goes to Redis: both are the agent's visits to the same server.
         probe = config.probe

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from pointsman_agent.topic_source import TopicSourceError
-from pointsman_agent.topic_source.collector import collector_paused
+from pointsman_agent.topic_source.paused_collector import collector_paused
 
 T = TypeVar("T")
 

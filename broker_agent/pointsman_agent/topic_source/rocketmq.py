@@ -21,8 +21,8 @@ from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.lone_thread import LoneThread
 from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source.broker_conf import BrokerConf, BrokerConfError, read_broker_conf
-from pointsman_agent.topic_source.collector import collector_paused
 from pointsman_agent.topic_source.followed_file import FollowedFile, UnusableFileError
+from pointsman_agent.topic_source.paused_collector import collector_paused
 from pointsman_agent.topic_source.topics_json import TopicsJson, TopicTable
 
 MAX_BROKER_CONF_BYTES = 2**20

@@ -10,7 +10,7 @@ RESULTS = ("changed", "unchanged", "failed")
 
 
 class SourceMetrics:
-    """Implements :class:`pointsman_agent.topic_source.follower.FollowerMetrics`."""
+    """Implements :class:`pointsman_agent.topic_source.topic_follower.FollowerMetrics`."""
 
     def __init__(self, registry: CollectorRegistry, *, clock: Clock) -> None:
         self._clock = clock

@@ -17,8 +17,8 @@ from pointsman_agent.config import PERMS, AgentConfig, TopicRow, load
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.lone_thread import LoneThread
 from pointsman_agent.topic_source import TopicSourceError
-from pointsman_agent.topic_source.collector import collector_paused
 from pointsman_agent.topic_source.followed_file import FollowedFile
+from pointsman_agent.topic_source.paused_collector import collector_paused
 
 MAX_BYTES = 64 * 2**20
 MAX_FAULTS = 100

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import grpc.aio
 
-from pointsman.wire.channel import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
+from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
 
 OpenChannel = Callable[[str], grpc.aio.Channel]
 """Opens a channel to an address without waiting for the connection."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pointsman.wire.clock import Clock, SystemClock
-from pointsman.wire.offsets import stream_key
+from pointsman.wire.redis_queues import stream_key
 from pointsman_client.aio import done_within
 from pointsman_client.core.checks import check_number
 from pointsman_client.core.message import OutgoingMessage

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pointsman.wire.names import MIN_EXPIRY_INTERVALS, addr_problem, registered_name_problem
-from pointsman.wire.refusal import InvalidRequest
+from pointsman.wire.refusals import InvalidRequest
 from pointsman_namesrv.core.broker_answers import BeatStatus
-from pointsman_namesrv.core.errors import FirstOfOneTopic, HeldByAgent, LimitExceeded
 from pointsman_namesrv.core.events import Event, Reason
 from pointsman_namesrv.core.group import Group, MemberView, Replica
 from pointsman_namesrv.core.model import (
@@ -27,6 +26,7 @@ from pointsman_namesrv.core.model import (
     TopicTable,
 )
 from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.node_refusals import FirstOfOneTopic, HeldByAgent, LimitExceeded
 from pointsman_namesrv.core.staging import StagedTopics, Staging, staged
 from pointsman_namesrv.core.validation import IntervalBounds, registration_violations, topic_violations
 

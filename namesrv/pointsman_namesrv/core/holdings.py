@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from pointsman_namesrv.core.errors import LimitExceeded
 from pointsman_namesrv.core.group import Replica
 from pointsman_namesrv.core.model import Registration, TopicTable
+from pointsman_namesrv.core.node_refusals import LimitExceeded
 
 MAX_DETAIL_BYTES = 64 * 1024 * 1024
 """What all brokers together may say of themselves, labels above all."""

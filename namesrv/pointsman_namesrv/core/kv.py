@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from pointsman.wire.names import MAX_QUEUES, registered_name_problem, text_problem
-from pointsman.wire.refusal import FieldViolation, InvalidRequest, shown
-from pointsman_namesrv.core.errors import KvNotFound, LimitExceeded
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
+from pointsman_namesrv.core.node_refusals import KvNotFound, LimitExceeded
 
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 MAX_VALUE_LENGTH = 4_096

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pointsman.wire.refusal import NotReady
+from pointsman.wire.refusals import NotReady
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.model import NodeState
 

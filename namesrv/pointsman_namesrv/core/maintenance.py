@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pointsman_namesrv.core.errors import LimitExceeded
 from pointsman_namesrv.core.model import GroupKey
+from pointsman_namesrv.core.node_refusals import LimitExceeded
 
 MAX_WINDOWS = 500
 """All windows are one answer, and gRPC takes 4 MiB; a note may have 4 KiB."""

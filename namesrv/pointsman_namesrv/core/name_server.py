@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
 
-from pointsman.wire.refusal import FieldViolation, refuse_if_any, shown
+from pointsman.wire.refusals import FieldViolation, refuse_if_any, shown
 from pointsman_namesrv.core.broker_answers import (
     BeatAnswer,
     BeatStatus,
@@ -30,14 +30,6 @@ from pointsman_namesrv.core.broker_events import (
     transition_event,
 )
 from pointsman_namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker, DepartedBrokers
-from pointsman_namesrv.core.errors import (
-    BrokerUnknown,
-    ClusterNotFound,
-    IdentityHeld,
-    LimitExceeded,
-    StaleDataVersion,
-    StaleGeneration,
-)
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.flapping import Penalties
 from pointsman_namesrv.core.group import Group, Replica
@@ -59,9 +51,17 @@ from pointsman_namesrv.core.model import (
     Registration,
     TopicTable,
 )
+from pointsman_namesrv.core.node_refusals import (
+    BrokerUnknown,
+    ClusterNotFound,
+    IdentityHeld,
+    LimitExceeded,
+    StaleDataVersion,
+    StaleGeneration,
+)
 from pointsman_namesrv.core.overrides import Overrides
-from pointsman_namesrv.core.queue_stats import QueueStats
 from pointsman_namesrv.core.replica_state import UP, Facts, Phase, ReplicaState, replica_state
+from pointsman_namesrv.core.reported_queue_stats import QueueStats
 from pointsman_namesrv.core.route_table import RouteTable
 from pointsman_namesrv.core.staging import StagedTopics, staged
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from pointsman.wire.refusal import FieldViolation
+from pointsman.wire.refusals import FieldViolation
 from pointsman_namesrv.core.group import Group
 from pointsman_namesrv.core.kv import KvConfig, order_counts
 from pointsman_namesrv.core.route_table import RouteTable

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from pointsman_namesrv.core.departed import AbsentBroker, DepartedBrokers
-from pointsman_namesrv.core.errors import BrokerUnknown, TopicNotFound
 from pointsman_namesrv.core.group import Group
 from pointsman_namesrv.core.model import MASTER_ID, DataVersion, GroupKey, QueueConfig, Registration, TopicTable
+from pointsman_namesrv.core.node_refusals import BrokerUnknown, TopicNotFound
 from pointsman_namesrv.core.overrides import NEXT_REGISTRATION, Overrides, wiped_against
 from pointsman_namesrv.core.staging import StagedTopics
 

@@ -21,7 +21,7 @@ from pointsman.wire.names import (
     registered_name_problem,
     text_problem,
 )
-from pointsman.wire.refusal import FieldViolation, field_violations, shown
+from pointsman.wire.refusals import FieldViolation, field_violations, shown
 from pointsman_namesrv.core.model import BrokerIdentity, QueueConfig, Registration
 
 MAX_INCARNATION_LENGTH = 128

@@ -14,13 +14,13 @@ from typing import Literal
 
 from pointsman.wire.clock import Clock
 from pointsman_namesrv.core.events import Event, EventKind, Reason
-from pointsman_namesrv.history import topics
-from pointsman_namesrv.history.files import HistoryFiles
+from pointsman_namesrv.history import topic_rows
+from pointsman_namesrv.history.closed_files import Upkeep
+from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recent import ROUTINE, RecentEvents
 from pointsman_namesrv.history.row import Record, row_count, to_lines
-from pointsman_namesrv.history.upkeep import Upkeep
 from pointsman_namesrv.history.waiting import Waiting, WaitingRecords
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.node_metrics import Metrics
 
 SYNC_SECONDS = 1.0
 QUEUE_BYTES = 64 * 1024 * 1024
@@ -213,5 +213,5 @@ def _facts(record: Record) -> dict[str, object]:
     if event.interval is not None:
         facts["interval_seconds"] = round(event.interval, 3)
     if event.topics is not None:
-        facts |= {"rows": record.rows, "topics": topics.entry_count(event.topics)}
+        facts |= {"rows": record.rows, "topics": topic_rows.entry_count(event.topics)}
     return facts | dict(event.detail)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
-from pointsman_namesrv.history.files import MAX_FILE_AGE
 from pointsman_namesrv.history.folder import HistoryFile, day_folders, history_files
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.history.history_files import MAX_FILE_AGE
+from pointsman_namesrv.node_metrics import Metrics
 
 SURELY_CLOSED = 2 * MAX_FILE_AGE
 """A living node closes a file within an hour, and until then writes a row a minute."""

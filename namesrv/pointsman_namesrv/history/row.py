@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pointsman_namesrv.core.events import Event
-from pointsman_namesrv.history import topics
+from pointsman_namesrv.history import topic_rows
 
 SCHEMA_VERSION = 2
 
@@ -34,7 +34,7 @@ class Record:
 
 def row_count(event: Event) -> int:
     """Rows that an event becomes."""
-    return 1 if event.topics is None else topics.row_count(event.topics)
+    return 1 if event.topics is None else topic_rows.row_count(event.topics)
 
 
 def weight(event: Event) -> int:
@@ -44,7 +44,7 @@ def weight(event: Event) -> int:
     size = RECORD_BYTES + ENTRY_BYTES * (len(event.detail) + inner) + texts
     if event.topics is not None:
         each = ENTRY_BYTES if event.topics.base is not None else SHARED_ENTRY_BYTES
-        size += each * topics.entry_count(event.topics)
+        size += each * topic_rows.entry_count(event.topics)
     return size
 
 
@@ -54,7 +54,7 @@ def to_rows(record: Record, *, node: str, boot_id: str) -> Iterator[dict[str, ob
     if event.topics is None:
         yield _row(record, event.detail, record.seq, node, boot_id)
         return
-    for seq, part in enumerate(topics.spread(event.topics), record.seq):
+    for seq, part in enumerate(topic_rows.spread(event.topics), record.seq):
         yield _row(record, {**event.detail, **part}, seq, node, boot_id)
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pointsman.wire.clock import Clock
-from pointsman_namesrv.history.files import HistoryFiles
 from pointsman_namesrv.history.folder import history_files
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.history.history_files import HistoryFiles
+from pointsman_namesrv.node_metrics import Metrics
 
 MAX_TRIES = 72
 """After about three days of failing a file is given up until the next start."""

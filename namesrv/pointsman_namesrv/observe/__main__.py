@@ -12,13 +12,13 @@ import click
 
 from pointsman.remoting.bodies import read_json
 from pointsman.remoting.codes import RequestCode
-from pointsman.service import logs, process
+from pointsman.service import daemon_process, logs
 from pointsman.service.command_line import CONTEXT, LOOP, run, version_option
 from pointsman.wire.clock import SystemClock
 from pointsman.wire.names import addr_problem
 from pointsman_namesrv import __version__
 from pointsman_namesrv.config import HistoryConfig
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.observe.connection import NoAnswer, Refused, body_of, connected
 from pointsman_namesrv.observe.fleet_view import BadAnswer
 from pointsman_namesrv.observe.observer import Observer, ObserverSettings
@@ -134,7 +134,7 @@ def command(
     logs.configure(log_level)
     config = HistoryConfig(directory=history, retain_days=retain_days)
     settings = ObserverSettings(poll_seconds=poll_seconds, topics_seconds=topics_seconds)
-    return process.run(lambda stop: observe(namesrv, config, settings, stop), loop=loop)
+    return daemon_process.run(lambda stop: observe(namesrv, config, settings, stop), loop=loop)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -159,8 +159,8 @@ async def observe(addrs: Sequence[str], history: HistoryConfig, settings: Observ
             log.error("cannot write the history: %s", _sentence(error))  # noqa: TRY400  # the sentence says it all
         else:
             log.exception("failed", exc_info=errors)
-        return process.EXIT_FAILED
-    return process.EXIT_OK
+        return daemon_process.EXIT_FAILED
+    return daemon_process.EXIT_OK
 
 
 async def _run(observers: list[Observer], stop: asyncio.Event) -> None:
@@ -184,7 +184,7 @@ async def _print(addrs: Sequence[str]) -> int:
         except (NoAnswer, Refused, BadAnswer, ValueError) as error:
             failed = True
             print(f"pointsman-observe: {addr}: {error}", file=sys.stderr)
-    return process.EXIT_FAILED if failed else process.EXIT_OK
+    return daemon_process.EXIT_FAILED if failed else daemon_process.EXIT_OK
 
 
 def _first(error: Exception) -> Exception:

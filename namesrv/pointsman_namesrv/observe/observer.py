@@ -16,9 +16,9 @@ from pointsman.wire.clock import Clock
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.model import Position
-from pointsman_namesrv.history import assembly
+from pointsman_namesrv.history import recorder_assembly
 from pointsman_namesrv.history.recorder import Recorder
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.observe.connection import NameServerConnection, NoAnswer, Refused, body_of, connected
 from pointsman_namesrv.observe.fleet_view import (
     BadAnswer,
@@ -28,8 +28,8 @@ from pointsman_namesrv.observe.fleet_view import (
     read_route,
     read_topic_list,
 )
+from pointsman_namesrv.observe.polled_events import SOURCE, Watch
 from pointsman_namesrv.observe.topic_round import RecordedTopics, TooManyTopics, TopicRound
-from pointsman_namesrv.observe.watch import SOURCE, Watch
 
 ALIVE_SECONDS = 60.0
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 15.0
@@ -92,7 +92,7 @@ class Observer:
 
     def check_folder(self) -> None:
         """Fail at the start, not at the first answer. Raises OSError: HistoryInUse, or no folder."""
-        assembly.check_folder(self._history, node=self.addr)
+        recorder_assembly.check_folder(self._history, node=self.addr)
 
     async def run(self) -> None:
         """Poll until cancelled. Raises OSError when the folder of the history is lost to another process."""
@@ -141,7 +141,7 @@ class Observer:
     # --- the run ----------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        recorder = assembly.recorder(
+        recorder = recorder_assembly.recorder(
             self._history,
             node=self.addr,
             boot_id=f"{secrets.randbits(64):016x}",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind, TopicsPayload
 from pointsman_namesrv.core.model import DataVersion, GroupKey, Position, QueueConfig
-from pointsman_namesrv.observe.watch import SOURCE, Watch
+from pointsman_namesrv.observe.polled_events import SOURCE, Watch
 
 MAX_ENTRIES = 500_000
 """Topics of all broker names together, each counted once for every name that has it."""

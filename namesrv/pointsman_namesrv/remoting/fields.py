@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from pointsman.remoting.frames import Command
-from pointsman.wire.refusal import FieldViolation, InvalidRequest, shown
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
 
 MAX_JSON_BYTES = 64 * 1024
 """Of a body that is read in one step."""

@@ -12,17 +12,17 @@ from typing import Protocol
 from pointsman.remoting.codes import RequestCode, ResponseCode
 from pointsman.remoting.frames import ONE_WAY_FLAG, Command, Frame, ReadyAnswer, cut_opaque, read_header
 from pointsman.service.rpc.call_tallies import Tally
-from pointsman.wire.refusal import InvalidRequest, Refusal
-from pointsman_namesrv.core.errors import IdentityHeld, LimitExceeded, TopicNotFound
+from pointsman.wire.refusals import InvalidRequest, Refusal
 from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import NodeState
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.core.node_refusals import IdentityHeld, LimitExceeded, TopicNotFound
+from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.remoting import answers
 from pointsman_namesrv.remoting.answers import MEMBER_TOPIC, UNIT, UNIT_SUB, RouteAnswer, TableAnswers
-from pointsman_namesrv.remoting.brokers import BrokerCodes, BrokerConnection, Steps
+from pointsman_namesrv.remoting.broker_codes import BrokerCodes, BrokerConnection, Steps
 from pointsman_namesrv.remoting.fields import flag, text
-from pointsman_namesrv.remoting.operators import OperatorCodes
+from pointsman_namesrv.remoting.operator_codes import OperatorCodes
 
 KNOWN_REQUESTS = 4_096
 """Requests that are known by the bytes of their header."""

@@ -13,7 +13,7 @@ from typing import Any, TypedDict, TypeVar
 from pointsman.service.rpc.request_fields import by_violations
 from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.wire.clock import Clock
-from pointsman.wire.refusal import FieldViolation, refuse_if_any
+from pointsman.wire.refusals import FieldViolation, refuse_if_any
 from pointsman_namesrv.core.administration import (
     Administration,
     Change,
@@ -28,10 +28,10 @@ from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.validation import name_violations, text_violations
 from pointsman_namesrv.history.recent import RecentEvents
-from pointsman_namesrv.rpc import admin_codec, codec
+from pointsman_namesrv.rpc import admin_codec, broker_codec
 from pointsman_namesrv.rpc.inspection import Inspection, Node
 from pointsman_namesrv.rpc.watch_hub import WatchHub
-from pointsman_namesrv.settings.keeper import Done, SettingsKeeper
+from pointsman_namesrv.settings.settings_keeper import Done, SettingsKeeper
 
 LONGEST_GUARD_SECONDS = 86_400.0
 LONGEST_MAINTENANCE_SECONDS = 7 * 86_400.0
@@ -177,7 +177,7 @@ class AdminServicer(Inspection):
         else:
             now, still_provisional = self._clock.monotonic(), self._core.provisional_count()
             self._record(lifecycle.undrain(by=request.by, now=now, still_provisional=still_provisional))
-        return wire.SetDrainResponse(state=codec.node_state(lifecycle.state))
+        return wire.SetDrainResponse(state=broker_codec.node_state(lifecycle.state))
 
     def evict_broker(self, request: wire.EvictBrokerRequest) -> wire.EvictBrokerResponse:
         """Remove one registration."""
@@ -192,7 +192,7 @@ class AdminServicer(Inspection):
             request.cluster, request.broker_name, request.broker_id, by=request.by, now=self._clock.monotonic()
         )
         self._record(done.events)
-        return wire.EvictBrokerResponse(identity=codec.to_identity(done.identity))
+        return wire.EvictBrokerResponse(identity=broker_codec.to_identity(done.identity))
 
     def _recorded(self, change: ChangeT) -> ChangeT:
         """Record the events of a change in the step that makes it: its caller may have gone."""

@@ -12,7 +12,7 @@ from pointsman.service.config import to_toml
 from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.v1 import broker_pb2
 from pointsman.wire.names import MAX_BROKER_ID
-from pointsman.wire.refusal import FieldViolation, InvalidRequest, shown
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
 from pointsman_namesrv.config import NameServerConfig
 from pointsman_namesrv.core.flapping import FlapScore
 from pointsman_namesrv.core.group import Group, Replica
@@ -20,10 +20,10 @@ from pointsman_namesrv.core.guard import GuardMode, GuardStatus
 from pointsman_namesrv.core.kv import KvEntry
 from pointsman_namesrv.core.maintenance import MaintenanceWindow
 from pointsman_namesrv.core.name_server import NameServer
-from pointsman_namesrv.core.settings import Setting, SettingKey, SettingKind
+from pointsman_namesrv.core.saved_settings import Setting, SettingKey, SettingKind
 from pointsman_namesrv.core.validation import name_violations
 from pointsman_namesrv.history.row import Record
-from pointsman_namesrv.rpc import codec
+from pointsman_namesrv.rpc import broker_codec
 from pointsman_namesrv.rpc.watch_hub import WatcherFacts
 
 _GUARD_MODES = {
@@ -84,7 +84,7 @@ def broker_status(
     core: NameServer, group: Group, replica: Replica, *, now: float, utc_now: datetime
 ) -> broker_pb2.BrokerStatus:
     """Encode a replica with all that is known of it, and what operators laid over it."""
-    status = codec.broker_status(group, replica, now=now, utc_now=utc_now)
+    status = broker_codec.broker_status(group, replica, now=now, utc_now=utc_now)
     score = core.penalties.score(replica.identity.position, now=now)
     status.write_wiped = group.key in core.overrides.wipes
     status.in_maintenance = core.maintenance.covers(group.key, now=now)
@@ -95,7 +95,7 @@ def broker_status(
 def broker_event(record: Record) -> wire.BrokerEvent:
     """Encode an event as it stands in the history; one that is about a whole broker name or cluster says that."""
     event = record.event
-    encoded = codec.broker_event(event, event_at=record.event_at, seq=record.seq)
+    encoded = broker_codec.broker_event(event, event_at=record.event_at, seq=record.seq)
     if event.broker is None and event.group is not None:
         encoded.identity.cluster = event.group.cluster
         encoded.identity.broker_name = event.group.broker_name
@@ -112,17 +112,17 @@ def flap_score(score: FlapScore, *, now: float) -> wire.FlapScore:
         flapping=score.flapping,
         outages=score.outages,
         last_event=score.last_event,
-        last_event_ago=codec.duration(now - score.last_event_at),
+        last_event_ago=broker_codec.duration(now - score.last_event_at),
     )
 
 
 def watcher(facts: WatcherFacts, *, now: float) -> wire.Watcher:
     """Encode an open watch."""
     encoded = wire.Watcher(
-        peer=facts.peer, age=codec.duration(now - facts.opened_at), topics=facts.topics, pending=facts.pending
+        peer=facts.peer, age=broker_codec.duration(now - facts.opened_at), topics=facts.topics, pending=facts.pending
     )
     if facts.waiting_since is not None:
-        encoded.lag.CopyFrom(codec.duration(now - facts.waiting_since))
+        encoded.lag.CopyFrom(broker_codec.duration(now - facts.waiting_since))
     return encoded
 
 
@@ -138,9 +138,9 @@ def guard_status(status: GuardStatus, *, now: float) -> wire.GuardStatus:
         reason=status.why,
     )
     if status.active_since is not None:
-        encoded.active_for.CopyFrom(codec.duration(now - status.active_since))
+        encoded.active_for.CopyFrom(broker_codec.duration(now - status.active_since))
     if status.mode_until is not None:
-        encoded.mode_remaining.CopyFrom(codec.duration(max(0.0, status.mode_until - now)))
+        encoded.mode_remaining.CopyFrom(broker_codec.duration(max(0.0, status.mode_until - now)))
     return encoded
 
 
@@ -154,7 +154,7 @@ def setting(key: SettingKey, value: Setting, *, now: float) -> wire.OperatorSett
     is_shown = key.kind not in {SettingKind.WIPED_PERMISSION, SettingKind.HIDDEN_TOPIC}
     encoded = wire.OperatorSetting(kind=key.kind.value, name=key.name, value=value.value[0] if is_shown else "")
     if value.until is not None:
-        encoded.remaining.CopyFrom(codec.duration(value.until - now))
+        encoded.remaining.CopyFrom(broker_codec.duration(value.until - now))
     return encoded
 
 
@@ -178,7 +178,7 @@ def maintenance_window(window: MaintenanceWindow, *, now: float) -> wire.Mainten
     return wire.MaintenanceWindow(
         cluster=window.key.cluster,
         broker_name=window.key.broker_name,
-        remaining=codec.duration(window.until - now),
+        remaining=broker_codec.duration(window.until - now),
         note=window.note,
         by=window.by,
     )

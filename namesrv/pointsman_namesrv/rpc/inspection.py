@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from pointsman.service.rpc.request_fields import size_of_page
 from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.wire.clock import Clock
-from pointsman.wire.refusal import FieldViolation, InvalidRequest, refuse_if_any, shown
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, refuse_if_any, shown
 from pointsman_namesrv.config import NameServerConfig
-from pointsman_namesrv.core.errors import ClusterNotFound
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import BrokerIdentity
 from pointsman_namesrv.core.name_server import NameServer
-from pointsman_namesrv.core.settings import settings_of
+from pointsman_namesrv.core.node_refusals import ClusterNotFound
+from pointsman_namesrv.core.saved_settings import settings_of
 from pointsman_namesrv.core.validation import name_violations
 from pointsman_namesrv.history.recent import RecentEvents
-from pointsman_namesrv.rpc import admin_codec, codec
+from pointsman_namesrv.rpc import admin_codec, broker_codec
 from pointsman_namesrv.rpc.route_codec import route_answer
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 
@@ -143,7 +143,9 @@ class Inspection:
         page_size = size_of_page("page_size", request.page_size, default=DEFAULT_DIGESTS, most=MAX_DIGESTS)
         if request.page_token:
             refuse_if_any(name_violations("page_token", request.page_token))
-        answer = wire.ListRouteDigestsResponse(node=self._node.name, state=codec.node_state(self._node.lifecycle.state))
+        answer = wire.ListRouteDigestsResponse(
+            node=self._node.name, state=broker_codec.node_state(self._node.lifecycle.state)
+        )
         names = self._core.routes.known_names()
         begin = bisect.bisect_right(names, request.page_token) if request.page_token else 0
         work = 0
@@ -185,9 +187,9 @@ class Inspection:
         return wire.GetNodeInfoResponse(
             node=node.name,
             version=node.version,
-            state=codec.node_state(node.lifecycle.state),
+            state=broker_codec.node_state(node.lifecycle.state),
             boot=node.boot,
-            uptime=codec.duration(now - node.started_at),
+            uptime=broker_codec.duration(now - node.started_at),
             sizes={**self._core_sizes(clusters), **node.sizes()},
             provisional_brokers=self._core.provisional_count(),
             guards=guards,

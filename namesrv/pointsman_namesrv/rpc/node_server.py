@@ -9,13 +9,13 @@ from pointsman.service.rpc.handler_table import HandlerTable
 from pointsman.service.rpc.rpc_server import RpcServer, Service, server_options
 from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from pointsman.wire.clock import Clock
-from pointsman.wire.refusal import NotReady, Refusal
-from pointsman_namesrv.core.errors import ClusterNotFound, IdentityHeld, LimitExceeded, TopicNotFound
+from pointsman.wire.refusals import NotReady, Refusal
 from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.lifecycle import NodeLifecycle, draining
 from pointsman_namesrv.core.liveness import LATE_AFTER_INTERVALS
 from pointsman_namesrv.core.model import NodeState
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.core.node_refusals import ClusterNotFound, IdentityHeld, LimitExceeded, TopicNotFound
+from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc.admin import AdminServicer
 from pointsman_namesrv.rpc.registration import RegistrationServicer
 from pointsman_namesrv.rpc.routes import RAW_METHODS, RouteServicer

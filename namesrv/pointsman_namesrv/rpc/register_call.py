@@ -21,12 +21,12 @@ from pointsman.service.rpc.handler_table import Ended
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import MAX_CHUNK_TOPICS
-from pointsman.wire.refusal import FieldViolation, InvalidRequest, TooSlow, refuse_if_any
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, TooSlow, refuse_if_any
 from pointsman_namesrv.core.broker_answers import Registered
-from pointsman_namesrv.core.errors import LimitExceeded
 from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.model import Registration, TopicTable
 from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.node_refusals import LimitExceeded
 from pointsman_namesrv.core.staging import (
     BYTES_OF_STAGED_TOPIC,
     COMING_IN_BYTES,
@@ -35,7 +35,7 @@ from pointsman_namesrv.core.staging import (
     Staging,
 )
 from pointsman_namesrv.core.validation import IntervalBounds
-from pointsman_namesrv.rpc import codec
+from pointsman_namesrv.rpc import broker_codec
 
 SLICE_TOPICS = 500
 """Topics that are read and compared before a rest; about 0.6 ms."""
@@ -209,10 +209,10 @@ class RegisterCalls:
         orders = self._core.kv.order_topics()
         return wire.RegisterBrokerResponse(
             generation=registered.generation,
-            group=codec.group_view(registered.view),
+            group=broker_codec.group_view(registered.view),
             order_topic_configuration={topic: conf for topic, conf in orders.items() if topic in registration.topics},
-            heartbeat_interval=codec.duration(registration.heartbeat_interval),
-            expiry=codec.duration(registration.expiry),
+            heartbeat_interval=broker_codec.duration(registration.heartbeat_interval),
+            expiry=broker_codec.duration(registration.expiry),
         )
 
     # --- what is remembered -----------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ class _Incoming:
         if self._registration is None:
             if not request.HasField("broker"):
                 raise InvalidRequest([FieldViolation("broker", "is missing in the first chunk")])
-            self._registration = codec.registration(request.broker, bounds=self._bounds)
+            self._registration = broker_codec.registration(request.broker, bounds=self._bounds)
             self._held = self._core.held_topics(self._registration.identity)
             self._staging = Staging(self._held)
         elif request.HasField("broker"):
@@ -332,7 +332,7 @@ class _Incoming:
     def add(self, request: wire.RegisterBrokerRequest, start: int) -> int:
         """Read and compare one slice of a chunk's topics; return how many. Raises InvalidRequest."""
         part = request.topics[start : start + SLICE_TOPICS]
-        self._staging.add(codec.topics(part, path="topics", before=self._staging.topics, held=self._held))
+        self._staging.add(broker_codec.topics(part, path="topics", before=self._staging.topics, held=self._held))
         return len(part)
 
     def close(self, request: wire.RegisterBrokerRequest) -> bool:

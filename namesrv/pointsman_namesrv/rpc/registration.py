@@ -13,17 +13,17 @@ from pointsman.service.rpc.handler_table import Ended, Write
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import MAX_CHUNK_TOPICS
-from pointsman.wire.refusal import FieldViolation, InvalidRequest, TooSlow, refuse_if_any
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, TooSlow, refuse_if_any
 from pointsman_namesrv.core.broker_answers import BeatAnswer, BeatStatus
-from pointsman_namesrv.core.errors import LimitExceeded
 from pointsman_namesrv.core.events import EventKind, RecordEvents
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import BrokerIdentity
 from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.node_refusals import LimitExceeded
 from pointsman_namesrv.core.validation import IntervalBounds, identity_violations
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
-from pointsman_namesrv.rpc import codec
+from pointsman_namesrv.rpc import broker_codec
 from pointsman_namesrv.rpc.register_call import RegisterCalls
 
 HOLDS = frozenset({BeatStatus.OK, BeatStatus.TOPICS_OUT_OF_DATE})
@@ -76,14 +76,14 @@ class RegistrationServicer:
         if count > MAX_CHUNK_TOPICS:
             problem = f"and removed may hold at most {MAX_CHUNK_TOPICS} topics together, not {count}"
             raise InvalidRequest([FieldViolation("changed", problem)])
-        identity = codec.checked_identity(request.identity, path="identity")
-        changed = codec.topics(request.changed, path="changed")
-        removed = codec.removed_topics(request.removed, changed)
+        identity = broker_codec.checked_identity(request.identity, path="identity")
+        changed = broker_codec.topics(request.changed, path="changed")
+        removed = broker_codec.removed_topics(request.removed, changed)
         updated = self._core.update_topics(
             identity,
             request.generation,
-            base=codec.data_version(request.base_data_version),
-            data_version=codec.data_version(request.data_version),
+            base=broker_codec.data_version(request.base_data_version),
+            data_version=broker_codec.data_version(request.data_version),
             changed=changed,
             removed=removed,
             max_topics=self._max_topics,
@@ -94,7 +94,7 @@ class RegistrationServicer:
 
     def heartbeat(self, request: wire.HeartbeatRequest) -> wire.HeartbeatResponse:
         """Take one beat."""
-        return wire.HeartbeatResponse(answer=codec.beat_answer(self._beat(codec.beat(request.beat))))
+        return wire.HeartbeatResponse(answer=broker_codec.beat_answer(self._beat(broker_codec.beat(request.beat))))
 
     async def keep_alive(self, requests: AsyncIterator[bytes], send: Write, peer: Peer) -> None:
         """Take beats until the stream ends; its end speaks against each broker whose last beat it brought.
@@ -120,7 +120,7 @@ class RegistrationServicer:
                 async for request in requests:
                     at_work = True
                     if request != last_request or not response:
-                        beat = codec.beat(wire.KeepAliveRequest.FromString(request).beat)
+                        beat = broker_codec.beat(wire.KeepAliveRequest.FromString(request).beat)
                         last_request = request
                     answer = self._beat(beat, stream=stream)
                     if answer.status in HOLDS:
@@ -128,7 +128,7 @@ class RegistrationServicer:
                             first_beat.reschedule(None)
                         held[beat.identity] = beat.generation
                     if answer != last_answer or not response:
-                        response = wire.KeepAliveResponse(answer=codec.beat_answer(answer)).SerializeToString()
+                        response = wire.KeepAliveResponse(answer=broker_codec.beat_answer(answer)).SerializeToString()
                         last_answer = answer
                     at_work = False
                     await send(response)
@@ -163,23 +163,23 @@ class RegistrationServicer:
 
     async def unregister_broker(self, request: wire.UnregisterBrokerRequest) -> wire.UnregisterBrokerResponse:
         """Let a broker go; a wipe that ends with it has ended on the disk as well before the answer."""
-        identity = codec.checked_identity(request.identity, path="identity")
+        identity = broker_codec.checked_identity(request.identity, path="identity")
         answer = self._core.unregister(
-            identity, request.generation, reason=codec.leave_reason(request.reason), now=self._clock.monotonic()
+            identity, request.generation, reason=broker_codec.leave_reason(request.reason), now=self._clock.monotonic()
         )
         self._record(answer.events)
         if any(event.kind is EventKind.PERM_CHANGED for event in answer.events):
             await self._save_settings()
-        return codec.leave_answer(answer)
+        return broker_codec.leave_answer(answer)
 
     def report_queue_stats(self, request: wire.ReportQueueStatsRequest) -> wire.ReportQueueStatsResponse:
         """Hand on what an agent measured."""
-        identity = codec.checked_identity(request.identity, path="identity")
-        stats = codec.queue_stats(request.stats, path="stats")
+        identity = broker_codec.checked_identity(request.identity, path="identity")
+        stats = broker_codec.queue_stats(request.stats, path="stats")
         answer = self._core.report_queue_stats(identity, request.generation, stats, now=self._clock.monotonic())
         self._metrics.queue_stats.labels(answer.status).inc()
         self._record(answer.events)
-        return codec.stats_answer(answer)
+        return broker_codec.stats_answer(answer)
 
     def _now(self) -> float:
         """Return the time, once a pause of this process is credited."""
@@ -191,7 +191,7 @@ class RegistrationServicer:
     def _ahead_ms(self, sent_at_millis: int) -> int:
         return sent_at_millis - round(self._clock.utc_now().timestamp() * 1_000)
 
-    def _beat(self, beat: codec.Beat, *, stream: int | None = None) -> BeatAnswer:
+    def _beat(self, beat: broker_codec.Beat, *, stream: int | None = None) -> BeatAnswer:
         answer = self._core.beat(
             beat.identity,
             beat.generation,

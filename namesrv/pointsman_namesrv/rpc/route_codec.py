@@ -9,7 +9,7 @@ from pointsman.v1 import route_service_pb2 as wire
 from pointsman_namesrv.core.departed import AbsentBroker
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.core.route_table import Route
-from pointsman_namesrv.rpc.codec import broker_data, to_identity
+from pointsman_namesrv.rpc.broker_codec import broker_data, to_identity
 
 MAX_ABSENT = 1_000
 """Absent brokers that a route names."""

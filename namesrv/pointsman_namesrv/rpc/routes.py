@@ -9,14 +9,14 @@ from pointsman.service.rpc.handler_table import Ended, Write
 from pointsman.service.rpc.request_fields import page
 from pointsman.v1 import route_service_pb2 as wire
 from pointsman.wire.clock import Clock
-from pointsman.wire.refusal import FieldViolation, InvalidRequest, refuse_if_any
-from pointsman_namesrv.core.errors import TopicNotFound
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, refuse_if_any
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import NodeState
 from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.node_refusals import TopicNotFound
 from pointsman_namesrv.core.validation import duplicate_topic, name_violations, text_violations
-from pointsman_namesrv.metrics import Metrics
-from pointsman_namesrv.rpc import codec
+from pointsman_namesrv.node_metrics import Metrics
+from pointsman_namesrv.rpc import broker_codec
 from pointsman_namesrv.rpc.route_answers import RouteAnswers
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 
@@ -128,7 +128,7 @@ class RouteServicer:
             names, size=request.page_size, token=request.page_token, default=DEFAULT_PAGE_SIZE, most=MAX_PAGE_SIZE
         )
         return wire.ListTopicsResponse(
-            topics=topics, next_page_token=token, node_state=codec.node_state(self._lifecycle.state)
+            topics=topics, next_page_token=token, node_state=broker_codec.node_state(self._lifecycle.state)
         )
 
     async def get_cluster_info(self, request: bytes) -> bytes:
@@ -136,12 +136,12 @@ class RouteServicer:
         query = wire.GetClusterInfoRequest.FromString(request)
         if query.cluster:
             refuse_if_any(name_violations("cluster", query.cluster))
-        response = wire.GetClusterInfoResponse(node_state=codec.node_state(self._lifecycle.state))
+        response = wire.GetClusterInfoResponse(node_state=broker_codec.node_state(self._lifecycle.state))
         rested_at = self._clock.monotonic()
         for cluster, groups in self._core.clusters(query.cluster):
             data = response.clusters.add(cluster=cluster)
             for group in groups:
-                data.broker_datas.append(codec.broker_data(group))
+                data.broker_datas.append(broker_codec.broker_data(group))
                 if self._clock.monotonic() - rested_at > SLICE_SECONDS:
                     await self._clock.sleep(0)
                     rested_at = self._clock.monotonic()

@@ -27,11 +27,11 @@ from pointsman.service.rpc.calling_peer import Peer
 from pointsman.service.rpc.handler_table import Ended, Write
 from pointsman.v1.route_service_pb2 import KnownRoute, WatchTopicRoutesRequest
 from pointsman.wire.clock import Clock
-from pointsman_namesrv.core.errors import LimitExceeded, TopicNotFound
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import GroupKey, NodeState
+from pointsman_namesrv.core.node_refusals import LimitExceeded, TopicNotFound
 from pointsman_namesrv.core.route_table import RouteTable
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc import route_codec
 from pointsman_namesrv.rpc.route_answers import RouteAnswers
 

@@ -14,11 +14,11 @@ from google.protobuf.message import DecodeError
 
 from pointsman.v1 import broker_pb2, registration_service_pb2, snapshot_pb2
 from pointsman.wire.names import MAX_CHUNK_TOPICS
-from pointsman.wire.refusal import Refusal, shown
+from pointsman.wire.refusals import Refusal, shown
 from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.model import FromBroker, Health, QueueConfig, Registration
 from pointsman_namesrv.core.validation import IntervalBounds
-from pointsman_namesrv.rpc import codec
+from pointsman_namesrv.rpc import broker_codec
 
 
 class ContentRefused(Exception):
@@ -57,7 +57,7 @@ def encode_broker(registration: Registration, generation: int, health: Health) -
 
 def _broker(registration: Registration, health: Health) -> registration_service_pb2.BrokerRegistration:
     return registration_service_pb2.BrokerRegistration(
-        identity=codec.to_identity(registration.identity),
+        identity=broker_codec.to_identity(registration.identity),
         ha_addr=registration.ha_addr,
         agent_addr=registration.agent_addr,
         zone=registration.zone,
@@ -70,8 +70,8 @@ def _broker(registration: Registration, health: Health) -> registration_service_
         expiry=_exactly(registration.expiry),
         acting_master=registration.acting_master,
         filter_servers=registration.filter_servers,
-        data_version=codec.to_data_version(registration.data_version),
-        health=codec.to_health(health),
+        data_version=broker_codec.to_data_version(registration.data_version),
+        health=broker_codec.to_health(health),
     )
 
 
@@ -108,8 +108,8 @@ def decode_broker(content: bytes, *, bounds: IntervalBounds, max_topics: int) ->
             raise ContentRefused("holds no generation")
         if len(message.topics) > max_topics:
             raise ContentRefused(f"holds {len(message.topics)} topics of {max_topics} allowed")
-        registration = codec.registration(message.broker, bounds=bounds)
-        topics = codec.topics(message.topics, path="topics")
+        registration = broker_codec.registration(message.broker, bounds=bounds)
+        topics = broker_codec.topics(message.topics, path="topics")
     except (DecodeError, Refusal) as error:
         raise ContentRefused(f"breaks a rule: {error}") from error
     from_broker = FromBroker(message.from_broker.acting_master) if message.HasField("from_broker") else None

@@ -18,7 +18,7 @@ from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.group import Replica
 from pointsman_namesrv.core.model import Health
 from pointsman_namesrv.core.name_server import NameServer
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.snapshot.codec import Lost
 from pointsman_namesrv.snapshot.store import Loaded, Round, Snapshot, SnapshotStore
 

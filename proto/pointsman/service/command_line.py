@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import click
 
 from pointsman.service.config import ConfigError
-from pointsman.service.process import EXIT_BAD_CONFIGURATION, EXIT_FORCED, EXIT_OK, LOOPS
+from pointsman.service.daemon_process import EXIT_BAD_CONFIGURATION, EXIT_FORCED, EXIT_OK, LOOPS
 
 ConfigT = TypeVar("ConfigT")
 

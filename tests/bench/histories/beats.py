@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind
 from pointsman_namesrv.core.liveness import LATE_AFTER_INTERVALS, Punctuality
-from pointsman_namesrv.core.queue_stats import GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
+from pointsman_namesrv.core.reported_queue_stats import GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
 from tests.bench.histories.fleet import DAY, Fleet
 
 PERIOD_SECONDS, HOUR_SECONDS = 600.0, 3_600.0

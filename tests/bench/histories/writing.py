@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from pointsman_namesrv.core.events import Event
-from pointsman_namesrv.history.files import HistoryFiles
+from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.row import Record, row_count, to_lines
 from tests.bench.histories.faults import Label, label_line
 from tests.bench.histories.fleet import Fleet, brokers_of

@@ -23,22 +23,22 @@ from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman.wire.clock import SystemClock
+from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.drain import Answer
 from pointsman_agent.core.drain_lag import LagReport, LagTally
+from pointsman_agent.core.measured_queue_stats import QueueEnd
 from pointsman_agent.core.own_state import Leave, OwnState
 from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
 from pointsman_agent.core.queue import QueueKey
-from pointsman_agent.core.queue_stats import QueueEnd
 from pointsman_agent.core.session import Standing
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.drain.agent_servicer import AgentFacts, AgentService
 from pointsman_agent.drain.drainer import DrainedAgent, Drainer
 from pointsman_agent.drain.put_rate import PutRate
-from pointsman_agent.drain.service import AgentFacts, AgentService
 from pointsman_agent.drain.write_perm import WritePermissions
-from pointsman_agent.metrics import AgentMetrics
 from pointsman_agent.queue_stats.ends import QueueEndsError
 from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
-from pointsman_agent.registration.message import BrokerProfile
+from pointsman_agent.registration.registration_messages import BrokerProfile
 from pointsman_agent.watched import Watched
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import agent_services

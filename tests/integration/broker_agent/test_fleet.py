@@ -11,7 +11,7 @@ import pytest
 
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
-from pointsman.wire.errors import build_status
+from pointsman.wire.error_details import build_status
 from pointsman_agent.core.own_state import Leave
 from pointsman_agent.core.probe_verdict import Role
 from pointsman_agent.core.session import Standing

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from pointsman.wire.clock import SystemClock
 from pointsman.wire.group_topics import retry_topic
+from pointsman_agent.core.measured_queue_stats import QueueEnd
 from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.core.queue import QueueKey
-from pointsman_agent.core.queue_stats import QueueEnd
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.drain.group_lags import SLICE, GroupLags
 from pointsman_agent.queue_stats.collector import MAX_QUEUES

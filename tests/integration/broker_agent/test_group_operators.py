@@ -16,9 +16,9 @@ from prometheus_client import generate_latest
 from pointsman.service.monitoring import CannotListen
 from pointsman.service.rpc.calling_peer import Peer
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman_agent.core.group_membership import MembershipBeat
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
-from pointsman_agent.core.membership import MembershipBeat
-from pointsman_agent.groups import codec, servicer
+from pointsman_agent.groups import group_codec, group_servicer
 from tests.fakes.group_agent import Consumer, GroupAgent, group_agent, pin, reads, soon
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.refusal import refusal_of
@@ -206,12 +206,12 @@ async def test_a_fault_of_our_own_leaves_only_an_id_on_the_wire(
 
 
 async def test_every_call_of_the_service_has_a_handler(agent: GroupAgent) -> None:
-    methods = [method.name for method in servicer.SERVICE.methods]
+    methods = [method.name for method in group_servicer.SERVICE.methods]
     assert len(methods) == 7
     async with grpc.aio.insecure_channel(agent.addr) as channel:
         for method in methods:
             call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(
-                f"/{servicer.SERVICE.full_name}/{method}"
+                f"/{group_servicer.SERVICE.full_name}/{method}"
             )()
             await call.write(b"\xff\xff")
             with contextlib.suppress(grpc.aio.AioRpcError):
@@ -223,13 +223,13 @@ async def test_equal_beats_are_read_once(
     agent: GroupAgent, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    real = codec.beat
+    real = group_codec.beat
 
     def reading(message: wire.KeepMembershipRequest) -> MembershipBeat:
         read.append(message.client_id)
         return real(message)
 
-    monkeypatch.setattr(codec, "beat", reading)
+    monkeypatch.setattr(group_codec, "beat", reading)
     for _ in range(5):
         await consumer.beat(reads("g"))
     assert read == [A]
@@ -241,7 +241,7 @@ async def test_equal_beats_are_read_once(
 async def test_health_is_said_for_each_service_and_for_all(agent: GroupAgent) -> None:
     async with grpc.aio.insecure_channel(agent.addr) as channel:
         health = health_pb2_grpc.HealthStub(channel)
-        for name in ("", servicer.SERVICE.full_name):
+        for name in ("", group_servicer.SERVICE.full_name):
             answer = await health.Check(health_pb2.HealthCheckRequest(service=name))
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
         watch = health.Watch(health_pb2.HealthCheckRequest(service=""))

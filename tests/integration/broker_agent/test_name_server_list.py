@@ -17,10 +17,8 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_agent.config import MAX_NAME_SERVERS, NameServersSection
 from pointsman_agent.name_servers import NameServerSource, NameServerSourceError
-from pointsman_agent.name_servers.configured import build_source
-from pointsman_agent.name_servers.dns import DnsNameServers
-from pointsman_agent.name_servers.file import MAX_BYTES, FileNameServers
-from pointsman_agent.name_servers.follower import NameServerFollower, NameServerListMetrics
+from pointsman_agent.name_servers.list_sources import MAX_BYTES, DnsNameServers, FileNameServers, build_source
+from pointsman_agent.name_servers.name_server_follower import NameServerFollower, NameServerListMetrics
 from pointsman_agent.watched import Watched
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.running_agent import until

@@ -21,10 +21,8 @@ from pointsman_agent.core.probe_verdict import ProbeResult, Role
 from pointsman_agent.deadline import within
 from pointsman_agent.probe.configured import build_plain_probe
 from pointsman_agent.probe.exec import MAX_OUTPUT_BYTES, ExecProbe
-from pointsman_agent.probe.grpc import GrpcProbe
-from pointsman_agent.probe.http import HttpProbe
-from pointsman_agent.probe.redis import RedisProbe
-from pointsman_agent.probe.tcp import TcpProbe
+from pointsman_agent.probe.network_probes import GrpcProbe, HttpProbe, TcpProbe
+from pointsman_agent.probe.redis_probe import RedisProbe
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
 from tests.fakes.running_agent import agent_config, running_agent, until, with_probe

@@ -17,10 +17,9 @@ from pointsman_agent.probe import Probe, failed_connection
 from pointsman_agent.probe.configured import build_plain_probe
 from pointsman_agent.probe.exec import ExecProbe
 from pointsman_agent.probe.failed_connection import classify_failed_connection
-from pointsman_agent.probe.grpc import GrpcProbe
-from pointsman_agent.probe.http import HttpProbe
+from pointsman_agent.probe.network_probes import GrpcProbe, HttpProbe
 from pointsman_agent.probe.prober import Prober
-from pointsman_agent.probe.redis import RedisProbe
+from pointsman_agent.probe.redis_probe import RedisProbe
 from tests.fakes.probed_servers import SERVERS, grpc_server, http_server
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
 from tests.fakes.running_agent import until

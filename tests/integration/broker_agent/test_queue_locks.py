@@ -15,8 +15,7 @@ from pointsman.v1.queue_lock_service_pb2_grpc import QueueLockServiceStub
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.queue_locks import QueueLocks
 from pointsman_agent.core.topic_set import TopicSet
-from pointsman_agent.queue_locks.metrics import register
-from pointsman_agent.queue_locks.servicer import QueueLockServicer
+from pointsman_agent.queue_locks.queue_lock_servicer import QueueLockServicer, register_lock_metrics
 from tests.fakes.agent_services import served, topic_set
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.refusal import refusal_of
@@ -204,7 +203,7 @@ async def test_a_page_that_cannot_be_is_refused(
 
 async def test_the_metrics_tell_how_many_there_are(clock: ManualClock) -> None:
     locks, registry = QueueLocks(), CollectorRegistry()
-    register(locks, registry)
+    register_lock_metrics(locks, registry)
     locks.lock("g", C1, [QueueKey("orders", 0), QueueKey("orders", 1)], now=clock.now)
     assert registry.get_sample_value("agent_queue_locks") == 2.0
     assert registry.get_sample_value("agent_queue_lock_groups") == 1.0

@@ -19,15 +19,15 @@ from redis.asyncio import Redis
 from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.wire.clock import SystemClock
-from pointsman.wire.offsets import entry_id, id_before, stream_key
+from pointsman.wire.redis_queues import entry_id, id_before, stream_key
+from pointsman_agent.core.measured_queue_stats import QueueEnd, QueueStats, Tally
 from pointsman_agent.core.queue import QueueKey
-from pointsman_agent.core.queue_stats import QueueEnd, QueueStats, Tally
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.queue_stats import collector
 from pointsman_agent.queue_stats.collector import Commit, QueueStatsCollector
 from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError, UnknownQueueEnds
-from pointsman_agent.queue_stats.metrics import QueueStatsMetrics
-from pointsman_agent.queue_stats.redis import BATCH_QUEUES, RedisQueueEnds
+from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
+from pointsman_agent.queue_stats.redis_queue_ends import BATCH_QUEUES, RedisQueueEnds
 from pointsman_agent.queue_stats.reporter import Reporter
 from tests.fakes import wire
 from tests.fakes.history_rows import rows_in

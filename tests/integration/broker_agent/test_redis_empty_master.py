@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus, VerdictKeeper
-from pointsman_agent.probe.redis import PEER_SECONDS, RedisProbe
+from pointsman_agent.probe.redis_probe import PEER_SECONDS, RedisProbe
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
 
 pytestmark = pytest.mark.redis

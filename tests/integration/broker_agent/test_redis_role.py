@@ -12,8 +12,8 @@ import pytest
 
 from pointsman_agent.core.mastership import BELIEVED_AFTER_SECONDS
 from pointsman_agent.core.probe_verdict import ProbeResult, Role
-from pointsman_agent.probe.redis import MASTERSHIP_KEY, RedisProbe
 from pointsman_agent.probe.redis_facts import DOES_NOT_PERSIST, RedisFacts
+from pointsman_agent.probe.redis_probe import MASTERSHIP_KEY, RedisProbe
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import RedisProcess, redis_process
 
@@ -85,7 +85,7 @@ async def test_a_replica_that_lost_its_master_passes_and_warns(tmp_path: Path) -
 async def test_a_server_that_does_not_persist_warns_in_each_look_and_logs_it_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "pointsman_agent.probe.redis")
+    caplog.set_level(logging.WARNING, "pointsman_agent.probe.redis_probe")
     async with redis_process(tmp_path) as redis:
         probe = RedisProbe(redis.addr)
         assert (await probe.look()).warnings == ()

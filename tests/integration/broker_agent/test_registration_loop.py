@@ -15,8 +15,8 @@ import pytest
 
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
-from pointsman.wire.errors import build_status
-from pointsman.wire.refusal import FieldViolation
+from pointsman.wire.error_details import build_status
+from pointsman.wire.refusals import FieldViolation
 from pointsman_agent.config import HeartbeatSection
 from pointsman_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role
 from pointsman_agent.core.session import Standing

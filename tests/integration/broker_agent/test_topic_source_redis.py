@@ -15,11 +15,11 @@ from redis.asyncio import Redis
 from pointsman.wire.clock import SystemClock
 from pointsman_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
 from pointsman_agent.deadline import within
-from pointsman_agent.probe.redis import RedisProbe
+from pointsman_agent.probe.redis_probe import RedisProbe
 from pointsman_agent.topic_source import TopicSourceError
-from pointsman_agent.topic_source import redis as redis_source
-from pointsman_agent.topic_source.follower import TopicFollower
-from pointsman_agent.topic_source.redis import RedisTopicSource
+from pointsman_agent.topic_source import redis_topics as redis_source
+from pointsman_agent.topic_source.redis_topics import RedisTopicSource
+from pointsman_agent.topic_source.topic_follower import TopicFollower
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
 from tests.fakes.running_agent import until
 

@@ -16,8 +16,8 @@ import pytest
 from pointsman.wire.clock import Clock, SystemClock
 from pointsman_agent.core.topic_set import AMENDED_BIT, DataVersion, TopicConfig, TopicSet
 from pointsman_agent.topic_source import TopicSourceError
-from pointsman_agent.topic_source.follower import TopicFollower
 from pointsman_agent.topic_source.rocketmq import TRIES, RocketmqTopicSource, load_broker_conf
+from pointsman_agent.topic_source.topic_follower import TopicFollower
 from tests.fakes.instant_clock import InstantClock
 from tests.fakes.rocketmq_files import (
     FIRST_COUNTER,

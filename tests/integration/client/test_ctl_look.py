@@ -19,7 +19,7 @@ from pointsman.v1 import route_service_pb2 as route
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman_namesrv.app import NameServerApp
-from pointsman_namesrv.settings.store import SettingsStore
+from pointsman_namesrv.settings.settings_store import SettingsStore
 from tests.fakes import wire
 from tests.fakes.ctl_command import Ended, ctl, running_ctl
 from tests.fakes.ctl_keys import undocumented_keys

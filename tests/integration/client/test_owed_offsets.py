@@ -7,7 +7,7 @@ from datetime import datetime
 
 import grpc
 
-from pointsman.wire.errors import ErrorDetails
+from pointsman.wire.error_details import ErrorDetails
 from pointsman_client.consumer.agents.owed_offsets import OwedOffsets
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.core.message_queue import MessageQueue

@@ -14,8 +14,8 @@ import grpc.aio
 import pytest
 from grpc_status import rpc_status
 
-from pointsman.wire.errors import build_status, read_status
-from pointsman.wire.refusal import FieldViolation
+from pointsman.wire.error_details import build_status, read_status
+from pointsman.wire.refusals import FieldViolation
 from pointsman_client.errors import ClientClosedError
 from pointsman_client.rpc.channel import OpenChannel, open_channel
 from pointsman_client.rpc.status import grpc_errors_of

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 
-from pointsman.wire.channel import SERVER_OPTIONS
+from pointsman.wire.channel_options import SERVER_OPTIONS
 from pointsman_namesrv.rpc.node_server import node_options
 
 SHORT_MS = 1_000

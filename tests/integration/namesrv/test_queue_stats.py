@@ -10,7 +10,7 @@ from grpc_status import rpc_status
 
 from pointsman.v1 import admin_service_pb2
 from pointsman.v1 import registration_service_pb2 as messages
-from pointsman.wire.errors import read_status
+from pointsman.wire.error_details import read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_report.cli import main
 from tests.fakes import wire

@@ -18,7 +18,7 @@ from pointsman.v1.broker_pb2 import PROBE_STATUS_FAILING, BrokerIdentity, TopicC
 from pointsman.v1.registration_service_pb2 import RegisterBrokerRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
-from pointsman.wire.errors import ErrorDetails, read_status
+from pointsman.wire.error_details import ErrorDetails, read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import register_call
 from pointsman_namesrv.rpc.register_call import SLICE_TOPICS

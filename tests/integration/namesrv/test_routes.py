@@ -17,7 +17,7 @@ from pointsman.v1.route_service_pb2 import (
     Revision,
     TopicRoute,
 )
-from pointsman.wire.errors import read_status
+from pointsman.wire.error_details import read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import routes
 from tests.fakes import wire

@@ -25,9 +25,9 @@ from pointsman.v1.registration_service_pb2 import (
 )
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.core import guard as guard_module
-from pointsman_namesrv.core.settings import Setting, SettingKey, SettingKind
-from pointsman_namesrv.settings import keeper as keeper_module
-from pointsman_namesrv.settings.store import FILE_NAME, REFRESH_SECONDS, SettingsStore, table_file
+from pointsman_namesrv.core.saved_settings import Setting, SettingKey, SettingKind
+from pointsman_namesrv.settings import settings_keeper as keeper_module
+from pointsman_namesrv.settings.settings_store import FILE_NAME, REFRESH_SECONDS, SettingsStore, table_file
 from tests.fakes import wire
 from tests.fakes.gated_store import GatedStore
 from tests.fakes.manual_clock import ManualClock

@@ -21,7 +21,7 @@ from grpc_status import rpc_status
 from pointsman.service.monitoring import CannotListen
 from pointsman.v1.admin_service_pb2 import ListBrokerEventsRequest, ListBrokersRequest
 from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT
-from pointsman.wire.errors import read_status
+from pointsman.wire.error_details import read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.rpc import inspection

@@ -21,7 +21,7 @@ from pointsman.v1.route_service_pb2 import (
     TopicRoute,
     WatchTopicRoutesRequest,
 )
-from pointsman.wire.errors import ErrorDetails, read_status
+from pointsman.wire.error_details import ErrorDetails, read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import node_server
 from tests.fakes import wire

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pointsman_agent.core.drain_lag import MAX_GROUPS, GroupLag, LagReport, LagTally
+from pointsman_agent.core.measured_queue_stats import QueueEnd
 from pointsman_agent.core.queue import QueueKey
-from pointsman_agent.core.queue_stats import QueueEnd
 
 ORDERS = QueueKey("orders", 0)
 RETRY = QueueKey("%RETRY%billing", 3)

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
-from pointsman_agent.core.groups import Groups
-from pointsman_agent.core.membership import (
+from pointsman_agent.core.group_membership import (
     HELD,
     NOTHING,
     TAKEN_OVER,
@@ -23,6 +21,8 @@ from pointsman_agent.core.membership import (
     Removal,
     Subscription,
 )
+from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
+from pointsman_agent.core.groups import Groups
 
 START = 1_000.0
 A, B, C = "10.0.0.1@a", "10.0.0.2@b", "10.0.0.3@c"

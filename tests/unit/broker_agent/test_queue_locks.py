@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pointsman.wire.refusal import FieldViolation
+from pointsman.wire.refusals import FieldViolation
 from pointsman_agent.core.queue import BrokerQueues, QueueKey
 from pointsman_agent.core.queue_locks import HeldLock, QueueLocks, TooManyLocks
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet

@@ -18,8 +18,8 @@ from pointsman.service.rpc.call_tallies import CallMetrics
 from pointsman.service.rpc.calling_peer import Peer
 from pointsman.service.rpc.handler_table import Ended, HandlerTable, Write
 from pointsman.v1 import registration_service_pb2 as wire
-from pointsman.wire.errors import ErrorDetails, read_status
-from pointsman.wire.refusal import FieldViolation, InvalidRequest, NotReady, Refusal
+from pointsman.wire.error_details import ErrorDetails, read_status
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, Refusal
 from tests.fakes.manual_clock import ManualClock
 
 REGISTRATION = wire.DESCRIPTOR.services_by_name["RegistrationService"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from pointsman.service.rpc.request_fields import by_violations, page, size_of_page
-from pointsman.wire.refusal import InvalidRequest
+from pointsman.wire.refusals import InvalidRequest
 
 
 def cut(names: list[str], *, size: int, token: str) -> tuple[Sequence[str], str]:

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 
 import grpc
 
-from pointsman.wire.errors import ErrorDetails
-from pointsman.wire.refusal import FieldViolation
+from pointsman.wire.error_details import ErrorDetails
+from pointsman.wire.refusals import FieldViolation
 from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_addrs, agent_of_queues
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey

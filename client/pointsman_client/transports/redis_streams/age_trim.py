@@ -11,7 +11,7 @@ import logging
 from datetime import timedelta
 
 from pointsman.wire.clock import Clock
-from pointsman.wire.offsets import entry_id
+from pointsman.wire.redis_queues import entry_id
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerError, ClientClosedError
 from pointsman_client.transports.redis_streams.lane import Lane

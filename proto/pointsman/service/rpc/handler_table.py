@@ -25,8 +25,8 @@ from grpc_status import rpc_status
 from pointsman.service.rpc.call_tallies import CallMetrics
 from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Context, peer_of
 from pointsman.wire.clock import Clock
-from pointsman.wire.errors import build_status
-from pointsman.wire.refusal import Refusal
+from pointsman.wire.error_details import build_status
+from pointsman.wire.refusals import Refusal
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from pointsman.wire.names import registered_name_problem, text_problem
-from pointsman.wire.refusal import FieldViolation, field_violations, refuse_if_any, shown
+from pointsman.wire.refusals import FieldViolation, field_violations, refuse_if_any, shown
 
 MAX_BY_LENGTH = 128
 

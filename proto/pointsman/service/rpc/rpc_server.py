@@ -15,8 +15,8 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from pointsman.service.monitoring import CannotListen
 from pointsman.service.rpc.handler_table import HandlerTable
 from pointsman.service.rpc.standard_services import HealthServicer, ReflectionServicer, StandardStreams
-from pointsman.wire.channel import SERVER_OPTIONS
-from pointsman.wire.refusal import LimitExceeded, Refusal
+from pointsman.wire.channel_options import SERVER_OPTIONS
+from pointsman.wire.refusals import LimitExceeded, Refusal
 
 LAST_WORDS_SECONDS = 0.2
 """How long statuses that were sent may take to leave."""

@@ -15,7 +15,7 @@ from grpc_status import rpc_status
 
 from pointsman.service.fair_bound import FairBound
 from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Context, peer_of
-from pointsman.wire.refusal import LimitExceeded
+from pointsman.wire.refusals import LimitExceeded
 
 MAX_STREAMS = 200
 LIMIT = "health_and_reflection_streams"

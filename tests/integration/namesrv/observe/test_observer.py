@@ -14,10 +14,10 @@ import pytest
 
 from pointsman.wire.clock import SystemClock
 from pointsman_namesrv.config import HistoryConfig, RemotingConfig
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.observe import __main__ as command
 from pointsman_namesrv.observe import observer as observing
-from pointsman_namesrv.observe import watch as watching
+from pointsman_namesrv.observe import polled_events as watching
 from pointsman_namesrv.observe.observer import Observer, ObserverSettings
 from pointsman_report.validation import problems_of
 from tests.fakes.condition import eventually

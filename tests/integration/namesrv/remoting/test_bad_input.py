@@ -14,7 +14,7 @@ from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig, RoutesConfig
 from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.core.staging import COMING_IN_LIMIT
-from pointsman_namesrv.remoting import server as shell
+from pointsman_namesrv.remoting import remoting_server as shell
 from tests.fakes import rocketmq_frames as recorded
 from tests.fakes.condition import eventually
 from tests.fakes.manual_clock import ManualClock

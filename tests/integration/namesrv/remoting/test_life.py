@@ -124,7 +124,7 @@ async def test_an_unchanged_registration_is_known_by_its_bytes(
     table = {f"t{i}": topic_config(f"t{i}") for i in range(20)}
     await registered(rocketmq, body=register_body(table, sent_at=1))
     before = server.core.routes.change
-    monkeypatch.setattr("pointsman_namesrv.remoting.brokers.RegisterBody", None)  # reading would fail now
+    monkeypatch.setattr("pointsman_namesrv.remoting.broker_codes.RegisterBody", None)  # reading would fail now
     await registered(rocketmq, body=register_body(table, sent_at=2_222))
     assert server.core.routes.change == before
     rocketmq.send(register(body=register_body(table, counter=2)))
@@ -144,7 +144,7 @@ class TestAChangeOfAKnownTable:
                 sizes.append(len(body))
                 return super().slices(body, version=version)
 
-        monkeypatch.setattr("pointsman_namesrv.remoting.brokers.RegisterBody", Watched)
+        monkeypatch.setattr("pointsman_namesrv.remoting.broker_codes.RegisterBody", Watched)
         return sizes
 
     @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from pointsman_namesrv.core.model import GroupKey
-from pointsman_namesrv.settings import keeper
+from pointsman_namesrv.settings import settings_keeper
 from tests.fakes.condition import eventually
 from tests.fakes.gated_store import GatedStore
 from tests.fakes.manual_clock import ManualClock
@@ -113,7 +113,7 @@ async def test_a_change_continues_when_its_connection_ends(
 async def test_too_many_changes_that_wait_are_refused(
     clock: ManualClock, tmp_path: Path, gated: list[GatedStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "MAX_WAITING", 1)
+    monkeypatch.setattr(settings_keeper, "MAX_WAITING", 1)
     async with serving(clock, tmp_path / "state") as (server, peer):
         (store,) = gated
         store.gate.clear()

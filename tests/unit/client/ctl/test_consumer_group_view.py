@@ -28,9 +28,9 @@ from pointsman.v1.agent_service_pb2 import (
     UnreadGroup,
 )
 from pointsman.v1.route_service_pb2 import ClusterData
-from pointsman.wire.errors import ErrorDetails
+from pointsman.wire.error_details import ErrorDetails
 from pointsman.wire.json_document import to_document
-from pointsman.wire.refusal import FieldViolation
+from pointsman.wire.refusals import FieldViolation
 from pointsman_client import AgentFailedError, RequestRejectedError
 from pointsman_ctl import answer_layout, drain_broker_command
 from pointsman_ctl.agent_round import Agent, agents_in

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from pointsman.v1 import admin_service_pb2, broker_pb2
-from pointsman.wire.errors import ErrorDetails
+from pointsman.wire.error_details import ErrorDetails
 from pointsman_client import NameServerFailedError, RequestRejectedError
 from pointsman_ctl import answer_layout
 from pointsman_ctl.name_server_queries import NodeBrokers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from pointsman.wire.errors import ErrorDetails
+from pointsman.wire.error_details import ErrorDetails
 from pointsman_client import (
     NameServerFailedError,
     NameServersUnavailableError,

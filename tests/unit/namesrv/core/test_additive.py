@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from pointsman.wire.refusal import InvalidRequest
+from pointsman.wire.refusals import InvalidRequest
 from pointsman_namesrv.core.additive import AdditiveRegistrations, Claim
 from pointsman_namesrv.core.administration import Administration
-from pointsman_namesrv.core.errors import FirstOfOneTopic, HeldByAgent, IdentityHeld, LimitExceeded, TopicNotFound
 from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import (
@@ -23,8 +22,15 @@ from pointsman_namesrv.core.model import (
     Registration,
 )
 from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.node_refusals import (
+    FirstOfOneTopic,
+    HeldByAgent,
+    IdentityHeld,
+    LimitExceeded,
+    TopicNotFound,
+)
 from pointsman_namesrv.core.replica_state import Phase
-from pointsman_namesrv.core.settings import restore, settings_of
+from pointsman_namesrv.core.saved_settings import restore, settings_of
 from pointsman_namesrv.core.validation import IntervalBounds
 from pointsman_namesrv.snapshot.codec import decode_broker, encode_broker
 

@@ -7,16 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from pointsman.wire.refusal import InvalidRequest
+from pointsman.wire.refusals import InvalidRequest
 from pointsman_namesrv.core.administration import Administration
-from pointsman_namesrv.core.errors import (
-    BrokerUnknown,
-    ClusterNotFound,
-    KvNotFound,
-    LimitExceeded,
-    TopicHeld,
-    TopicNotFound,
-)
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.kv import ORDER_TOPIC_NAMESPACE
@@ -31,6 +23,14 @@ from pointsman_namesrv.core.model import (
     Registration,
 )
 from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.node_refusals import (
+    BrokerUnknown,
+    ClusterNotFound,
+    KvNotFound,
+    LimitExceeded,
+    TopicHeld,
+    TopicNotFound,
+)
 
 A, B, FAR = GroupKey("c1", "a"), GroupKey("c1", "b"), GroupKey("c2", "a")
 ORDERS = QueueConfig(4, 4, 7)

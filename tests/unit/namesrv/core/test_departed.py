@@ -9,7 +9,6 @@ import pytest
 
 from pointsman_namesrv.core.administration import Administration
 from pointsman_namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker
-from pointsman_namesrv.core.errors import TopicHeld, TopicNotFound
 from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import (
@@ -23,6 +22,7 @@ from pointsman_namesrv.core.model import (
     Registration,
 )
 from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.node_refusals import TopicHeld, TopicNotFound
 from pointsman_namesrv.core.replica_state import Phase
 
 A = GroupKey("c1", "a")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman.wire.refusal import InvalidRequest
+from pointsman.wire.refusals import InvalidRequest
 from pointsman_namesrv.core import kv
-from pointsman_namesrv.core.errors import KvNotFound, LimitExceeded
 from pointsman_namesrv.core.kv import MAX_VALUE_LENGTH, ORDER_TOPIC_NAMESPACE, KvConfig, KvEntry, order_conf_problem
+from pointsman_namesrv.core.node_refusals import KvNotFound, LimitExceeded
 
 
 def test_what_was_put_is_there_until_it_is_deleted() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pointsman_namesrv.core import maintenance
-from pointsman_namesrv.core.errors import LimitExceeded
 from pointsman_namesrv.core.maintenance import MaintenanceWindow, MaintenanceWindows
 from pointsman_namesrv.core.model import GroupKey
+from pointsman_namesrv.core.node_refusals import LimitExceeded
 
 A, B, OTHER = GroupKey("c1", "a"), GroupKey("c1", "b"), GroupKey("c2", "a")
 WHOLE = GroupKey("c1", "")

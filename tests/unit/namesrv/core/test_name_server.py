@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from pointsman.wire.refusal import InvalidRequest
+from pointsman.wire.refusals import InvalidRequest
 from pointsman_namesrv.core.broker_answers import BeatStatus
 from pointsman_namesrv.core.broker_events import full_checkpoint_events
-from pointsman_namesrv.core.errors import BrokerUnknown, ClusterNotFound, IdentityHeld, StaleGeneration
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.liveness import LivenessRules
@@ -24,6 +23,7 @@ from pointsman_namesrv.core.model import (
     Registration,
 )
 from pointsman_namesrv.core.name_server import OVERDUE_AT_ONCE, NameServer
+from pointsman_namesrv.core.node_refusals import BrokerUnknown, ClusterNotFound, IdentityHeld, StaleGeneration
 from pointsman_namesrv.core.replica_state import Phase, ReplicaState
 
 A = BrokerIdentity("c1", "a", 0, "10.0.0.1:10911")

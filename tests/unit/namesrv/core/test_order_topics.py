@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman.wire.refusal import InvalidRequest
+from pointsman.wire.refusals import InvalidRequest
 from pointsman_namesrv.core.administration import Administration
 from pointsman_namesrv.core.kv import ORDER_TOPIC_NAMESPACE, KvEntry
 from pointsman_namesrv.core.liveness import LivenessRules

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from pointsman_namesrv.core import route_table
-from pointsman_namesrv.core.errors import TopicNotFound
 from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.liveness import Pulse, Punctuality
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Health, QueueConfig, Registration
+from pointsman_namesrv.core.node_refusals import TopicNotFound
 from pointsman_namesrv.core.overrides import Overrides
 from pointsman_namesrv.core.route_table import RouteTable
 from pointsman_namesrv.core.staging import StagedTopics

@@ -13,10 +13,10 @@ import pytest
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.model import GroupKey, QueueConfig
 from pointsman_namesrv.history import recorder as recording
-from pointsman_namesrv.history.files import HistoryFiles
+from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.history.row import weight
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.node_metrics import Metrics
 from tests.fakes.deadline import until
 from tests.fakes.events import QUEUES, broker_event, facts, topics_event
 from tests.fakes.history_rows import files_in, rows_in

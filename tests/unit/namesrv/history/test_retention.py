@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pointsman_namesrv.history.retention import Retention
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.node_metrics import Metrics
 from tests.fakes.history_rows import files_in
 
 TODAY = date(2026, 3, 10)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pointsman_namesrv.history import shipping
-from pointsman_namesrv.history.files import HistoryFiles
+from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.shipping import FAILURES_IN_A_ROW, MAX_TRIES, Shipper, words
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.node_metrics import Metrics
 from tests.fakes.deadline import until
 from tests.fakes.manual_clock import ManualClock
 

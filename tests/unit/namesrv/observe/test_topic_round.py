@@ -8,8 +8,8 @@ from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.core.model import GroupKey, Position, QueueConfig
 from pointsman_namesrv.observe import topic_round
 from pointsman_namesrv.observe.fleet_view import FleetView, Listed
+from pointsman_namesrv.observe.polled_events import Watch
 from pointsman_namesrv.observe.topic_round import RecordedTopics, TooManyTopics, TopicRound
-from pointsman_namesrv.observe.watch import Watch
 
 A = Position("c", "a", 0)
 FOUR, EIGHT = QueueConfig(4, 4, 6), QueueConfig(8, 8, 6)

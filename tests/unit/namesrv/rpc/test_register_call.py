@@ -11,12 +11,12 @@ import pytest
 from pointsman.service.rpc.calling_peer import Peer
 from pointsman.service.rpc.handler_table import Ended
 from pointsman.v1.registration_service_pb2 import RegisterBrokerRequest
-from pointsman.wire.refusal import TooSlow
-from pointsman_namesrv.core.errors import LimitExceeded
+from pointsman.wire.refusals import TooSlow
 from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import BrokerIdentity
 from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.node_refusals import LimitExceeded
 from pointsman_namesrv.core.validation import IntervalBounds
 from pointsman_namesrv.rpc import register_call
 from pointsman_namesrv.rpc.register_call import RegisterCalls

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman.v1.route_service_pb2 import GetTopicRouteResponse
-from pointsman_namesrv.core.errors import TopicNotFound
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import BrokerIdentity, QueueConfig, Registration
 from pointsman_namesrv.core.name_server import NameServer
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.core.node_refusals import TopicNotFound
+from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc.route_answers import RouteAnswers
 
 TOPICS = [f"t{i}" for i in range(6)]

@@ -14,12 +14,12 @@ from pointsman.service.rpc.calling_peer import Peer
 from pointsman.service.rpc.handler_table import Ended
 from pointsman.v1.route_service_pb2 import KnownRoute, Revision, WatchTopicRoutesRequest, WatchTopicRoutesResponse
 from pointsman_namesrv.config import RoutesConfig
-from pointsman_namesrv.core.errors import LimitExceeded
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import BrokerIdentity, NodeState, QueueConfig, Registration
 from pointsman_namesrv.core.name_server import NameServer
-from pointsman_namesrv.metrics import Metrics
+from pointsman_namesrv.core.node_refusals import LimitExceeded
+from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc import watch_hub
 from pointsman_namesrv.rpc.route_answers import RouteAnswers
 from pointsman_namesrv.rpc.watch_hub import WatchHub

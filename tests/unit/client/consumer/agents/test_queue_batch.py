@@ -5,8 +5,8 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from pointsman.wire.errors import ErrorDetails
-from pointsman.wire.refusal import FieldViolation
+from pointsman.wire.error_details import ErrorDetails
+from pointsman.wire.refusals import FieldViolation
 from pointsman_client.consumer.agents.queue_batch import refused_queues
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import RequestRejectedError

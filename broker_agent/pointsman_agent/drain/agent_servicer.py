@@ -1,0 +1,157 @@
+"""AgentService: what operators ask the agent of one broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from google.protobuf.duration_pb2 import Duration
+
+from pointsman.service.rpc.calling_peer import Peer
+from pointsman.service.rpc.handler_table import Ended, Write
+from pointsman.service.rpc.request_fields import by_violations
+from pointsman.service.rpc.rpc_server import Service
+from pointsman.v1 import agent_service_pb2 as wire
+from pointsman.v1 import broker_pb2
+from pointsman.wire.clock import Clock
+from pointsman.wire.refusals import FieldViolation, refuse_if_any
+from pointsman_agent.core.drain import Answer, DrainOptions, DrainStep, Progress, StepState
+from pointsman_agent.core.own_state import OwnState
+from pointsman_agent.drain.drainer import Drainer, DrainRun, DrainRuns
+from pointsman_agent.registration.registration_messages import to_health
+from pointsman_agent.rpc.agent_refusals import HeldByOther, Unavailable
+
+SERVICE = wire.DESCRIPTOR.services_by_name["AgentService"]
+MAX_QUIET_SECONDS = 300.0
+MAX_PRODUCERS_SECONDS = 3_600.0
+MAX_CONSUMERS_SECONDS = 86_400.0
+
+_STEPS = {each: wire.DrainStep.Value(f"DRAIN_STEP_{each.name}") for each in DrainStep}
+_STATES = {each: wire.DrainStepState.Value(f"DRAIN_STEP_STATE_{each.name}") for each in StepState}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFacts:
+    """What the agent says of itself now."""
+
+    version: str
+    cluster: str
+    broker_name: str
+    addr: str
+    own: OwnState
+    standings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Of each name server: the standing, and who holds the identity if somebody else does."""
+
+
+class AgentService:
+    """Serves drains and the agent's own view. ``facts`` is asked at each call; ``clock`` tells the time since now."""
+
+    def __init__(self, drainer: Drainer, *, facts: Callable[[], AgentFacts], clock: Clock) -> None:
+        self._drainer = drainer
+        self._facts = facts
+        self._clock = clock
+        self._started_at = clock.monotonic()
+
+    def service(self) -> Service:
+        """The service as the server takes it."""
+        return Service(descriptor=SERVICE, servicer=self)
+
+    async def drain(self, request_bytes: bytes, write: Write, peer: Peer) -> None:
+        """See the protocol. The drain runs in a task of its own; a caller who goes away aborts it."""
+        request = wire.DrainRequest.FromString(request_bytes)
+        drain = self._begin(_to_options(request), by=request.by or peer.addr)
+        try:
+            async with aclosing(drain.news()) as news:
+                async for progress, elapsed in news:
+                    await write(_to_news(progress, elapsed).SerializeToString())
+        finally:
+            drain.abort()
+        if not drain.is_done:
+            raise Ended(Unavailable("the drain was undone; its last message says why"))
+
+    def get_agent_info(self, _request: wire.GetAgentInfoRequest) -> wire.GetAgentInfoResponse:
+        """See the protocol."""
+        facts = self._facts()
+        own = facts.own
+        identity = broker_pb2.BrokerIdentity(
+            cluster=facts.cluster, broker_name=facts.broker_name, broker_id=own.broker_id, addr=facts.addr
+        )
+        version = own.data_version
+        return wire.GetAgentInfoResponse(
+            version=facts.version,
+            identity=identity if own.may_claim else None,
+            incarnation=own.verdict.incarnation,
+            role=own.verdict.role.value,
+            health=to_health(own),
+            warnings=own.verdict.warnings,
+            data_version=broker_pb2.DataVersion(
+                state_version=version.state_version, timestamp_millis=version.timestamp_millis, counter=version.counter
+            ),
+            topic_count=len(own.topics.topics),
+            name_servers=[
+                wire.NameServerStanding(addr=addr, standing=standing, holder_addr=holder)
+                for addr, (standing, holder) in sorted(facts.standings.items())
+            ],
+            uptime=_to_duration(self._clock.monotonic() - self._started_at),
+            drain=self._drainer.state,
+        )
+
+    def _begin(self, options: DrainOptions, *, by: str) -> DrainRun:
+        try:
+            return self._drainer.drain(options, by=by)
+        except DrainRuns as error:
+            raise HeldByOther("the drain of this broker", holder=error.by) from error
+
+
+def _to_options(request: wire.DrainRequest) -> DrainOptions:
+    """Read the bounds. Raises InvalidRequest."""
+    defaults = DrainOptions()
+    quiet = _to_seconds(request.quiet) if request.HasField("quiet") else defaults.quiet_seconds
+    producers = (
+        _to_seconds(request.producers_timeout) if request.HasField("producers_timeout") else defaults.producers_seconds
+    )
+    consumers = (
+        _to_seconds(request.consumers_timeout) if request.HasField("consumers_timeout") else defaults.consumers_seconds
+    )
+    refuse_if_any(
+        [
+            *_outside("quiet", quiet, MAX_QUIET_SECONDS),
+            *_outside("producers_timeout", producers, MAX_PRODUCERS_SECONDS),
+            *_outside("consumers_timeout", consumers, MAX_CONSUMERS_SECONDS),
+            *by_violations(request.by),
+        ]
+    )
+    return DrainOptions(quiet_seconds=quiet, producers_seconds=producers, consumers_seconds=consumers)
+
+
+def _outside(name: str, seconds: float, most: float) -> Iterable[FieldViolation]:
+    if not 0 <= seconds <= most:
+        yield FieldViolation(name, f"must be from 0 to {most:g} s, not {seconds:g} s")
+
+
+def _to_news(progress: Progress, elapsed: float) -> wire.DrainResponse:
+    return wire.DrainResponse(
+        step=_STEPS[progress.step],
+        state=_STATES[progress.state],
+        detail=progress.detail,
+        name_servers=[_to_answer(addr, answer) for addr, answer in sorted(progress.name_servers.items())],
+        elapsed=_to_duration(elapsed),
+        groups=[
+            wire.UnreadGroup(group=each.group, lag=each.lag, retry_lag=each.retry_lag, member_count=each.member_count)
+            for each in progress.groups
+        ],
+    )
+
+
+def _to_answer(addr: str, answer: Answer) -> wire.NameServerAnswer:
+    return wire.NameServerAnswer(addr=addr, done=answer.done, answer=answer.text)
+
+
+def _to_seconds(duration: Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9
+
+
+def _to_duration(seconds: float) -> Duration:
+    whole, nanos = divmod(round(seconds * 1e9), 1_000_000_000)
+    return Duration(seconds=whole, nanos=nanos)

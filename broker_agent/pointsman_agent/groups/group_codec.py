@@ -1,0 +1,257 @@
+"""Between ConsumerGroupService's messages and the core's values; checks what only the wire can get wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from pointsman.service.rpc.request_fields import by_violations
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.wire.client_id import pin_target_problem
+from pointsman.wire.clock import Clock
+from pointsman.wire.refusals import FieldViolation, refuse_if_any, shown
+from pointsman.wire.tag_expression import canonical, expression_problem
+from pointsman_agent.core.group_membership import (
+    BeatAnswer,
+    ConsumeType,
+    GroupState,
+    GroupSubscription,
+    GroupSummary,
+    MemberFacts,
+    Membership,
+    MembershipBeat,
+    MembershipStatus,
+    MessageModel,
+    Subscription,
+)
+from pointsman_agent.rpc.agent_fields import client_id_violations, name_violations
+
+MAX_GROUPS = 64
+"""Of one client."""
+MAX_SUBSCRIPTIONS = 256
+MAX_PIN_TARGETS = 16
+MAX_PIN_SECONDS = 7 * 86_400.0
+
+_CONSUME_TYPES = {wire.CONSUME_TYPE_PULL: ConsumeType.PULL, wire.CONSUME_TYPE_PUSH: ConsumeType.PUSH}
+_TO_CONSUME_TYPES = {consume_type: value for value, consume_type in _CONSUME_TYPES.items()}
+_MODELS = {
+    wire.MESSAGE_MODEL_CLUSTERING: MessageModel.CLUSTERING,
+    wire.MESSAGE_MODEL_BROADCASTING: MessageModel.BROADCASTING,
+}
+_TO_MODELS = {model: value for value, model in _MODELS.items()}
+_STATUSES = {
+    MembershipStatus.OK: wire.MEMBERSHIP_STATUS_OK,
+    MembershipStatus.TAKEN_OVER: wire.MEMBERSHIP_STATUS_TAKEN_OVER,
+}
+_STATES = {
+    GroupState.WARMING: wire.GROUP_STATE_WARMING,
+    GroupState.RECOVERED: wire.GROUP_STATE_RECOVERED,
+    GroupState.READY: wire.GROUP_STATE_READY,
+    GroupState.DRAINING: wire.GROUP_STATE_DRAINING,
+}
+
+
+# --- from the wire --------------------------------------------------------------------------------------------
+
+
+def beat(message: wire.KeepMembershipRequest) -> MembershipBeat:
+    """Decode and check. Raises InvalidRequest."""
+    refuse_if_any(_beat_violations(message))
+    return MembershipBeat(message.client_id, tuple(map(_group_subscription, message.groups)))
+
+
+def check_leave(message: wire.LeaveGroupsRequest) -> None:
+    """Raise InvalidRequest for a leave that cannot be."""
+
+    def violations() -> Iterator[FieldViolation]:
+        yield from client_id_violations("client_id", message.client_id)
+        yield from _too_many("groups", len(message.groups), MAX_GROUPS)
+        for i, group in enumerate(message.groups[:MAX_GROUPS]):
+            yield from name_violations(f"groups[{i}]", group)
+
+    refuse_if_any(violations())
+
+
+def check_watch(message: wire.WatchGroupRequest) -> None:
+    """Raise InvalidRequest for a watch that cannot be."""
+    refuse_if_any([*name_violations("group", message.group), *client_id_violations("client_id", message.client_id)])
+
+
+@dataclass(frozen=True, slots=True)
+class PinOrder:
+    """A checked ``PinGroupRequest``."""
+
+    group: str
+    targets: tuple[str, ...]
+    """Empty: end the pin."""
+    seconds: float
+    by: str
+
+
+def pin_order(message: wire.PinGroupRequest) -> PinOrder:
+    """Decode and check. Raises InvalidRequest."""
+    seconds = message.duration.seconds + message.duration.nanos / 1e9
+
+    def violations() -> Iterator[FieldViolation]:
+        yield from name_violations("group", message.group)
+        yield from _too_many("to", len(message.to), MAX_PIN_TARGETS)
+        seen: set[str] = set()
+        for i, target in enumerate(message.to[:MAX_PIN_TARGETS]):
+            problem = "stands twice in this request" if target in seen else pin_target_problem(target)
+            seen.add(target)
+            if problem is not None:
+                yield FieldViolation(f"to[{i}]", f"{problem}: {shown(target)}")
+        if message.to and not message.HasField("duration"):
+            yield FieldViolation("duration", "must be given with clients to pin to")
+        elif message.to and not 0 < seconds <= MAX_PIN_SECONDS:
+            yield FieldViolation(
+                "duration", f"must be above 0 s and at most {MAX_PIN_SECONDS:.0f} s, not {seconds:g} s"
+            )
+        elif not message.to and message.HasField("duration"):
+            yield FieldViolation("duration", f"must not be given where a pin is ended, not {seconds:g} s")
+        yield from by_violations(message.by)
+
+    refuse_if_any(violations())
+    return PinOrder(message.group, tuple(message.to), seconds, message.by)
+
+
+# --- to the wire ----------------------------------------------------------------------------------------------
+
+
+class WallTime:
+    """Monotonic moments as people read them: by the clocks as they are now."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def timestamp(self, at: float) -> Timestamp:
+        """When that was, or will be."""
+        moment: datetime = self._clock.utc_now() + timedelta(seconds=at - self._clock.monotonic())
+        timestamp = Timestamp()
+        timestamp.FromDatetime(moment)
+        return timestamp
+
+    def since(self, at: float) -> Duration:
+        """How long ago that was."""
+        return duration(max(0.0, self._clock.monotonic() - at))
+
+
+def duration(seconds: float) -> Duration:
+    """A length of time."""
+    message = Duration()
+    message.FromTimedelta(timedelta(seconds=seconds))
+    return message
+
+
+def beat_answer(answer: BeatAnswer, *, expiry: Duration) -> wire.KeepMembershipResponse:
+    """What a client is answered."""
+    return wire.KeepMembershipResponse(
+        status=_STATUSES[answer.status],
+        expiry=expiry,
+        conflicting_groups=answer.conflicting,
+        taken_over_groups=answer.taken_over,
+    )
+
+
+def state(group_state: GroupState) -> wire.GroupState.ValueType:
+    """Whether lists can be relied on."""
+    return _STATES[group_state]
+
+
+def membership(held: Membership, *, boot: int, wall: WallTime) -> wire.GroupMembership:
+    """A group as its members are told."""
+    return wire.GroupMembership(
+        group=held.group,
+        revision=wire.MembershipRevision(boot=boot, counter=held.counter),
+        state=_STATES[held.state],
+        client_ids=held.client_ids,
+        pinned_client_ids=held.pinned_client_ids,
+        pinned_until=wall.timestamp(held.pinned_until) if held.pinned_until is not None else None,
+        message_model=_model(held.message_model),
+    )
+
+
+def member(facts: MemberFacts, *, wall: WallTime) -> wire.GroupMember:
+    """One member as operators see it."""
+    return wire.GroupMember(
+        client_id=facts.client_id,
+        peer=facts.peer,
+        consume_type=_TO_CONSUME_TYPES[facts.subscription.consume_type],
+        subscriptions=_subscriptions(facts.subscription.subscriptions),
+        joined_at=wall.timestamp(facts.joined_at),
+        silent_for=wall.since(facts.last_beat_at),
+        is_connected=facts.is_connected,
+        is_conflicting=facts.is_conflicting,
+    )
+
+
+def summary(held: GroupSummary) -> wire.GroupSummary:
+    """One group in a list."""
+    return wire.GroupSummary(
+        group=held.group,
+        members=held.members,
+        message_model=_model(held.message_model),
+        topics=held.topics,
+        is_conflicting=held.is_conflicting,
+        is_pinned=held.is_pinned,
+    )
+
+
+# --- steps ----------------------------------------------------------------------------------------------------
+
+
+def _beat_violations(message: wire.KeepMembershipRequest) -> Iterator[FieldViolation]:
+    yield from client_id_violations("client_id", message.client_id)
+    yield from _too_many("groups", len(message.groups), MAX_GROUPS)
+    seen: set[str] = set()
+    for i, group in enumerate(message.groups[:MAX_GROUPS]):
+        path = f"groups[{i}]"
+        yield from name_violations(f"{path}.group", group.group)
+        if group.group in seen:
+            yield FieldViolation(f"{path}.group", f"stands twice in this request: {shown(group.group)}")
+        seen.add(group.group)
+        if group.consume_type not in _CONSUME_TYPES:
+            yield FieldViolation(f"{path}.consume_type", f"is no consume type: {group.consume_type}")
+        if group.message_model not in _MODELS:
+            yield FieldViolation(f"{path}.message_model", f"is no message model: {group.message_model}")
+        yield from _subscription_violations(group, path=f"{path}.subscriptions")
+
+
+def _subscription_violations(group: wire.GroupSubscription, *, path: str) -> Iterator[FieldViolation]:
+    yield from _too_many(path, len(group.subscriptions), MAX_SUBSCRIPTIONS)
+    seen: set[str] = set()
+    for i, subscription in enumerate(group.subscriptions[:MAX_SUBSCRIPTIONS]):
+        yield from name_violations(f"{path}[{i}].topic", subscription.topic)
+        if subscription.topic in seen:
+            yield FieldViolation(f"{path}[{i}].topic", f"stands twice in this group: {shown(subscription.topic)}")
+        seen.add(subscription.topic)
+        problem = expression_problem(subscription.expression)
+        if problem is not None:
+            yield FieldViolation(f"{path}[{i}].expression", f"{problem}: {shown(subscription.expression)}")
+
+
+def _too_many(field: str, count: int, bound: int) -> Iterator[FieldViolation]:
+    if count > bound:
+        yield FieldViolation(field, f"may hold at most {bound}, not {count}")
+
+
+def _group_subscription(message: wire.GroupSubscription) -> GroupSubscription:
+    subscriptions = (Subscription(each.topic, canonical(each.expression)) for each in message.subscriptions)
+    return GroupSubscription(
+        message.group,
+        _CONSUME_TYPES[message.consume_type],
+        _MODELS[message.message_model],
+        tuple(sorted(subscriptions)),
+    )
+
+
+def _subscriptions(held: Sequence[Subscription]) -> list[wire.Subscription]:
+    return [wire.Subscription(topic=each.topic, expression=each.expression) for each in held]
+
+
+def _model(model: MessageModel | None) -> wire.MessageModel.ValueType:
+    return _TO_MODELS[model] if model is not None else wire.MESSAGE_MODEL_UNSPECIFIED

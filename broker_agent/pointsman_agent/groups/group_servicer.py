@@ -1,0 +1,303 @@
+"""ConsumerGroupService: what the consumers of this broker tell its agent, and what it tells them.
+
+KeepMembership and WatchGroup work on bytes: with ten thousand consumers they are what the agent spends its time on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+
+from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Peer
+from pointsman.service.rpc.handler_table import Ended, Write
+from pointsman.service.rpc.request_fields import page
+from pointsman.service.rpc.rpc_server import Service
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.wire.clock import Clock
+from pointsman.wire.refusals import NotReady, refuse_if_any
+from pointsman_agent.core.group_membership import (
+    NOTHING,
+    BeatAnswer,
+    Cause,
+    Changes,
+    GroupState,
+    MembershipBeat,
+    Takeover,
+)
+from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules
+from pointsman_agent.core.groups import Groups
+from pointsman_agent.groups import group_codec
+from pointsman_agent.groups.group_timer import GroupUpkeep
+from pointsman_agent.groups.group_watches import GroupWatches
+from pointsman_agent.groups.membership_stream import MemberStream
+from pointsman_agent.groups.silent_streams import SilentStreams
+from pointsman_agent.groups.tallies import Gauges, GroupCollector, Tallies
+from pointsman_agent.rpc.agent_fields import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, name_violations
+from pointsman_agent.rpc.agent_refusals import HeldByOther, LimitExceeded, NotFound, stopping
+
+SERVICE = wire.DESCRIPTOR.services_by_name["ConsumerGroupService"]
+
+log = logging.getLogger(__name__)
+
+
+class ConsumerGroups:
+    """The service. ``boot`` is random; :meth:`run` must run as long as it is served."""
+
+    def __init__(self, rules: GroupRules, *, clock: Clock, boot: int, max_watchers: int) -> None:
+        self.core = Groups(rules, boot=boot, now=clock.monotonic())
+        self.watches = GroupWatches(self.core, encode=self._encode_news, clock=clock, max_watchers=max_watchers)
+        self.tallies = Tallies()
+        self._upkeep = GroupUpkeep(self.core, clock=clock, apply=self._apply)
+        self._clock = clock
+        self._wall = group_codec.WallTime(clock)
+        self._expiry = group_codec.duration(rules.expiry)
+        self._numbers = itertools.count(1)
+        self._streams: set[MemberStream] = set()
+        self._silent = SilentStreams(clock=clock)
+        self._entered: dict[int, MemberStream] = {}
+        self.members_changed = asyncio.Event()
+        """Set when a client joined or left a group."""
+        self._noted_version = 0
+
+    def service(self) -> Service:
+        """The service as the server takes it."""
+        return Service(descriptor=SERVICE, servicer=self, run=self.run, drain=self.drain)
+
+    def collector(self) -> GroupCollector:
+        """Its metrics, to be registered."""
+        gauges = Gauges(
+            clients=lambda: self.core.client_count,
+            subscriptions=lambda: self.core.subscription_count,
+            streams=lambda: len(self._streams),
+            refused_streams=lambda: self._silent.refused,
+            watchers=lambda: self.watches.count,
+            held_groups=lambda: self.core.held_count,
+            pinned_groups=lambda: self.core.pinned_count,
+            notices=lambda: self.watches.sent,
+        )
+        return GroupCollector(self.tallies, gauges)
+
+    async def run(self) -> None:
+        """Act on time and wake watchers, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._upkeep.run())
+            tasks.create_task(self._silent.run())
+            tasks.create_task(self.watches.run())
+
+    async def drain(self) -> None:
+        """Tell the watchers that this agent stops, and end every stream ourselves."""
+        self.core.drain()
+        await asyncio.gather(self.watches.drain(), self._drain_streams())
+
+    def resume(self) -> None:
+        """Take clients again, after :meth:`drain`."""
+        self._apply(self.core.resume(now=self._clock.monotonic()))
+
+    def recall(self, lists: Mapping[str, Iterable[str]] | None, *, with_offsets: Collection[str]) -> None:
+        """See :meth:`Groups.recall`."""
+        self._apply(self.core.recall(lists, with_offsets=with_offsets, now=self._clock.monotonic()))
+
+    # --- streams ------------------------------------------------------------------------------------------------
+
+    async def keep_membership(self, requests: AsyncIterator[bytes], write: Write, peer: Peer) -> None:
+        """Take the beats of one client."""
+        self._refuse_while_draining()
+        stream = MemberStream(self, write, peer=peer.addr)
+        self._streams.add(stream)
+        self._silent.add(stream)
+        try:
+            await stream.run(requests)
+        finally:
+            self._streams.discard(stream)
+            self._silent.discard(stream)
+            self._entered.pop(stream.number, None)
+        if self.core.state is GroupState.DRAINING:
+            raise Ended(stopping())
+
+    async def watch_group(self, request_bytes: bytes, write: Write, peer: Peer) -> None:
+        """Send the membership of a group whenever it changes."""
+        request = wire.WatchGroupRequest.FromString(request_bytes)
+        group_codec.check_watch(request)
+        self._refuse_while_draining()
+        await self.watches.watch(request.group, write, peer=peer.key)
+        raise Ended(stopping())
+
+    def enter(self, stream: MemberStream) -> int:
+        """Number a stream that brings its first beat: of two that claim one client, the later claim wins."""
+        self._silent.discard(stream)
+        number = next(self._numbers)
+        self._entered[number] = stream
+        return number
+
+    def take_beat(self, beat: MembershipBeat, *, stream: int, peer: str) -> BeatAnswer:
+        """Take one beat of a stream. Raises LimitExceeded."""
+        try:
+            answer = self.core.beat(beat, stream=stream, peer=peer, now=self._clock.monotonic())
+        except GroupLimitReached as reached:
+            raise _limit_exceeded(reached) from reached
+        self.tallies.beats[answer.status] += 1
+        for takeover in answer.took_over:
+            self._tell_taken_over(takeover, beat.client_id, peer=peer)
+        for number, limit in answer.refused:
+            self._refuse(number, limit)
+        if answer.changes is not NOTHING:
+            self._apply(answer.changes)
+        else:
+            self._upkeep.look()  # a change may be held back
+            self._note_members()
+        return answer
+
+    def take_end(self, client_id: str, *, stream: int, by_us: bool) -> None:
+        """Take the end of a stream."""
+        self._apply(self.core.end_stream(client_id, stream=stream, by_us=by_us, now=self._clock.monotonic()))
+
+    def encode(self, answer: BeatAnswer) -> bytes:
+        """The message of an answer."""
+        return group_codec.beat_answer(answer, expiry=self._expiry).SerializeToString()
+
+    # --- single calls -------------------------------------------------------------------------------------------
+
+    def leave_groups(self, request: wire.LeaveGroupsRequest, peer: Peer) -> wire.LeaveGroupsResponse:
+        """Let a client leave politely. One whose stream comes from another host is not this caller's to remove."""
+        group_codec.check_leave(request)
+        host = _host(peer.addr)
+        for holder in sorted(self.core.holders(request.client_id, request.groups)):
+            if _host(holder) != host:
+                raise HeldByOther(f"client id {request.client_id}", holder=holder)
+        changes = self.core.leave(request.client_id, request.groups, now=self._clock.monotonic())
+        self._apply(changes)
+        return wire.LeaveGroupsResponse(left=sorted(group for removal in changes.removals for group in removal.groups))
+
+    def get_membership(self, request: wire.GetMembershipRequest) -> wire.GetMembershipResponse:
+        """Return the membership of a group as its watchers are sent it, if the caller does not know it."""
+        refuse_if_any(name_violations("group", request.group))
+        known = (request.known.boot, request.known.counter)
+        if request.HasField("known") and known == (self.core.boot, self.core.revision(request.group)):
+            return wire.GetMembershipResponse()
+        return wire.GetMembershipResponse(membership=self._membership(request.group))
+
+    def get_group(self, request: wire.GetGroupRequest) -> wire.GetGroupResponse:
+        """One group as operators see it."""
+        refuse_if_any(name_violations("group", request.group))
+        members = self.core.members(request.group)
+        if not members:
+            raise self._unknown(request.group)
+        notices = self.core.notices(request.group)
+        return wire.GetGroupResponse(
+            membership=self._membership(request.group),
+            members=[group_codec.member(each, wall=self._wall) for each in members],
+            notifies=notices.notify,
+            hold_down=group_codec.duration(notices.hold_down),
+            watchers=self.watches.count_of(request.group),
+        )
+
+    def list_groups(self, request: wire.ListGroupsRequest) -> wire.ListGroupsResponse:
+        """One page of groups."""
+        names, token = page(
+            self.core.names(),
+            size=request.page_size,
+            token=request.page_token,
+            default=DEFAULT_PAGE_SIZE,
+            most=MAX_PAGE_SIZE,
+        )
+        return wire.ListGroupsResponse(
+            groups=[group_codec.summary(self.core.summary(name)) for name in names],
+            next_page_token=token,
+            state=group_codec.state(self.core.state),
+        )
+
+    def pin_group(self, request: wire.PinGroupRequest, peer: Peer) -> wire.PinGroupResponse:
+        """Pin a group, or end its pin."""
+        order, now = group_codec.pin_order(request), self._clock.monotonic()
+        until = now + order.seconds
+        try:
+            if order.targets:
+                changes = self.core.pin(order.group, order.targets, until=until, now=now)
+            else:
+                changes = self.core.unpin(order.group, now=now)
+        except GroupLimitReached as reached:
+            raise _limit_exceeded(reached) from reached
+        self._apply(changes)
+        facts = {"group": order.group, "to": order.targets, "seconds": order.seconds, "by": order.by}
+        log.info("pin", extra={"facts": {**facts, "peer": peer.addr}})
+        held = self.core.membership(order.group)
+        return wire.PinGroupResponse(
+            pinned_client_ids=held.pinned_client_ids,
+            until=self._wall.timestamp(held.pinned_until) if held.pinned_until is not None else None,
+        )
+
+    # --- steps --------------------------------------------------------------------------------------------------
+
+    def _apply(self, changes: Changes) -> None:
+        """Pass on what a call of the core changed."""
+        self.tallies.take(changes)
+        self.watches.tell(changes)
+        self._upkeep.look()
+        self._note_members()
+        for removal in changes.removals:
+            level = logging.DEBUG if removal.cause is Cause.LEFT else logging.INFO
+            facts = {"client_id": removal.client_id, "cause": removal.cause.value, "groups": removal.groups}
+            log.log(level, "client is out of its groups", extra={"facts": facts})
+        if changes.is_state:
+            log.info("groups", extra={"facts": {"state": self.core.state.value, "clients": self.core.client_count}})
+
+    def _note_members(self) -> None:
+        if self.core.member_version != self._noted_version:
+            self._noted_version = self.core.member_version
+            self.members_changed.set()
+
+    async def _drain_streams(self) -> None:
+        streams = list(self._streams)
+        for stream in streams:
+            stream.drain()
+        if streams:
+            await asyncio.wait({stream.task for stream in streams}, timeout=ENDING_SECONDS)
+        for stream in list(self._streams):
+            stream.cut_off()
+
+    def _tell_taken_over(self, takeover: Takeover, client_id: str, *, peer: str) -> None:
+        self.tallies.takeovers += 1
+        older = self._entered.get(takeover.stream)
+        if older is None:
+            return
+        older.take_over(takeover.answer)
+        is_foreign = _host(older.peer) != _host(peer)
+        log.log(
+            logging.WARNING if is_foreign else logging.INFO,
+            "client id taken over by a later stream",
+            extra={"facts": {"client_id": client_id, "from": older.peer, "by": peer}},
+        )
+
+    def _refuse(self, number: int, reached: GroupLimitReached) -> None:
+        stream = self._entered.get(number)
+        if stream is not None:
+            stream.refuse(_limit_exceeded(reached))
+            facts = {"peer": stream.peer, "limit": reached.limit, "bound": reached.bound}
+            log.warning("a limit is reached: a stream of the peer that holds most was ended", extra={"facts": facts})
+
+    def _refuse_while_draining(self) -> None:
+        """A drained broker takes no new consumers, though its agent goes on. Raises the refusal of one that stops."""
+        if self.core.state is GroupState.DRAINING:
+            raise stopping()
+
+    def _unknown(self, group: str) -> NotFound | NotReady:
+        if self.core.state_of(group) is GroupState.WARMING:
+            text = f"group {group} has no members, as far as this agent has heard: it is warming; ask again"
+            return NotReady(text, state=self.core.state.value)
+        return NotFound(f"group {group} has no members here")
+
+    def _membership(self, group: str) -> wire.GroupMembership:
+        return group_codec.membership(self.core.membership(group), boot=self.core.boot, wall=self._wall)
+
+    def _encode_news(self, group: str) -> bytes:
+        return wire.WatchGroupResponse(membership=self._membership(group)).SerializeToString()
+
+
+def _limit_exceeded(reached: GroupLimitReached) -> LimitExceeded:
+    return LimitExceeded(reached.limit, reached.bound, field=reached.field, value=reached.value)
+
+
+def _host(peer: str) -> str:
+    return peer.rpartition(":")[0]

@@ -1,0 +1,166 @@
+"""Who watches which group, and how watchers learn of changes.
+
+A watcher is sent the whole membership as it is when its turn comes, so the latest wins for one that reads slowly, and
+what it keeps waiting is one message. One task wakes the watchers of what changed: at once after a quiet time, and then
+with rests between, so that many changes in a row become few messages. A group's message is encoded once for all its
+watchers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from pointsman.service.fair_bound import FairBound
+from pointsman.service.rpc.calling_peer import ENDING_SECONDS
+from pointsman.service.rpc.handler_table import Ended, Write
+from pointsman.wire.clock import Clock
+from pointsman_agent.core.group_membership import Changes, GroupState
+from pointsman_agent.core.groups import Groups
+from pointsman_agent.rpc.agent_refusals import LimitExceeded
+
+REST_SECONDS = 0.02
+"""Between two rounds."""
+WARMING_REST_SECONDS = 1.0
+"""The same while this agent warms up and no list can be relied on: all clients come back then."""
+REST_SHARE = 3.0
+"""A round is followed by a rest of so many times its length: at most a quarter of the loop."""
+WAKES_AT_ONCE = 100
+"""Watchers woken at once: each of them then writes before the loop does anything else."""
+UNSAID = -1
+
+
+@dataclass(slots=True, eq=False)
+class _Watcher:
+    task: asyncio.Task[None]
+    told: int = UNSAID
+    """The counter of what it was last sent."""
+    is_ended: bool = False
+    """Whether we ended it."""
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True)
+class _Watched:
+    watchers: set[_Watcher] = field(default_factory=set)
+    counter: int = UNSAID
+    message: bytes = b""
+
+
+class GroupWatches:
+    """All open watches. :meth:`run` must run as long as there may be any. ``encode`` builds a group's message."""
+
+    def __init__(self, groups: Groups, *, encode: Callable[[str], bytes], clock: Clock, max_watchers: int) -> None:
+        self._groups = groups
+        self._encode = encode
+        self._clock = clock
+        self._bound = FairBound(max_watchers)
+        self._watched: dict[str, _Watched] = {}
+        self._dirty: set[str] = set()
+        self._is_dirty = asyncio.Event()
+        self.sent = 0
+        """Messages that watchers were given."""
+
+    @property
+    def count(self) -> int:
+        """Open watches."""
+        return self._bound.total
+
+    def count_of(self, group: str) -> int:
+        """Open watches of one group."""
+        watched = self._watched.get(group)
+        return len(watched.watchers) if watched is not None else 0
+
+    async def watch(self, group: str, write: Write, *, peer: str) -> None:
+        """Send the membership, and again when it changes, until the client goes or :meth:`drain` ends it; then return.
+
+        Raises LimitExceeded, and Ended when the room was needed for a peer that has fewer watches.
+        """
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
+        share = self._bound.take(peer, 1, partial(_cancel, task))
+        if share is None:
+            raise LimitExceeded("watchers", self._bound.bound)
+        watcher = _Watcher(task)
+        watched = self._watched.setdefault(group, _Watched())
+        watched.watchers.add(watcher)
+        try:
+            await self._follow(group, watched, watcher, write)
+        except asyncio.CancelledError:
+            if share.is_held:
+                raise
+            note = "this watch was ended, because its connection has the most of them and another needs one"
+            raise Ended(LimitExceeded("watchers", self._bound.bound, note=note)) from None
+        finally:
+            self._bound.give_back(share)
+            watched.watchers.discard(watcher)
+            if not watched.watchers:
+                del self._watched[group]
+
+    def tell(self, changes: Changes) -> None:
+        """Have the watchers of what changed told soon."""
+        if changes.is_state:
+            self._dirty.update(self._watched)
+        else:
+            self._dirty.update(
+                name for name in changes.groups if name in self._watched and self._groups.notices(name).notify
+            )
+        if self._dirty:
+            self._is_dirty.set()
+
+    async def run(self) -> None:
+        """Wake watchers, for ever."""
+        while True:
+            await self._is_dirty.wait()
+            started = self._clock.monotonic()
+            await self._wake_dirty()
+            is_relied_on = self._groups.state is not GroupState.WARMING or self._groups.is_recalled
+            rest = REST_SECONDS if is_relied_on else WARMING_REST_SECONDS
+            await self._clock.sleep(max(rest, REST_SHARE * (self._clock.monotonic() - started)))
+
+    async def drain(self) -> None:
+        """End every watch once it was sent what there is; one that does not read is cut off after a second."""
+        watchers = [watcher for watched in self._watched.values() for watcher in watched.watchers]
+        for number, watcher in enumerate(watchers, 1):
+            watcher.is_ended = True
+            watcher.woken.set()
+            if number % WAKES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        if watchers:
+            _, reading_not = await asyncio.wait({watcher.task for watcher in watchers}, timeout=ENDING_SECONDS)
+            for task in reading_not:
+                task.cancel()
+
+    async def _follow(self, group: str, watched: _Watched, watcher: _Watcher, write: Write) -> None:
+        while True:
+            watcher.woken.clear()
+            counter = self._groups.revision(group)
+            if counter != watcher.told:
+                if counter != watched.counter:
+                    watched.message, watched.counter = self._encode(group), counter
+                watcher.told = counter
+                self.sent += 1
+                await write(watched.message)
+            if not watcher.is_ended:
+                await watcher.woken.wait()
+            # It may have been ended while it was sent what was known before.
+            elif watcher.told == self._groups.revision(group):
+                return
+
+    async def _wake_dirty(self) -> None:
+        self._is_dirty.clear()
+        dirty, self._dirty = self._dirty, set()
+        number = 0
+        for name in sorted(dirty):
+            watched = self._watched.get(name)
+            for watcher in list(watched.watchers) if watched is not None else ():
+                watcher.woken.set()
+                number += 1
+                if number % WAKES_AT_ONCE == 0:
+                    await self._clock.sleep(0)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()

@@ -1,0 +1,155 @@
+"""One KeepMembership stream: beats of one client, a response to each, and what its end means.
+
+From one beat to the next hardly anything changes, so what is equal is neither decoded nor encoded again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from pointsman.service.rpc.calling_peer import ENDING_SECONDS
+from pointsman.service.rpc.handler_table import Ended, Write
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, Refusal, shown
+from pointsman_agent.core.group_membership import TAKEN_OVER, BeatAnswer, MembershipBeat, MembershipStatus
+from pointsman_agent.groups import group_codec
+
+
+class Membership(Protocol):
+    """Whom a stream tells."""
+
+    def enter(self, stream: MemberStream) -> int:
+        """Number a stream that brings its first beat: of two that claim one client, the later claim wins."""
+        ...
+
+    def take_beat(self, beat: MembershipBeat, *, stream: int, peer: str) -> BeatAnswer:
+        """Take one beat. Raises LimitExceeded."""
+        ...
+
+    def take_end(self, client_id: str, *, stream: int, by_us: bool) -> None:
+        """Take the end of the stream."""
+        ...
+
+    def encode(self, answer: BeatAnswer) -> bytes:
+        """The message of an answer."""
+        ...
+
+
+class MemberStream:
+    """A stream as long as it is open."""
+
+    def __init__(self, membership: Membership, write: Write, *, peer: str) -> None:
+        self.number = 0
+        """0 until the first beat."""
+        self.peer = peer
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
+        self.task = task
+        self._membership = membership
+        self._write = write
+        self._client_id = ""
+        self._is_draining = False
+        self._is_cut_off = False
+        # While we work on a beat, whatever ends the stream is our doing; it says nothing of the client.
+        self._is_at_work = False
+        self._is_writing = False
+        self._is_taken_over = False
+        self._refusal: Refusal | None = None
+        self._unsent: BeatAnswer | None = None
+        """The latest notice that waits until the stream can be written."""
+        self._notice: asyncio.Task[None] | None = None
+
+    def drain(self) -> None:
+        """End it ourselves: that says nothing of the client behind it."""
+        self._is_draining = True
+        # gRPC cannot send the reason while an answer is on its way: the stream ends behind that then.
+        if not self._is_writing:
+            self.task.cancel()
+
+    def cut_off(self) -> None:
+        """End it without a reason, after :meth:`drain`: its client does not read."""
+        self._is_cut_off = True
+        self.task.cancel()
+
+    def refuse(self, refusal: Refusal) -> None:
+        """End it with this reason, which says nothing of its client."""
+        self._refusal = refusal
+        if not self._is_writing:
+            self.task.cancel()
+
+    def take_over(self, answer: BeatAnswer) -> None:
+        """Send the client its state once after a later stream took groups from it.
+
+        A stream that lost all of its groups is not heard any more: it holds no client again.
+        """
+        self._is_taken_over = self._is_taken_over or answer.status is MembershipStatus.TAKEN_OVER
+        self._unsent = answer
+        if not self._is_writing and (self._notice is None or self._notice.done()):
+            self._notice = asyncio.create_task(self._write_notices())
+
+    async def run(self, requests: AsyncIterator[bytes]) -> None:
+        """Answer beats until the client goes, or until :meth:`drain`.
+
+        Raises DecodeError, InvalidRequest, LimitExceeded, and Ended with what it was refused with.
+        """
+        try:
+            await self._answer(requests)
+        except asyncio.CancelledError:
+            if self._is_cut_off:
+                raise
+            if self._refusal is not None:
+                raise Ended(self._refusal) from None
+            if not self._is_draining:
+                raise
+        finally:
+            if self._notice is not None:
+                await asyncio.wait({self._notice}, timeout=ENDING_SECONDS)
+                self._notice.cancel()
+                await asyncio.gather(self._notice, return_exceptions=True)
+            if self._client_id:
+                by_us = self._is_at_work or self._is_draining or self._refusal is not None
+                self._membership.take_end(self._client_id, stream=self.number, by_us=by_us)
+
+    async def _answer(self, requests: AsyncIterator[bytes]) -> None:
+        last_request, last_answer, response = b"", TAKEN_OVER, b""
+        beat: MembershipBeat | None = None
+        async for request in requests:
+            self._is_at_work = True
+            if beat is None or request != last_request:
+                beat = self._read(request)
+                last_request = request
+            if self._is_taken_over:
+                answer = TAKEN_OVER
+            else:
+                answer = self._membership.take_beat(beat, stream=self.number, peer=self.peer)
+            if answer is not last_answer or not response:
+                response, last_answer = self._membership.encode(answer), answer
+            self._is_at_work = False
+            await self._send(response)
+
+    async def _send(self, response: bytes) -> None:
+        if self._notice is not None:
+            await asyncio.wait({self._notice})
+        self._is_writing = True
+        await self._write(response)
+        await self._write_notices()
+        self._is_writing = False
+        if self._is_draining or self._refusal is not None:
+            raise asyncio.CancelledError
+
+    async def _write_notices(self) -> None:
+        while self._unsent is not None:
+            answer, self._unsent = self._unsent, None
+            await self._write(self._membership.encode(answer))
+
+    def _read(self, request: bytes) -> MembershipBeat:
+        beat = group_codec.beat(wire.KeepMembershipRequest.FromString(request))
+        if self._client_id and beat.client_id != self._client_id:
+            problem = f"must stay {shown(self._client_id)} on one stream, not {shown(beat.client_id)}"
+            raise InvalidRequest([FieldViolation("client_id", problem)])
+        if not self._client_id:
+            self._client_id = beat.client_id
+            self.number = self._membership.enter(self)
+        return beat

@@ -1,0 +1,96 @@
+"""Where a list of name servers comes from: DNS, every address that a host name stands for, or a file."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pointsman.wire.names import addr_problem, join_addr, split_addr
+from pointsman_agent.config import NameServersSection
+from pointsman_agent.name_servers import NameServerSource, NameServerSourceError
+
+MAX_BYTES = 64 * 1024
+
+
+Resolve = Callable[[str], Sequence[str]]
+"""From a host name to its addresses, IPv4 and IPv6. Raises OSError, or UnicodeError for what is no host name."""
+
+
+def resolve(host: str) -> Sequence[str]:
+    """Ask the machine's resolver; blocks for as long as that takes."""
+    return [str(sockaddr[0]) for *_, sockaddr in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+
+
+class DnsNameServers:
+    """All A and AAAA answers for the host of ``addr`` (host:port), each with its port.
+
+    A name server that has both counts as two, and is told twice.
+    """
+
+    def __init__(self, addr: str, *, resolve: Resolve = resolve) -> None:
+        self._host, self._port = split_addr(addr)
+        self._resolve = resolve
+
+    def read(self) -> tuple[str, ...]:
+        """See :meth:`pointsman_agent.name_servers.NameServerSource.read`."""
+        try:
+            hosts = self._resolve(self._host)
+        except (OSError, UnicodeError) as error:
+            said = getattr(error, "strerror", None) or error
+            raise NameServerSourceError(f"{self._host!r} cannot be resolved: {said}") from error
+        return tuple(join_addr(host, self._port) for host in hosts)
+
+
+class FileNameServers:
+    """The addresses in ``path``, one a line; empty lines and lines that begin with ``#`` are skipped.
+
+    All of them or none: one bad line and the file is not believed.
+
+    Nor is a file whose last line does not end: half an address may well read as another one. (A file that is cut off
+    between two lines cannot be told from a shorter list; whoever writes it should rename it into place.)
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> tuple[str, ...]:
+        """See :meth:`pointsman_agent.name_servers.NameServerSource.read`."""
+        content = self._content()
+        if len(content) > MAX_BYTES:
+            raise NameServerSourceError(f"{self._path}: is longer than {MAX_BYTES} bytes")
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as error:
+            raise NameServerSourceError(f"{self._path}: is not UTF-8 at byte {error.start}") from error
+        if text and not text.endswith("\n"):
+            raise NameServerSourceError(f"{self._path}: the last line does not end, so it may be half a line")
+        numbered = ((number, line.strip()) for number, line in enumerate(text.split("\n"), 1))
+        addrs = [(number, line) for number, line in numbered if line and not line.startswith("#")]
+        for number, addr in addrs:
+            problem = addr_problem(addr)
+            if problem is not None:
+                raise NameServerSourceError(f"{self._path}, line {number}: {addr[:100]!r} {problem}")
+        return tuple(addr for _, addr in addrs)
+
+    def _content(self) -> bytes:
+        try:
+            # Not blocking: to open a pipe that nobody writes to would take for ever.
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+            with open(self._path, "rb", opener=lambda path, _: os.open(path, flags)) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise NameServerSourceError(f"{self._path}: is no file")
+                return file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise NameServerSourceError(f"{self._path}: {error.strerror or error}") from error
+
+
+def build_source(section: NameServersSection) -> NameServerSource | None:
+    """Build the configured source; None where the configuration lists the name servers itself."""
+    if section.dns:
+        return DnsNameServers(section.dns)
+    if section.file:
+        return FileNameServers(Path(section.file))
+    return None

@@ -1,0 +1,108 @@
+"""QueueLockService: requests to the lock table and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import chain
+
+from google.protobuf.duration_pb2 import Duration
+from prometheus_client import CollectorRegistry, Gauge
+
+from pointsman.service.rpc.rpc_server import Service
+from pointsman.v1 import queue_lock_service_pb2 as wire
+from pointsman.wire.clock import Clock
+from pointsman.wire.refusals import refuse_if_any
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.queue_locks import HeldLock, QueueLocks, TooManyLocks
+from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.rpc.agent_fields import (
+    Place,
+    QueueFields,
+    client_id_violations,
+    cut,
+    name_violations,
+    read_page,
+    to_queues,
+)
+from pointsman_agent.rpc.agent_refusals import LimitExceeded
+
+SERVICE = wire.DESCRIPTOR.services_by_name["QueueLockService"]
+
+
+class QueueLockServicer:
+    """Serves ``locks``. ``topics`` gives what the broker has now."""
+
+    def __init__(self, locks: QueueLocks, *, topics: Callable[[], TopicSet], clock: Clock) -> None:
+        self._locks = locks
+        self._queues = QueueFields(topics)
+        self._clock = clock
+
+    def service(self) -> Service:
+        """The service as the server takes it."""
+        return Service(descriptor=SERVICE, servicer=self)
+
+    def lock_queues(self, request: wire.LockQueuesRequest) -> wire.LockQueuesResponse:
+        """See queue_lock_service.proto."""
+        self._check(request, must_exist=True)
+        queues = to_queues(request.queues)
+        try:
+            granted = self._locks.lock(request.group, request.client_id, queues, now=self._clock.monotonic())
+        except TooManyLocks as error:
+            raise LimitExceeded("queue locks", error.bound) from error
+        return wire.LockQueuesResponse(granted=_to_messages(granted), lifetime=self._lifetime())
+
+    def unlock_queues(self, request: wire.UnlockQueuesRequest) -> wire.UnlockQueuesResponse:
+        """See queue_lock_service.proto. A queue that the broker no longer has is unlocked all the same."""
+        self._check(request, must_exist=False)
+        released = self._locks.unlock(request.group, request.client_id, to_queues(request.queues))
+        return wire.UnlockQueuesResponse(released=_to_messages(released))
+
+    def list_queue_locks(self, request: wire.ListQueueLocksRequest) -> wire.ListQueueLocksResponse:
+        """See queue_lock_service.proto."""
+        limit, after = read_page(group=request.group, page_size=request.page_size, page_token=request.page_token)
+        found = self._locks.page(now=self._clock.monotonic(), limit=limit + 1, group=request.group, after=after)
+        held, token = cut(found, limit=limit, place_of=_place_of)
+        return wire.ListQueueLocksResponse(locks=map(_to_lock, held), next_page_token=token, lifetime=self._lifetime())
+
+    def _check(self, request: wire.LockQueuesRequest | wire.UnlockQueuesRequest, *, must_exist: bool) -> None:
+        refuse_if_any(
+            chain(
+                name_violations("group", request.group),
+                client_id_violations("client_id", request.client_id),
+                self._queues.violations("queues", request.queues, must_exist=must_exist),
+            )
+        )
+
+    def _lifetime(self) -> Duration:
+        return _to_duration(self._locks.lifetime)
+
+
+def _to_messages(queues: Iterable[QueueKey]) -> list[wire.LockedQueue]:
+    return [wire.LockedQueue(topic=queue.topic, queue_id=queue.queue_id) for queue in queues]
+
+
+def _to_lock(held: HeldLock) -> wire.QueueLock:
+    return wire.QueueLock(
+        group=held.group,
+        queue=wire.LockedQueue(topic=held.queue.topic, queue_id=held.queue.queue_id),
+        client_id=held.client_id,
+        renewed_ago=_to_duration(held.renewed_ago),
+    )
+
+
+def _place_of(held: HeldLock) -> Place:
+    return held.group, held.queue.topic, held.queue.queue_id
+
+
+def _to_duration(seconds: float) -> Duration:
+    duration = Duration()
+    duration.FromMilliseconds(round(seconds * 1000))
+    return duration
+
+
+def register_lock_metrics(locks: QueueLocks, registry: CollectorRegistry) -> None:
+    """Register the gauges of ``locks``; a scrape on another thread reads two numbers."""
+    held = Gauge("agent_queue_locks", "Queue locks of all groups, expired ones too.", registry=registry)
+    held.set_function(lambda: len(locks))
+    groups = Gauge("agent_queue_lock_groups", "Groups that have queue locks.", registry=registry)
+    groups.set_function(lambda: locks.group_count)

@@ -1,0 +1,95 @@
+"""The metrics of queues. Labels are those of the top queues only; what leaves the top leaves the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from pointsman_agent.core.measured_queue_stats import QueueStats
+
+
+class QueueStatsMetrics:
+    """Registers all of them in ``registry``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._queues = Gauge("agent_queues", "Queues of this broker whose ends are known.", registry=registry)
+        self._unmeasured = Gauge(
+            "agent_queues_unmeasured", "Queues of this broker whose ends are not known.", registry=registry
+        )
+        self._depth = Gauge("agent_queue_depth_messages", "Messages that all queues hold.", registry=registry)
+        self._put_rate = Gauge(
+            "agent_queue_puts_per_second", "Messages added a second to all queues, at the last look.", registry=registry
+        )
+        self._lag = Gauge(
+            "agent_queue_lag_messages",
+            "Messages between the committed offsets of all groups and the ends of the queues.",
+            registry=registry,
+        )
+        self._top_put_rate = _TopGauge(
+            "agent_top_queue_puts_per_second", "The 20 queues that fill fastest.", ["topic", "queue"], registry
+        )
+        self._top_depth = _TopGauge(
+            "agent_top_queue_depth_messages", "Messages that the same queues hold.", ["topic", "queue"], registry
+        )
+        self._top_lag = _TopGauge(
+            "agent_top_queue_lag_messages",
+            "The 20 queues in which a group is farthest behind.",
+            ["group", "topic", "queue"],
+            registry,
+        )
+        self._group_lag = _TopGauge(
+            "agent_group_lag_messages",
+            "Lag of the 20 groups that are farthest behind in a topic.",
+            ["group", "topic"],
+            registry,
+        )
+        self._looks = Counter(
+            "agent_queue_looks_total", "Looks at all queues by result: measured, failed.", ["result"], registry=registry
+        )
+        self._reports = Counter(
+            "agent_queue_stats_reports_total",
+            "Reports to name servers by result: recorded, unknown_broker, stale_generation, unregistered, failed, "
+            "unanswered.",
+            ["result"],
+            registry=registry,
+        )
+
+    def count_look(self, result: str) -> None:
+        """Take in the end of a look."""
+        self._looks.labels(result).inc()
+
+    def count_report(self, result: str) -> None:
+        """Take in what became of a report to one name server."""
+        self._reports.labels(result).inc()
+
+    def show(self, stats: QueueStats) -> None:
+        """Publish what was measured."""
+        self._queues.set(stats.queue_count)
+        self._unmeasured.set(stats.unmeasured_queue_count)
+        self._depth.set(stats.depth)
+        self._put_rate.set(stats.put_rate)
+        self._lag.set(stats.lag)
+        puts = stats.top_put_rates
+        self._top_put_rate.show(((each.topic, str(each.queue_id)), each.put_rate) for each in puts)
+        self._top_depth.show(((each.topic, str(each.queue_id)), each.depth) for each in puts)
+        self._top_lag.show(((each.group, each.topic, str(each.queue_id)), each.lag) for each in stats.top_lags)
+        self._group_lag.show(((each.group, each.topic), each.lag) for each in stats.top_groups)
+
+
+class _TopGauge:
+    """A gauge whose labels come and go."""
+
+    def __init__(self, name: str, documentation: str, labels: list[str], registry: CollectorRegistry) -> None:
+        self._gauge = Gauge(name, documentation, labels, registry=registry)
+        self._shown: set[tuple[str, ...]] = set()
+
+    def show(self, values: Iterable[tuple[tuple[str, ...], float]]) -> None:
+        """Publish these and no others."""
+        shown = set[tuple[str, ...]]()
+        for labels, value in values:
+            self._gauge.labels(*labels).set(value)
+            shown.add(labels)
+        for labels in self._shown - shown:
+            self._gauge.remove(*labels)
+        self._shown = shown

@@ -1,0 +1,181 @@
+"""Topics from a Redis server that is the broker: queue N of a topic is the stream ``topic:queue:N``.
+
+A topic has as many queues as its highest queue number says, plus one, readable and writable. A missing number below
+that is a queue that nobody wrote to yet: streams come into being with their first message, in any order, and counting
+only unbroken numbers would take queues with messages out of the routes. So a topic shrinks only when its highest
+streams are deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pointsman.wire.names import MAX_NAME_LENGTH, MAX_QUEUES, PERM_READ, PERM_WRITE, split_addr
+from pointsman_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.deadline import finish
+from pointsman_agent.lone_thread import LoneThread
+from pointsman_agent.topic_source import TopicSourceError, TopicSourceNotInstalledError
+from pointsman_agent.topic_source.paused_collector import collector_paused
+
+try:
+    from redis.asyncio import Redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+    from redis.exceptions import RedisError
+except ModuleNotFoundError as error:
+    raise TopicSourceNotInstalledError(
+        "topics.source redis needs the redis package: pip install 'pointsman-agent[redis]'"
+    ) from error
+
+PATTERN = "*:queue:[0-9]*"
+KEYS_A_STEP = 500
+"""COUNT of SCAN: the server looks at so many keys and serves others in between."""
+
+MAX_STEPS = 40_000
+"""So a check looks at about 20 million keys at most, of whatever kind."""
+
+MAX_STREAMS = 2_000_000
+MAX_LEFT_OUT = 1_000
+"""So many are remembered and counted."""
+
+NAMED_EXAMPLES = 5
+
+_STREAM = re.compile(rb"([%%|a-zA-Z0-9_-]{1,%d}):queue:(0|[1-9][0-9]{0,4})" % MAX_NAME_LENGTH)
+
+log = logging.getLogger(__name__)
+
+
+class RedisTopicSource:
+    """Looks for streams with SCAN, on one connection from first to last; the caller has the deadline.
+
+    SCAN names every stream that was there all the time. A check that does not come to its end says nothing: half a
+    list would take queues away. Neither would a server that restarted halfway, so the connection is not renewed.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        max_topics: int,
+        state_version: int,
+        username: str = "",
+        password: str = "",
+        on_left_out: Callable[[int], None] | None = None,
+    ) -> None:
+        self._target = target
+        self._host, self._port = split_addr(target)
+        self._max_topics = max_topics
+        self._state_version = state_version
+        self._username = username or None
+        self._password = password or None
+        self._on_left_out = on_left_out
+        self._thread = LoneThread("topics-redis", busy=TopicSourceError)
+        self._queue_nums: dict[str, int] | None = None
+        self._held: TopicSet | None = None
+        self._left_out = _LeftOut()
+
+    async def read(self) -> TopicSet:
+        """See :meth:`pointsman_agent.topic_source.TopicSource.read`."""
+        found = await self._scan()
+        if (left_out := found.left_out) != self._left_out:
+            self._say_left_out(left_out)
+        if self._held is None or found.queue_nums != self._queue_nums:
+            self._held = await self._thread.run(lambda: self._to_set(found.queue_nums))
+            self._queue_nums = found.queue_nums
+        return self._held
+
+    async def _scan(self) -> _Found:
+        redis = Redis(
+            host=self._host,
+            port=self._port,
+            username=self._username,
+            password=self._password,
+            socket_timeout=None,
+            socket_connect_timeout=None,
+            # No HELLO: see RedisProbe.
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),
+            # A pool would go on with the cursor on a new connection, to a server that may have started anew.
+            single_connection_client=True,
+        )
+        found = _Found(self._target, self._max_topics)
+        cursor = 0
+        try:
+            for _ in range(MAX_STEPS):
+                cursor, keys = await redis.scan(cursor, match=PATTERN, count=KEYS_A_STEP, _type="STREAM")
+                for key in keys:
+                    found.take(key if isinstance(key, bytes) else key.encode())
+                if cursor == 0:
+                    return found
+        except (RedisError, OSError, ValueError, EOFError) as error:  # ValueError: what answers does not speak RESP
+            raise TopicSourceError(f"redis {self._target}: {error}") from error
+        finally:
+            await finish(redis.aclose())
+        raise TopicSourceError(
+            f"redis {self._target}: SCAN has not come to its end after {MAX_STEPS} steps of {KEYS_A_STEP} keys"
+        )
+
+    def _to_set(self, queue_nums: dict[str, int]) -> TopicSet:
+        with collector_paused():
+            return TopicSet.from_content(
+                (
+                    TopicConfig(topic, read_queue_nums=count, write_queue_nums=count, perm=PERM_READ | PERM_WRITE)
+                    for topic, count in queue_nums.items()
+                ),
+                state_version=self._state_version,
+            )
+
+    def _say_left_out(self, left_out: _LeftOut) -> None:
+        self._left_out = left_out
+        if self._on_left_out is not None:
+            self._on_left_out(left_out.count)
+        if left_out.count:
+            facts = {"left_out": left_out.count, "first": list(left_out.examples)}
+            log.warning("streams that look like queues and cannot be any", extra={"facts": facts})
+
+
+@dataclass(frozen=True, slots=True)
+class _LeftOut:
+    count: int = 0
+    examples: tuple[str, ...] = ()
+
+
+class _Found:
+    """What a check has found so far."""
+
+    def __init__(self, target: str, max_topics: int) -> None:
+        self._target = target
+        self._max_topics = max_topics
+        self._streams = 0
+        self._left_out: set[bytes] = set()
+        self.queue_nums: dict[str, int] = {}
+
+    @property
+    def left_out(self) -> _LeftOut:
+        """What cannot be a queue: how many, and the first by name."""
+        return _LeftOut(len(self._left_out), tuple(repr(key[:200]) for key in sorted(self._left_out)[:NAMED_EXAMPLES]))
+
+    def take(self, key: bytes) -> None:
+        """Take in a stream; SCAN may name one twice. Raises TopicSourceError when there are too many."""
+        self._streams += 1
+        if self._streams > MAX_STREAMS:
+            raise TopicSourceError(
+                f"redis {self._target}: holds more than {MAX_STREAMS} streams named like queues: not believed"
+            )
+        match = _STREAM.fullmatch(key)
+        count = int(match[2]) + 1 if match is not None else 0
+        if match is None or count > MAX_QUEUES:
+            if len(self._left_out) < MAX_LEFT_OUT:
+                self._left_out.add(key)
+            return
+        topic = match[1].decode("ascii")
+        held = self.queue_nums.get(topic, 0)
+        if held == 0 and len(self.queue_nums) >= self._max_topics:
+            raise TopicSourceError(
+                f"redis {self._target}: holds streams of more than topics.max_topics ({self._max_topics}) topics: "
+                "not believed"
+            )
+        self.queue_nums[topic] = max(held, count)

@@ -1,0 +1,58 @@
+"""A history as its settings want it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pointsman.wire.clock import Clock
+from pointsman_namesrv.config import HistoryConfig
+from pointsman_namesrv.history.closed_files import Upkeep
+from pointsman_namesrv.history.history_files import HistoryFiles
+from pointsman_namesrv.history.recorder import Recorder
+from pointsman_namesrv.history.retention import Retention
+from pointsman_namesrv.history.shipping import Shipper
+from pointsman_namesrv.node_metrics import Metrics
+
+
+def recorder(config: HistoryConfig, *, node: str, boot_id: str, clock: Clock, metrics: Metrics) -> Recorder:
+    """Join recorder, files, retention and shipping. Opens nothing before it is started."""
+    files, upkeep = None, None
+    if config.enabled:
+        files = HistoryFiles(Path(config.directory), node=node, boot_id=boot_id)
+        upkeep = _upkeep(config, files, clock, metrics)
+    return Recorder(
+        files,
+        node=node,
+        boot_id=boot_id,
+        clock=clock,
+        metrics=metrics,
+        queue_rows=config.queue_rows,
+        queue_bytes=config.queue_bytes,
+        upkeep=upkeep,
+    )
+
+
+def check_folder(config: HistoryConfig, *, node: str) -> None:
+    """Make the folder, and see that no other process writes this node's history. Raises OSError: HistoryInUse, or none.
+
+    What is found is not held: it is for a program that begins to record later.
+    """
+    files = HistoryFiles(Path(config.directory), node=node, boot_id="")
+    files.prepare()
+    files.release()
+
+
+def _upkeep(config: HistoryConfig, files: HistoryFiles, clock: Clock, metrics: Metrics) -> Upkeep:
+    shipper = None
+    if config.ship:
+        shipper = Shipper(
+            files, command=config.ship, timeout_seconds=config.ship_timeout_seconds, clock=clock, metrics=metrics
+        )
+    retention = Retention(
+        files.raw,
+        days=config.retain_days,
+        max_bytes=config.retain_bytes,
+        metrics=metrics,
+        waits=shipper.waits if shipper is not None else lambda _: False,
+    )
+    return Upkeep(files, retention=retention, shipper=shipper, clock=clock)

@@ -1,0 +1,150 @@
+"""What time does to a name server: sweeps, own pauses, the end of its warm-up, what it tells each minute and day."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from pointsman.service.lateness import LoopLateness
+from pointsman.wire.clock import Clock
+from pointsman_namesrv.core.broker_events import checkpoint_event, full_checkpoint_events
+from pointsman_namesrv.core.events import Event, EventKind, Reason, RecordEvents
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.model import NodeState
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.history.recorder import Recorder
+from pointsman_namesrv.node_metrics import Metrics
+from pointsman_namesrv.own_pauses import OwnPauses
+
+ALIVE_SECONDS = 60.0
+STEP_SECONDS = 0.5
+REPEAT_SECONDS = 60.0
+"""Between two checkpoints of states after lost rows."""
+CHECKPOINTS_AT_ONCE = 20
+SETTLED_AT_ONCE = 1_000
+PATIENCE_STEPS = 20
+
+
+class Upkeep:
+    """The background work of one name server, in the tasks that :meth:`run` owns."""
+
+    def __init__(
+        self,
+        core: NameServer,
+        recorder: Recorder,
+        *,
+        record: RecordEvents,
+        pauses: OwnPauses,
+        lifecycle: NodeLifecycle,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._core = core
+        self._recorder = recorder
+        self._record = record
+        self._lifecycle = lifecycle
+        self._clock = clock
+        self._metrics = metrics
+        self._pauses = pauses
+
+    def end_warm_up(self, now: float) -> None:
+        """Make the node READY if it waits for no broker any longer."""
+        if self._lifecycle.state is NodeState.WARMING:  # the count below walks over all brokers
+            self._record(self._lifecycle.end_warm_up(now=now, still_provisional=self._core.provisional_count()))
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._sweep())
+            tasks.create_task(self._settle())
+            tasks.create_task(self._tell_alive())
+            tasks.create_task(self._write_checkpoints())
+
+    async def _sweep(self) -> None:
+        """Whoever removes brokers measures how late it is itself, so that a pause is credited before it is judged."""
+        lateness = LoopLateness(self._clock)
+        swept_at = lateness.woken_at
+        while True:
+            due = swept_at + self._core.sweep_interval()
+            # In steps, for whoever registers meanwhile may have declared a shorter expiry.
+            step = min(max(0.0, due - lateness.woken_at), STEP_SECONDS)
+            # A beat that was taken while the last sweep rested may have credited more than that.
+            self._pauses.expect(lateness.woken_at + step)
+            self._metrics.loop_lag.observe(await lateness.sleep(step))
+            now = lateness.woken_at
+            self._pauses.catch_up(now)
+            self.end_warm_up(now)
+            if now >= due:
+                swept_at = now
+                await self._sweep_once(now)
+
+    async def _sweep_once(self, now: float) -> None:
+        core, metrics = self._core, self._metrics
+        self._record(core.sweep(now=now))
+        metrics.sweep_seconds.observe(self._clock.monotonic() - now)
+        await self._clock.sleep(0)  # with 10,000 brokers each half holds the loop for some 20 ms
+        metrics.show_brokers(core.members())
+        metrics.show_ages(sorted(now - replica.pulse.last_seen for _, replica in core.members()))
+        known = core.guard.clusters()
+        active = [cluster for cluster in known if core.guard.status(cluster).active]
+        metrics.show_guard(active, core.guard.overdue(), known)
+        metrics.topics.set(core.routes.topic_count())
+
+    async def _settle(self) -> None:
+        """Let the index follow the end of a large broker, which no call of its own waits for."""
+        while True:
+            await self._clock.sleep(0 if self._core.routes.settle(SETTLED_AT_ONCE) else STEP_SECONDS)
+
+    async def _tell_alive(self) -> None:
+        while True:
+            await self._clock.sleep(ALIVE_SECONDS)
+            states = Counter(replica.state.phase.value for _, replica in self._core.members())
+            detail: dict[str, object] = {
+                "state": self._lifecycle.state.value,
+                "brokers": dict(states),
+                "rows_dropped": self._recorder.dropped,
+            }
+            self._record((Event(kind=EventKind.NAMESRV_ALIVE, detail=detail),))
+
+    async def _write_checkpoints(self) -> None:
+        """Begin each UTC day with all there is, so that it can be read alone; repeat the states after lost rows."""
+        if self._core.provisional_count():
+            await self._write_checkpoint(Reason.START)
+        day, dropped, not_before = self._clock.utc_now().date(), self._recorder.dropped, self._clock.monotonic()
+        while True:
+            await self._clock.sleep(STEP_SECONDS)
+            today, now = self._clock.utc_now().date(), self._clock.monotonic()
+            if today > day:  # a clock that wavers around midnight does not begin the day again
+                day, dropped = today, self._recorder.dropped
+                await self._write_checkpoint(Reason.DAY)
+            elif self._recorder.dropped == dropped or now < not_before:
+                continue
+            elif not self._recorder.is_pressed and not self._recorder.is_refused:
+                # A checkpoint whose own rows are dropped is repeated, but not at once.
+                dropped, not_before = self._recorder.dropped, now + REPEAT_SECONDS
+                await self._write_checkpoint(Reason.DROPPED)
+
+    async def _write_checkpoint(self, reason: Reason) -> None:
+        replicas = self._core.replicas()
+        for number, (group, replica) in enumerate(replicas, 1):
+            if group.replicas.get(replica.identity.broker_id) is replica:
+                now, of = self._clock.monotonic(), len(replicas)
+                if reason is Reason.DAY:
+                    self._record(self._core.close_heartbeats(replica, now=now))
+                if reason is Reason.DROPPED:
+                    self._record((checkpoint_event(replica, reason, number=number, of=of, now=now),))
+                else:
+                    writable = group.key not in self._core.overrides.wipes
+                    self._record(
+                        full_checkpoint_events(group, replica, reason, number=number, of=of, writable=writable, now=now)
+                    )
+            if number % CHECKPOINTS_AT_ONCE == 0:
+                await self._let_history_breathe()
+
+    async def _let_history_breathe(self) -> None:
+        """A checkpoint is the largest thing ever told: it waits for a disk that is slow, not for one that fails."""
+        await self._clock.sleep(0)
+        for _ in range(PATIENCE_STEPS):
+            if not self._recorder.is_pressed:
+                break
+            await self._clock.sleep(STEP_SECONDS)

@@ -1,0 +1,422 @@
+"""The codes that brokers speak: registrations, heartbeats, leaving, questions for what is held."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from pointsman.remoting.codes import ResponseCode
+from pointsman.remoting.frames import BodyCrc32, Command, ReadyAnswer, compact, version_text
+from pointsman.remoting.register_body import (
+    RegisterBody,
+    TopicConfig,
+    UnreadableBody,
+    Version,
+    differing_part,
+    mapping_version_span,
+    read_data_version,
+)
+from pointsman.service.fair_bound import FairBound
+from pointsman.wire.clock import Clock
+from pointsman.wire.names import MAX_TEXT_LENGTH, text_problem
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
+from pointsman_namesrv.core.additive import Accepted, AdditiveRegistrations, Claim, Incoming, peer_key
+from pointsman_namesrv.core.broker_answers import BeatStatus
+from pointsman_namesrv.core.events import RecordEvents
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, QueueConfig, Registration
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.node_refusals import LimitExceeded
+from pointsman_namesrv.core.staging import BYTES_OF_STAGED_TOPIC, COMING_IN_LIMIT
+from pointsman_namesrv.core.validation import MAX_INCARNATION_LENGTH
+from pointsman_namesrv.node_metrics import Metrics
+from pointsman_namesrv.own_pauses import OwnPauses
+from pointsman_namesrv.remoting.fields import number, optional_number, read_json, text
+
+CRC_STEP_BYTES = 1024 * 1024
+"""Of a checksum in one step; about 0.3 ms."""
+KNOWN_BYTES = 16 * 1024 * 1024
+"""Of bodies by which an unchanged registration is known; beyond it, the oldest are read again when they come."""
+WORTH_KNOWING_BYTES = 1_024
+MAX_QUEUE_DATAS = 100
+"""Of one topic in a frame; a broker sends its own."""
+SAID_ONCE = 10_000
+"""Brokers of which a fault is logged once; after as many, faults are counted alone."""
+
+Steps = Iterator[ReadyAnswer | None]
+"""Work that is done in slices: None after each, the answer at the end."""
+
+SUCCESS = ReadyAnswer()
+REGISTERED = ReadyAnswer(ext={})
+
+log = logging.getLogger(__name__)
+
+
+class BrokerConnection(Protocol):
+    """What a connection is to the brokers on it."""
+
+    stream: int
+    """Its number, which no keep-alive stream of an agent has either."""
+    held: dict[BrokerIdentity, None]
+    """The brokers that registered or beat on it, and did not leave."""
+    is_brokers: bool
+    """Whether any ever did."""
+
+    def abort(self, cause: str) -> None:
+        """Close it now, for a bound of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The body of a registration; good while the core holds what it became."""
+
+    facts: tuple[object, ...]
+    body: bytes
+    start: int
+    end: int
+    """Where ``mappingDataVersion`` stands in it, which is the time of sending."""
+    registration: weakref.ref[Registration]
+    has_all: bool
+    """Whether it has every topic of the body; not where some were deleted."""
+
+    def is_equal(self, facts: tuple[object, ...], body: bytes, start: int, end: int) -> bool:
+        """Whether another one differs in the time of sending alone."""
+        known = memoryview(self.body)  # its slices copy nothing
+        return (
+            start == self.start
+            and len(body) - end == len(known) - self.end
+            and facts == self.facts
+            and body.startswith(known[:start])
+            and body.endswith(known[self.end :])
+        )
+
+
+class BrokerCodes:
+    """Answers brokers, and binds them to their connection."""
+
+    def __init__(
+        self,
+        core: NameServer,
+        word: AdditiveRegistrations,
+        *,
+        coming_in: FairBound,
+        clock: Clock,
+        metrics: Metrics,
+        record: RecordEvents,
+        pauses: OwnPauses,
+    ) -> None:
+        self._core = core
+        self._word = word
+        self._coming_in = coming_in
+        self._bound: dict[BrokerIdentity, BrokerConnection] = {}
+        """The connection of each broker, the last one that registered or beat for it."""
+        self._most_bound = 1_000
+        self._clock = clock
+        self._metrics = metrics
+        self._record = record
+        self._pauses = pauses
+        self._count_beat = {status: metrics.beats.labels(status).inc for status in BeatStatus}
+        self._known: OrderedDict[BrokerIdentity, _Known] = OrderedDict()
+        self.known_bytes = 0
+        """Of the bodies that are kept."""
+        self._said: set[BrokerIdentity] = set()
+
+    # --- 103 --------------------------------------------------------------------------------------------------
+
+    def register(self, connection: BrokerConnection, command: Command, body: bytes) -> Steps:
+        """Take a registration. Raises Refusal."""
+        identity = _identity(command)
+        if identity.broker_id < 0:
+            # A DLedger broker before its election: upstream answers success, and shows what no client can use.
+            yield REGISTERED
+            return
+        wanted = optional_number(command, "bodyCrc32")
+        facts = (identity, _facts(command.ext), command.version)
+        start, end = mapping_version_span(body)
+        accepted = self._renew(connection, facts, identity, body, start, end)
+        if accepted is None:
+            # Of known bytes it was checked before, and what else there is in the body is not read.
+            if wanted:
+                found, parts = BodyCrc32(), memoryview(body)  # its slices copy nothing
+                if len(body) > CRC_STEP_BYTES:
+                    yield None
+                for at in range(0, len(body), CRC_STEP_BYTES):
+                    found.add(parts[at : at + CRC_STEP_BYTES])
+                    if len(body) > CRC_STEP_BYTES:
+                        yield None
+                if found.value != wanted:
+                    yield ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark="crc32 not match", ext={})
+                    return
+            held, unknown = self._unknown_part(facts, identity, body)
+            reader, incoming = RegisterBody(), self._word.begin(identity)
+            yield from self._read(connection, reader, incoming, unknown, version=command.version)
+            claim = _claim(identity, command, reader)
+            if held is not None and not self._word.adds_to(held, claim):
+                reader, incoming = RegisterBody(), self._word.begin(identity)
+                yield from self._read(connection, reader, incoming, body, version=command.version)
+                held = None
+            accepted = self._word.register(
+                claim, incoming, stream=connection.stream, now=self._now(), is_part=held is not None
+            )
+            has_all = not self._word.has_deleted(claim)
+            self._remember(facts, identity, body, start, end, accepted.registration, has_all=has_all)
+            self._note_faults(identity, reader, bad=reader.bad_topics + incoming.bad_topics, first=incoming.first_bad)
+        self._bind(connection, accepted)
+        yield self._registered(accepted)
+
+    def _read(
+        self, connection: BrokerConnection, reader: RegisterBody, incoming: Incoming, body: bytes, *, version: int
+    ) -> Iterator[None]:
+        """Read the topics, a slice a step, within the memory that all registrations coming in may take.
+
+        Raises InvalidRequest, LimitExceeded.
+        """
+        bound, taken, of_topics = self._coming_in, 0, 0
+        share = bound.take(peer_key(connection.stream), 0, partial(connection.abort, "limit"))
+        try:
+            for topics in _readable(reader.slices(body, version=version)):
+                if topics:
+                    of_topics += sum(BYTES_OF_STAGED_TOPIC + 2 * len(topic) for topic in topics)
+                    incoming.add(topics)
+                grown = max(0, reader.memory + of_topics - taken)
+                if share is None or not bound.grow(share, grown):
+                    raise LimitExceeded(COMING_IN_LIMIT, bound.bound, value=bound.total + grown)
+                taken += grown
+                yield None
+        finally:
+            if share is not None:
+                bound.give_back(share)
+
+    def _renew(
+        self,
+        connection: BrokerConnection,
+        facts: tuple[object, ...],
+        identity: BrokerIdentity,
+        body: bytes,
+        start: int,
+        end: int,
+    ) -> Accepted | None:
+        """Take a registration whose bytes are known."""
+        known = self._known.get(identity)
+        if known is None or not known.is_equal(facts, body, start, end):
+            return None
+        registration = known.registration()
+        if registration is None:
+            return None
+        return self._word.renew(registration, stream=connection.stream, now=self._now())
+
+    def _unknown_part(
+        self, facts: tuple[object, ...], identity: BrokerIdentity, body: bytes
+    ) -> tuple[Registration | None, bytes]:
+        """What of a body is to be read, and the registration that has the rest; None: all is to be read.
+
+        A table only adds, so what is equal to the last body is held already. Reading is what costs: all of 10,000
+        topics take more CPU time than in RocketMQ, the part of one topic a third of that.
+        """
+        known = self._known.get(identity)
+        if known is None or known.facts != facts or not known.has_all or len(body) < WORTH_KNOWING_BYTES:
+            return None, body
+        registration = known.registration()
+        if registration is None or self._core.registration_of(identity) is not registration:
+            return None, body
+        return registration, differing_part(body, known.body)
+
+    def _remember(
+        self,
+        facts: tuple[object, ...],
+        identity: BrokerIdentity,
+        body: bytes,
+        start: int,
+        end: int,
+        registration: Registration,
+        *,
+        has_all: bool,
+    ) -> None:
+        before = self._known.pop(identity, None)
+        if before is not None:
+            self.known_bytes -= len(before.body)
+        if len(body) < WORTH_KNOWING_BYTES or registration.from_broker is None:
+            return
+        self._known[identity] = _Known(facts, body, start, end, weakref.ref(registration), has_all)
+        self.known_bytes += len(body)
+        while self.known_bytes > KNOWN_BYTES:
+            _, oldest = self._known.popitem(last=False)
+            self.known_bytes -= len(oldest.body)
+
+    def _registered(self, accepted: Accepted) -> ReadyAnswer:
+        orders, view = self._core.kv.order_topics(), accepted.view
+        if not orders and not view.master_addr:
+            return REGISTERED
+        ext = {"haServerAddr": view.ha_addr, "masterAddr": view.master_addr} if view.master_addr else {}
+        return ReadyAnswer(ext=ext, body=compact({"table": orders}) if orders else b"")
+
+    def _note_faults(self, identity: BrokerIdentity, reader: RegisterBody, *, bad: int, first: str) -> None:
+        """Count what a registration cost itself, and say it once."""
+        if bad:
+            self._metrics.remoting.topics_skipped.inc(bad)
+        if (not bad and not reader.has_static_topics) or identity in self._said or len(self._said) >= SAID_ONCE:
+            return
+        self._said.add(identity)
+        facts: dict[str, object] = {"broker": str(identity), "topics": bad}
+        if bad:
+            facts["first"] = first or f"topic {shown(reader.first_bad)} cannot be read"
+        if reader.has_static_topics:
+            facts["static_topics"] = "their mappings are in no route"
+        log.warning("a registration holds topics that are left out", extra={"facts": facts})
+
+    # --- 104, 217, 322, 904 -----------------------------------------------------------------------------------
+
+    def unregister(self, connection: BrokerConnection, command: Command, _: bytes) -> ReadyAnswer:
+        """Let a broker go; an unknown one is accepted too. Raises InvalidRequest."""
+        identity = _identity(command)
+        events = self._word.leave(
+            identity.group_key, identity.addr, identity.broker_id, stream=connection.stream, now=self._clock.monotonic()
+        )
+        if events:
+            self._release(connection, identity)
+            self._record(events)
+        return SUCCESS
+
+    def add_topic(self, _: BrokerConnection, command: Command, body: bytes) -> ReadyAnswer:
+        """Take one topic of a broker that is known. Raises InvalidRequest, LimitExceeded."""
+        topic = text(command, "topic")
+        route = read_json(body, "body")
+        queue_datas = route.get("queueDatas") if isinstance(route, dict) else None
+        for data in queue_datas[:MAX_QUEUE_DATAS] if isinstance(queue_datas, list) else ():
+            if not isinstance(data, dict) or not isinstance(data.get("brokerName"), str):
+                continue
+            fields = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
+            queues = QueueConfig._make(data.get(field, 0) for field in fields)
+            if not all(type(number) is int for number in queues):
+                raise InvalidRequest([FieldViolation("queueDatas", "holds something other than whole numbers")])
+            self._record(self._word.add_topic(data["brokerName"], topic, queues, now=self._clock.monotonic()))
+        return SUCCESS
+
+    def query_data_version(self, connection: BrokerConnection, command: Command, body: bytes) -> ReadyAnswer:
+        """Say whether a broker's table differs from what is held; a heartbeat of who is known on this connection.
+
+        A broker that learns so registers, and is bound by that; a question on another connection keeps no broker alive
+        (upstream takes it for a heartbeat). Raises InvalidRequest.
+        """
+        identity = _identity(command)
+        try:
+            asked = read_data_version(body)
+        except UnreadableBody as error:
+            raise InvalidRequest([FieldViolation("body", str(error))]) from error
+        version = None if asked is None else _data_version(asked)
+        held = self._word.held_version(identity.group_key, identity.addr)
+        is_known = identity in connection.held
+        if is_known or command.is_one_way:
+            self._beat(connection, identity.group_key, identity.addr, version)
+        changed = held is None or held != version or not is_known
+        said = b"" if held is None else _version_body(held)
+        return ReadyAnswer(ext={"changed": "true" if changed else "false"}, body=said)
+
+    def heartbeat(self, connection: BrokerConnection, command: Command, _: bytes) -> ReadyAnswer:
+        """Take a heartbeat, which names no broker id. Raises InvalidRequest."""
+        key = GroupKey(text(command, "clusterName"), text(command, "brokerName"))
+        self._beat(connection, key, text(command, "brokerAddr"), None)
+        return SUCCESS
+
+    def _beat(self, connection: BrokerConnection, key: GroupKey, addr: str, version: DataVersion | None) -> None:
+        accepted = self._word.beat(key, addr, version, stream=connection.stream, now=self._now())
+        if accepted is None:
+            self._count_beat[BeatStatus.UNKNOWN_BROKER]()
+        else:
+            self._bind(connection, accepted)
+
+    # --- the connection ---------------------------------------------------------------------------------------
+
+    def end(self, connection: BrokerConnection, *, by_us: bool) -> None:
+        """Take the end of a connection; it speaks against each broker whose last heartbeat it brought."""
+        now = self._now()
+        for identity in connection.held:
+            del self._bound[identity]
+            events = self._word.end_stream(identity, stream=connection.stream, now=now, by_us=by_us)
+            if events:
+                self._record(events)
+        connection.held.clear()
+
+    def _bind(self, connection: BrokerConnection, accepted: Accepted) -> None:
+        identity = accepted.registration.identity
+        if self._bound.get(identity) is not connection:
+            # One connection a broker: what connections hold is bounded with the brokers.
+            if identity in self._bound:
+                self._release(self._bound[identity], identity)
+            elif len(self._bound) >= self._most_bound:
+                self._release_departed()
+            self._bound[identity] = connection
+            connection.held[identity] = None
+        connection.is_brokers = True
+        self._count_beat[BeatStatus.OK]()
+        if accepted.events:
+            self._record(accepted.events)
+
+    def _release_departed(self) -> None:
+        """Drop brokers that expired while their connection stands, now and then."""
+        for identity, connection in list(self._bound.items()):
+            if self._core.registration_of(identity) is None:
+                self._release(connection, identity)
+        self._most_bound = 2 * len(self._bound) + 1_000
+
+    def _release(self, connection: BrokerConnection, identity: BrokerIdentity) -> None:
+        if connection.held.pop(identity, connection) is None:
+            del self._bound[identity]
+
+    def _now(self) -> float:
+        """Return the time, once a pause of this process is credited."""
+        now = self._clock.monotonic()
+        self._pauses.catch_up(now)
+        return now
+
+
+def _identity(command: Command) -> BrokerIdentity:
+    return BrokerIdentity(
+        text(command, "clusterName"),
+        text(command, "brokerName"),
+        number(command, "brokerId"),
+        text(command, "brokerAddr"),
+    )
+
+
+def _facts(ext: Mapping[str, str]) -> tuple[str | None, ...]:
+    """What a registration says beside identity and topics."""
+    return tuple(
+        ext.get(name) for name in ("haServerAddr", "enableActingMaster", "heartbeatTimeoutMillis", "__ZONE_NAME")
+    )
+
+
+def _claim(identity: BrokerIdentity, command: Command, reader: RegisterBody) -> Claim:
+    millis = optional_number(command, "heartbeatTimeoutMillis")
+    zone = command.ext.get("__ZONE_NAME", "")
+    return Claim(
+        identity=identity,
+        data_version=_data_version(reader.data_version),
+        timeout=millis / 1000 if millis is not None and millis > 0 else None,
+        acting_master=command.ext.get("enableActingMaster", "").lower() == "true",
+        ha_addr=command.ext.get("haServerAddr", ""),
+        zone=zone if text_problem(zone, longest=MAX_TEXT_LENGTH) is None else "",
+        broker_version=version_text(command.version)[:MAX_INCARNATION_LENGTH],
+        filter_servers=tuple(reader.filter_servers[:32]),
+    )
+
+
+def _readable(slices: Iterator[dict[str, TopicConfig]]) -> Iterator[dict[str, TopicConfig]]:
+    try:
+        yield from slices
+    except UnreadableBody as error:
+        raise InvalidRequest([FieldViolation("body", str(error))]) from error
+
+
+def _data_version(version: Version) -> DataVersion:
+    return DataVersion(version.state_version, version.timestamp, version.counter)
+
+
+def _version_body(version: DataVersion) -> bytes:
+    return compact(
+        {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp_millis}
+    )

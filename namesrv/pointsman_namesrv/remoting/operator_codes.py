@@ -1,0 +1,138 @@
+"""The codes that operators speak (mqadmin): KV configuration, write permissions, deletions, settings.
+
+What a restart must not lose is on the disk before it is answered with success, as over gRPC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from pointsman.remoting.codes import ResponseCode
+from pointsman.remoting.frames import Command, ReadyAnswer, compact
+from pointsman.wire.clock import Clock
+from pointsman_namesrv.core.administration import Administration, Change, PermChange, TopicDeletion
+from pointsman_namesrv.core.events import RecordEvents
+from pointsman_namesrv.core.model import GroupKey
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.node_refusals import KvNotFound, TopicNotFound
+from pointsman_namesrv.core.saved_settings import Rows
+from pointsman_namesrv.remoting.broker_codes import SUCCESS
+from pointsman_namesrv.remoting.fields import text
+from pointsman_namesrv.settings.settings_keeper import SettingsKeeper
+
+MAX_SHOWN_NAME = 300
+
+ChangeT = TypeVar("ChangeT", PermChange, TopicDeletion, Change)
+
+
+class OperatorCodes:
+    """Changes and shows what operators set. ``shown``: what code 319 shows, without paths or secrets."""
+
+    def __init__(
+        self,
+        core: NameServer,
+        settings: SettingsKeeper,
+        *,
+        clock: Clock,
+        record: RecordEvents,
+        shown: Callable[[], dict[str, str]],
+    ) -> None:
+        self._core = core
+        self._settings = settings
+        self._administration = Administration(core)
+        self._clock = clock
+        self._record = record
+        self._shown = shown
+
+    async def put_kv(self, command: Command, by: str) -> ReadyAnswer:
+        """Set one key. Raises InvalidRequest, LimitExceeded, SettingNotSaved."""
+        namespace, key = command.ext.get("namespace"), command.ext.get("key")
+        if namespace is None or key is None:
+            return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark="namespace or key is null")
+        admin, entry = self._administration, (namespace, key, text(command, "value"))
+        await self._settings.change(
+            lambda: admin.check_put_kv(*entry), lambda: self._recorded(admin.put_kv(*entry, by=by))
+        )
+        return SUCCESS
+
+    def get_kv(self, command: Command) -> ReadyAnswer:
+        """One key. Raises InvalidRequest."""
+        namespace, key = text(command, "namespace"), text(command, "key")
+        value = self._core.kv.get(namespace, key)
+        if value is None:
+            remark = f"No config item, Namespace: {namespace[:MAX_SHOWN_NAME]} Key: {key[:MAX_SHOWN_NAME]}"
+            return ReadyAnswer(code=ResponseCode.QUERY_NOT_FOUND, remark=remark, ext={})
+        return ReadyAnswer(ext={"value": value})
+
+    async def delete_kv(self, command: Command, by: str) -> ReadyAnswer:
+        """Remove one key; an unknown one is accepted too. Raises InvalidRequest, LimitExceeded, SettingNotSaved."""
+        admin, name = self._administration, (text(command, "namespace"), text(command, "key"))
+        try:
+            await self._settings.change(
+                lambda: admin.check_delete_kv(*name), lambda: self._recorded(admin.delete_kv(*name, by=by))
+            )
+        except KvNotFound:
+            return SUCCESS
+        return SUCCESS
+
+    def list_kv(self, command: Command) -> ReadyAnswer:
+        """The keys of a namespace. Raises InvalidRequest."""
+        namespace = text(command, "namespace")
+        table = {entry.key: entry.value for entry in self._core.kv.entries(namespace)} if namespace else {}
+        if not table:
+            remark = f"No config item, Namespace: {namespace[:MAX_SHOWN_NAME]}"
+            return ReadyAnswer(code=ResponseCode.QUERY_NOT_FOUND, remark=remark)
+        return ReadyAnswer(body=compact({"table": table}))
+
+    async def set_write_perm(self, command: Command, by: str, *, writable: bool) -> ReadyAnswer:
+        """Wipe or give back the write permission of a broker name, in every cluster.
+
+        Raises InvalidRequest, LimitExceeded, SettingNotSaved.
+        """
+        name, admin = text(command, "brokerName"), self._administration
+
+        def check() -> Rows:
+            changes = (admin.check_write_perm(key, writable=writable) for key in self._groups(name))
+            return {setting: value for change in changes for setting, value in change.items()}
+
+        def apply() -> int:
+            changes = (admin.set_write_perm(key, writable=writable, by=by) for key in self._groups(name))
+            return sum(self._recorded(change).topic_count for change in changes)
+
+        count = (await self._settings.change(check, apply)).outcome
+        return ReadyAnswer(ext={"addTopicCount" if writable else "wipeTopicCount": str(count)})
+
+    def _groups(self, broker_name: str) -> list[GroupKey]:
+        return sorted(key for key in self._core.routes.groups if key.broker_name == broker_name)
+
+    async def delete_topic(self, command: Command, by: str) -> ReadyAnswer:
+        """Take a topic from all brokers, or those of one cluster; an unknown one is accepted too.
+
+        Raises InvalidRequest, LimitExceeded, SettingNotSaved.
+        """
+        admin, topic, cluster = self._administration, text(command, "topic"), command.ext.get("clusterName", "")
+        try:
+            await self._settings.change(
+                lambda: admin.check_delete_topic(topic, cluster=cluster, force=True),
+                lambda: self._recorded(
+                    admin.delete_topic(topic, cluster=cluster, force=True, by=by, now=self._clock.monotonic())
+                ),
+            )
+        except TopicNotFound:
+            return SUCCESS
+        return SUCCESS
+
+    def update_settings(self) -> ReadyAnswer:
+        """Settings are this name server's file, and nothing else changes them."""
+        return ReadyAnswer(code=ResponseCode.NO_PERMISSION, remark="Can not update config in black list.")
+
+    def show_settings(self) -> ReadyAnswer:
+        """The settings that RocketMQ has as well, under its names."""
+        lines = sorted(f"{name}={value}\n" for name, value in self._shown().items())
+        return ReadyAnswer(body="".join(lines).encode())
+
+    def _recorded(self, change: ChangeT) -> ChangeT:
+        """Record the events of a change in the step that makes it: its connection may have ended."""
+        self._record(change.events)
+        return change

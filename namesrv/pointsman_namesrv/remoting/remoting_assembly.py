@@ -1,0 +1,78 @@
+"""RocketMQ's wire, put together from the configuration."""
+
+from __future__ import annotations
+
+from pointsman.service.fair_bound import FairBound
+from pointsman.wire.clock import Clock
+from pointsman.wire.names import split_addr
+from pointsman_namesrv.config import NameServerConfig
+from pointsman_namesrv.core.additive import AdditiveRegistrations
+from pointsman_namesrv.core.events import RecordEvents
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.node_metrics import Metrics
+from pointsman_namesrv.own_pauses import OwnPauses
+from pointsman_namesrv.remoting.answers import AnswerRules, TableAnswers
+from pointsman_namesrv.remoting.broker_codes import BrokerCodes
+from pointsman_namesrv.remoting.operator_codes import OperatorCodes
+from pointsman_namesrv.remoting.remoting_server import RemotingServer
+from pointsman_namesrv.remoting.requests import Requests
+from pointsman_namesrv.settings.settings_keeper import SettingsKeeper
+
+
+def remoting_server(
+    config: NameServerConfig,
+    core: NameServer,
+    settings: SettingsKeeper,
+    *,
+    lifecycle: NodeLifecycle,
+    clock: Clock,
+    metrics: Metrics,
+    record: RecordEvents,
+    pauses: OwnPauses,
+    coming_in: FairBound,
+    cache_bytes: int,
+) -> RemotingServer:
+    """Build the server; nothing is opened yet."""
+    remoting = config.remoting
+    rules = AnswerRules(remoting.support_acting_master, remoting.order_message_enable)
+    word = AdditiveRegistrations(core, bounds=config.liveness.bounds(), max_topics=config.routes.max_topics_per_broker)
+    tables = TableAnswers(core, rules=rules, max_bytes=cache_bytes, count_built=metrics.route_answers_built.inc)
+    brokers = BrokerCodes(
+        core,
+        word,
+        coming_in=coming_in,
+        clock=clock,
+        metrics=metrics,
+        record=record,
+        pauses=pauses,
+    )
+
+    def shown() -> dict[str, str]:
+        host, port = split_addr(remoting.listen)
+        return {
+            "bindAddress": host,
+            "deleteTopicWithBrokerRegistration": "false",
+            "enableAllTopicList": "true",
+            "enableTopicList": "true",
+            "listenPort": str(port),
+            "needWaitForService": "true",
+            "notifyMinBrokerIdChanged": "false",
+            "orderMessageEnable": _java(remoting.order_message_enable),
+            "supportActingMaster": _java(remoting.support_acting_master),
+        }
+
+    operators = OperatorCodes(core, settings, clock=clock, record=record, shown=shown)
+    requests = Requests(tables, brokers, operators, lifecycle=lifecycle, metrics=metrics, record=record)
+    return RemotingServer(
+        requests,
+        brokers,
+        max_connections=remoting.max_connections,
+        lifecycle=lifecycle,
+        clock=clock,
+        metrics=metrics,
+    )
+
+
+def _java(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,403 @@
+"""The listener of RocketMQ's wire: connections, their bounds, and the work that is done in slices."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import socket
+from collections import deque
+from collections.abc import Awaitable, Iterator
+from typing import cast
+
+from pointsman.remoting.frames import BadFrame, FrameReader, ReadyAnswer
+from pointsman.service.monitoring import CannotListen
+from pointsman.wire.clock import Clock
+from pointsman.wire.names import join_addr, split_addr
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.model import BrokerIdentity, NodeState
+from pointsman_namesrv.node_metrics import Metrics
+from pointsman_namesrv.remoting.broker_codes import BrokerCodes, Steps
+from pointsman_namesrv.remoting.requests import Connection, GoElsewhere, Requests
+
+COMING_IN_BYTES = 32 * 1024 * 1024
+"""Of frames that are not whole yet and of those whose turn has not come, on all connections together."""
+UNSENT_BYTES = 32 * 1024 * 1024
+"""Of answers that their askers have not read, on all connections together."""
+UNSENT_A_CONNECTION = 256 * 1024
+"""From here on a connection is not read until its answers are."""
+IDLE_SECONDS = 120.0
+"""Without a byte for as long, a connection is closed, as RocketMQ does (``serverChannelMaxIdleTimeSeconds``)."""
+LOOK_SECONDS = 5.0
+STEPS_INLINE = 3
+"""Steps of a registration that are taken as it comes; a larger one waits for its turn."""
+INLINE_BYTES = 48 * 1024
+REST_SECONDS = 0.001
+"""Between two slices of the work of all connections: a real rest, as ``rpc/register_call.py`` has it."""
+BACKLOG = 4_096
+LOOKED_AT = 200
+"""The latest connections, among which one is chosen to be closed at their bound: a flood closes its own."""
+LAST_WORDS_SECONDS = 0.2
+CHANGES_SECONDS = 5.0
+"""How long a stop waits for changes that are being saved."""
+LOG_EACH_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+
+class RemotingServer:
+    """Listens from :meth:`bind`, serves from :meth:`start` while :meth:`run` runs, until :meth:`stop`.
+
+    A peer here is a connection, for no side proves who it is. Where a bound of the node is reached, the connection that
+    holds most is closed, and the others are served.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        brokers: BrokerCodes,
+        *,
+        max_connections: int,
+        lifecycle: NodeLifecycle,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self.requests = requests
+        self.clock = clock
+        self.coming_in = 0
+        self._unsent = 0
+        self._brokers = brokers
+        self._max_connections = max_connections
+        self._lifecycle = lifecycle
+        self._metrics = metrics
+        self._server: asyncio.Server | None = None
+        self._socket: socket.socket | None = None
+        self._streams = itertools.count(-1, -1)
+        self._connections: dict[RemotingConnection, None] = {}
+        self._work: deque[tuple[RemotingConnection, Steps, bytes | None]] = deque()
+        self._has_work = asyncio.Event()
+        self._changes: set[asyncio.Task[None]] = set()
+        self._all_closed = asyncio.Event()
+        self._stopping = False
+        self._logged_at: dict[str, float] = {}
+        lifecycle.on_change(self._send_clients_elsewhere)
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
+    def bind(self, listen: str) -> str:
+        """Take host:port (port 0: a free one) and return the address. Raises CannotListen."""
+        host, port = split_addr(listen)
+        try:
+            family, kind, _, _, addr = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+                0
+            ]
+            self._socket = socket.socket(family, kind)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind(addr)
+        except OSError as error:
+            self.close()
+            raise CannotListen(f"cannot listen on {listen}: is it this machine's address, and free?") from error
+        return join_addr(host, self._socket.getsockname()[1])
+
+    def close(self) -> None:
+        """Give up the address; for a start that failed."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    async def start(self) -> None:
+        """Serve; :meth:`run` must run from now on."""
+        loop = asyncio.get_running_loop()
+        assert self._socket is not None, "bind comes first"  # noqa: S101
+        self._server = await loop.create_server(lambda: RemotingConnection(self), sock=self._socket, backlog=BACKLOG)
+
+    async def run(self) -> None:
+        """Work off what is done in slices, and close who is idle, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._work_off())
+            tasks.create_task(self._close_idle())
+
+    async def stop(self) -> None:
+        """Close every connection ourselves: that says nothing of the brokers behind them."""
+        self._stopping = True
+        if self._server is None:
+            self.close()
+            return
+        self._server.close()
+        if self._changes:
+            await asyncio.wait(self._changes, timeout=CHANGES_SECONDS)
+        for change in self._changes:
+            change.cancel()
+        for connection in list(self._connections):
+            connection.close("stopping")
+        try:
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                if self._connections:
+                    await self._all_closed.wait()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.abort("stopping")
+
+    # --- what connections say ---------------------------------------------------------------------------------
+
+    def opened(self, connection: RemotingConnection) -> int:
+        """Take a connection and return its number."""
+        self._connections[connection] = None
+        self._metrics.remoting.connections.set(len(self._connections))
+        if self._stopping:
+            connection.close("stopping")
+        elif len(self._connections) > self._max_connections:
+            self._metrics.limits_exceeded.labels("remoting_connections").inc()
+            # Of the latest, who never asked goes first, then who has been quiet for longest; no broker's connection.
+            latest = itertools.islice(reversed(self._connections), 1, LOOKED_AT)
+            least = min(latest, key=RemotingConnection.worth, default=connection)
+            (connection if least.is_brokers else least).close("limit")
+        return next(self._streams)
+
+    def closed(self, connection: RemotingConnection, *, by_us: bool) -> None:
+        """Take the end of a connection."""
+        self._connections.pop(connection, None)
+        if self._stopping and not self._connections:
+            self._all_closed.set()
+        self._metrics.remoting.connections.set(len(self._connections))
+        self._brokers.end(connection, by_us=by_us or self._stopping)
+
+    def count_closed(self, cause: str, peer: str) -> None:
+        """Count why we closed a connection, and log it once a minute for each cause."""
+        self._metrics.remoting.closed.labels(cause).inc()
+        now = self.clock.monotonic()
+        if cause not in {"elsewhere", "idle", "stopping"} and now >= self._logged_at.get(cause, now):
+            self._logged_at[cause] = now + LOG_EACH_SECONDS
+            log.warning("a connection of RocketMQ's wire is closed", extra={"facts": {"cause": cause, "peer": peer}})
+
+    def note_coming_in(self, by: int) -> None:
+        """Count bytes that wait; beyond the bound the connection that holds most is closed."""
+        self.coming_in += by
+        while by > 0 and self.coming_in > COMING_IN_BYTES:
+            self._metrics.limits_exceeded.labels("remoting_bytes_coming_in").inc()
+            max(self._connections, key=lambda connection: connection.coming_in).abort("limit")
+
+    def note_unsent(self, by: int) -> None:
+        """Count bytes that are not read; as above."""
+        self._unsent += by
+        while by > 0 and self._unsent > UNSENT_BYTES:
+            self._metrics.limits_exceeded.labels("remoting_bytes_unsent").inc()
+            max(self._connections, key=lambda connection: connection.unsent).abort("limit")
+
+    def queue(self, connection: RemotingConnection, steps: Steps, opaque: bytes | None) -> None:
+        """Give work its turn."""
+        self._work.append((connection, steps, opaque))
+        self._has_work.set()
+
+    def wait_for(self, connection: RemotingConnection, change: Awaitable[ReadyAnswer], opaque: bytes | None) -> None:
+        """Answer once a change is saved. It continues when the connection ends."""
+
+        async def finish() -> None:
+            connection.finish(await change, opaque)
+
+        task = asyncio.create_task(finish())
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+
+    # --- background -------------------------------------------------------------------------------------------
+
+    async def _work_off(self) -> None:
+        """One slice a turn, of all connections in turn, with rests."""
+        while True:
+            while not self._work:
+                self._has_work.clear()
+                await self._has_work.wait()
+            connection, steps, opaque = self._work.popleft()
+            if connection.is_closing:
+                continue
+            answer = next(steps, None)
+            if answer is None:
+                self._work.append((connection, steps, opaque))
+            else:
+                connection.finish(answer, opaque)
+            await asyncio.sleep(REST_SECONDS)
+
+    async def _close_idle(self) -> None:
+        while True:
+            await self.clock.sleep(LOOK_SECONDS)
+            now = self.clock.monotonic()
+            for connection in list(self._connections):
+                if now - connection.active_at > IDLE_SECONDS:
+                    connection.abort("idle")
+
+    def _send_clients_elsewhere(self) -> None:
+        """Close the idle connections of clients on a node that drains: they then ask the next address."""
+        if self._lifecycle.state is NodeState.DRAINING:
+            for connection in list(self._connections):
+                if not connection.is_brokers and not connection.is_busy:
+                    connection.close("elsewhere")
+
+
+class RemotingConnection(asyncio.Protocol, Connection):
+    """One connection: frames in their order, one write a read, and no reading while answers are not read."""
+
+    def __init__(self, server: RemotingServer) -> None:
+        self.stream = 0
+        self.held: dict[BrokerIdentity, None] = {}
+        self.is_brokers = False
+        self.peer = ""
+        self.active_at = server.clock.monotonic()
+        """When it last sent something, or took an answer."""
+        self.coming_in = 0
+        self.unsent = 0
+        """Bytes that it has not read, while it is not read for that."""
+        self.is_closing = False
+        self._server = server
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self._at_work = 0
+        """Bytes of the request whose work waits for its turn."""
+        self._has_asked = False
+        self._by_us = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something of it is under way."""
+        return bool(self.coming_in or self.unsent)
+
+    def worth(self) -> tuple[bool, bool, float]:
+        """How much would be lost with it, to compare."""
+        return self.is_brokers, self._has_asked, self.active_at
+
+    # --- asyncio.Protocol -------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Open."""
+        # A server's transports read and write; uvloop's are of no class of asyncio's.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        transport.set_write_buffer_limits(high=UNSENT_A_CONNECTION)
+        peer = transport.get_extra_info("peername")
+        self.peer = join_addr(peer[0], peer[1]) if peer else ""
+        self.stream = self._server.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer what has come."""
+        self.active_at = self._server.clock.monotonic()
+        self._reader.feed(data)
+        if self._reader.waiting <= INLINE_BYTES:
+            self._go_on()
+        else:
+            # Of a large frame, all that has come is read in one turn of the loop; what is made of it takes another.
+            self._note_waiting()
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def pause_writing(self) -> None:
+        """Stop reading from who does not read."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+            self.unsent = max(1, self._transport.get_write_buffer_size())
+            self._server.note_unsent(self.unsent)
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self.active_at = self._server.clock.monotonic()
+        self._server.note_unsent(-self.unsent)
+        self.unsent = 0
+        if self._transport is not None and not self._at_work and not self.is_closing:
+            self._transport.resume_reading()
+            self._go_on()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """Its end, on either side's doing."""
+        self.is_closing, self._at_work = True, 0
+        self._reader = FrameReader()
+        self._note_waiting()
+        self._server.note_unsent(-self.unsent)
+        self.unsent = 0
+        self._transport = None
+        self._server.closed(self, by_us=self._by_us)
+
+    # --- work -------------------------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Answer whole frames while this connection may go on, and write what they gave together."""
+        written: list[bytes] = []
+        size, cause = 0, ""
+        next_frame, serve = self._reader.next, self._server.requests.serve
+        try:
+            while not (self._at_work or self.unsent or self.is_closing):
+                frame = next_frame()
+                if frame is None:
+                    break
+                self._has_asked = True
+                answer = serve(self, frame)
+                if isinstance(answer, tuple):
+                    answer = self._start(*answer, size=len(frame.body))
+                if answer is not None:
+                    written.append(answer)
+                    size += len(answer)
+                    if size >= UNSENT_A_CONNECTION:
+                        self._write(written)
+                        size = 0
+        except BadFrame as error:
+            cause = error.cause
+        except GoElsewhere:
+            cause = "elsewhere"
+        self._write(written)
+        if cause:
+            self.close(cause)
+        self._note_waiting()
+
+    def _start(self, work: Steps | Awaitable[ReadyAnswer], opaque: bytes | None, *, size: int) -> bytes | None:
+        """Do work that is small; have the rest wait for its turn, and this connection with it."""
+        if isinstance(work, Iterator) and size <= INLINE_BYTES:
+            for _ in range(STEPS_INLINE):
+                answer = next(work, None)
+                if answer is not None:
+                    return None if opaque is None else answer.to(opaque)
+        self._at_work = size or 1
+        if self._transport is not None:
+            self._transport.pause_reading()
+        if isinstance(work, Iterator):
+            self._server.queue(self, work, opaque)
+        else:
+            self._server.wait_for(self, work, opaque)
+        return None
+
+    def finish(self, answer: ReadyAnswer, opaque: bytes | None) -> None:
+        """Take the answer of work that waited."""
+        self._at_work = 0
+        self._note_waiting()
+        if opaque is not None:
+            self._write([answer.to(opaque)])
+        if self._transport is not None and not self.unsent and not self.is_closing:
+            self._transport.resume_reading()
+            self._go_on()
+
+    def _write(self, frames: list[bytes]) -> None:
+        if frames and self._transport is not None and not self.is_closing:
+            self._transport.write(b"".join(frames))
+        frames.clear()
+
+    def _note_waiting(self) -> None:
+        before, self.coming_in = self.coming_in, self._reader.waiting + self._at_work
+        if self.coming_in != before:
+            self._server.note_coming_in(self.coming_in - before)
+
+    def close(self, cause: str) -> None:
+        """Close once what was written is sent. It is our doing, and says nothing of the brokers on it."""
+        if not self.is_closing and self._transport is not None:
+            self.is_closing = self._by_us = True
+            self._server.count_closed(cause, self.peer)
+            self._transport.close()
+
+    def abort(self, cause: str) -> None:
+        """Close now, for a bound of ours."""
+        if self._transport is not None:
+            if not self.is_closing:
+                self._server.count_closed(cause, self.peer)
+            self.is_closing = self._by_us = True
+            transport, self._transport = self._transport, None
+            self._reader, self._at_work = FrameReader(), 0
+            self._server.note_unsent(-self.unsent)
+            self.unsent = 0
+            self._note_waiting()
+            transport.abort()

@@ -1,0 +1,156 @@
+"""The settings of operators in ``settings.db``, a table for each kind. Blocking; used by one thread at a time."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
+from pointsman.wire.clock import Clock
+from pointsman_namesrv.core.saved_settings import Rows, Setting, SettingKey, SettingKind
+
+FILE_NAME = "settings.db"
+APPLICATION_ID = 0x504D5354  # "PMST"
+REFRESH_SECONDS = 60.0
+"""How old the remaining time of a setting may grow on the disk: a wall clock that is set back adds at most that."""
+_TIMES = ("remaining_seconds", "saved_at")
+"""Seconds that a setting had left, and the Unix time then; NULL: it has no end."""
+
+_TABLES = {
+    SettingKind.KV: Table("kv", ("namespace", "key"), ("value",)),
+    SettingKind.WIPED_PERMISSION: Table("wiped_permissions", ("cluster", "broker_name"), ("incarnation",)),
+    SettingKind.HIDDEN_TOPIC: Table(
+        "hidden_topics", ("cluster", "broker_name", "topic"), ("state_version", "timestamp_millis", "counter")
+    ),
+    SettingKind.GUARD: Table("guards", ("cluster",), ("mode", *_TIMES)),
+    SettingKind.MAINTENANCE: Table("maintenance_windows", ("cluster", "broker_name"), ("note", "set_by", *_TIMES)),
+}
+
+log = logging.getLogger(__name__)
+
+
+class SettingsStore:
+    """Knows what is on the disk, and brings it in line with what it is given."""
+
+    def __init__(self, tables: TableFile, *, clock: Clock) -> None:
+        self._tables = tables
+        self._clock = clock
+        self._saved: dict[SettingKey, Setting] = {}
+        self._saved_at: dict[SettingKey, float] = {}
+        """Of settings that end: monotonic seconds."""
+
+    @property
+    def path(self) -> Path:
+        """The database."""
+        return self._tables.path
+
+    def load(self) -> tuple[Mapping[SettingKey, Setting], str]:
+        """Open the database and return what it holds, and what was wrong with it.
+
+        A damaged or foreign one is set aside, and an empty one takes its place. One that can be read and not written
+        is read. Raises PermissionError: it is not damaged, and must be neither moved nor replaced.
+        """
+        try:
+            self._take(self._tables.open())
+        except TablesRefused as error:
+            return {}, self._set_aside(error)
+        except PermissionError:
+            raise
+        except OSError as error:
+            log.warning("the settings cannot be opened for writing", extra={"facts": {"error": str(error)}})
+            try:
+                self._take(self._tables.read_copy())
+            except TablesRefused as refused:
+                return {}, self._set_aside(refused)
+            except OSError as unreadable:
+                return {}, f"the settings of operators could not be read at the start: {unreadable}"
+        return dict(self._saved), ""
+
+    def _set_aside(self, error: TablesRefused) -> str:
+        facts = {"file": self.path, "problem": str(error)}
+        log.error("the settings of operators are refused and set aside", extra={"facts": facts})
+        self._tables.set_aside()
+        return (
+            f"the settings of operators were refused at the start and set aside: {self.path} {error}; set them again, "
+            "`pointsmanctl diff` with another name server lists them"
+        )
+
+    def differing(self, wanted: Rows) -> dict[SettingKey, Setting | None]:
+        """Return those of the rows that are not on the disk as they should be, or whose remaining time is old there."""
+        now = self._clock.monotonic()
+        return {
+            key: setting
+            for key, setting in wanted.items()
+            if self._saved.get(key) != setting
+            or (key in self._saved_at and now - self._saved_at[key] > REFRESH_SECONDS)
+        }
+
+    def difference_from(self, wanted: Mapping[SettingKey, Setting]) -> dict[SettingKey, Setting | None]:
+        """As :meth:`differing`, for all settings: what is on the disk and not wanted is to be removed."""
+        return self.differing({**dict.fromkeys(self._saved), **wanted})
+
+    def write(self, rows: Rows) -> None:
+        """Save the rows, None: remove. On the disk for good when it returns. Raises OSError; then nothing was saved."""
+        if not self._tables.is_current():
+            # Not open yet, or removed by an operator: what is there now, and all that there was.
+            self._tables.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                found = dict(_settings(self._tables.open(), self._clock))
+            except TablesRefused as error:
+                raise OSError(errno.EIO, f"the database {error}", str(self.path)) from error
+            rows = {**dict.fromkeys(found), **self._saved, **rows}
+        # In this order: a pause between the two must not lengthen what a setting has left.
+        unix_now, now = self._clock.utc_now().timestamp(), self._clock.monotonic()
+        self._tables.write(_encoded(key, setting, now=now, unix_now=unix_now) for key, setting in rows.items())
+        for key, setting in rows.items():
+            self._saved.pop(key, None)
+            self._saved_at.pop(key, None)
+            if setting is not None:
+                self._saved[key] = setting
+                if setting.until is not None:
+                    self._saved_at[key] = now
+
+    def close(self) -> None:
+        """Release the file."""
+        self._tables.close()
+
+    def _take(self, tables: Mapping[str, list[Row]]) -> None:
+        self._saved = dict(_settings(tables, self._clock))
+        now = self._clock.monotonic()
+        self._saved_at = {key: now for key, setting in self._saved.items() if setting.until is not None}
+
+
+def table_file(directory: Path) -> TableFile:
+    """The database in a folder."""
+    return TableFile(directory / FILE_NAME, _TABLES.values(), application_id=APPLICATION_ID)
+
+
+def _encoded(key: SettingKey, setting: Setting | None, *, now: float, unix_now: float) -> tuple[str, Row, Row | None]:
+    table = _TABLES[key.kind]
+    if setting is None:
+        return table.name, key.name, None
+    if table.values[-2:] != _TIMES:
+        return table.name, key.name, setting.value
+    if setting.until is None:
+        return table.name, key.name, (*setting.value, None, None)
+    return table.name, key.name, (*setting.value, setting.until - now, unix_now)
+
+
+def _settings(tables: Mapping[str, list[Row]], clock: Clock) -> Iterator[tuple[SettingKey, Setting]]:
+    now, unix_now = clock.monotonic(), clock.utc_now().timestamp()
+    for kind, table in _TABLES.items():
+        for row in tables[table.name]:
+            name, values = _texts(row[: len(table.key)]), row[len(table.key) :]
+            until: float | None = None
+            if table.values[-2:] == _TIMES:
+                *values, remaining, saved_at = values  # type: ignore[assignment]
+                if isinstance(remaining, int | float) and isinstance(saved_at, int | float):
+                    # A wall clock that was set back adds nothing.
+                    until = now + remaining - max(0.0, unix_now - saved_at)
+            yield SettingKey(kind, name), Setting(_texts(tuple(values)), until)
+
+
+def _texts(row: Row) -> tuple[str, ...]:
+    return tuple(str(value) for value in row)
