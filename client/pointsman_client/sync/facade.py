@@ -21,8 +21,7 @@ from pointsman_client.errors import (
     ClientNotStartedError,
     ForkedError,
 )
-from pointsman_client.sync.callback_thread import CallbackThread
-from pointsman_client.sync.loop_thread import LoopThread, shared
+from pointsman_client.sync.background_threads import CallbackThread, LoopThread, shared
 
 T = TypeVar("T")
 

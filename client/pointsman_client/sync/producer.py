@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -12,13 +13,13 @@ from pointsman_client.core.checks import check_function
 from pointsman_client.core.message import Message
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendResult
+from pointsman_client.errors import TooManyInFlightError
 from pointsman_client.producer import producer as async_producer
 from pointsman_client.producer.producer import SelectQueue
 from pointsman_client.producer.producer_options import OnUnavailable, ProducerOptions
-from pointsman_client.sync.callback_thread import MAX_WAITING
+from pointsman_client.sync.background_threads import MAX_WAITING
 from pointsman_client.sync.client import NameServerClient, client_for
 from pointsman_client.sync.facade import CallOptions, Facade
-from pointsman_client.sync.owed_callbacks import OwedCallbacks
 
 SendCallback = Callable[[SendResult | Exception], object]
 """Called on a thread of the producer with the result of a send, or with the error that :meth:`Producer.send` raises."""
@@ -55,7 +56,7 @@ class Producer(Facade):
         below = None if self._client is options.name_servers else self._client
         inner = values_for(ProducerOptions, options) | {"name_servers": self._client.inner}
         self._producer = async_producer.Producer(**inner)
-        self._owed = OwedCallbacks(most=min(options.back_pressure_for_async_send_num, MAX_WAITING))
+        self._pending = _PendingCallbacks(most=min(options.back_pressure_for_async_send_num, MAX_WAITING))
         super().__init__(self._producer, call_timeout_seconds=seconds, below=below)
 
     @property
@@ -88,7 +89,7 @@ class Producer(Facade):
         A message counts against ``back_pressure_for_async_send_num`` until its callback has returned.
         """
         check_function("callback", callback, "must be a function that takes the outcome")
-        call, settle = self._owed.owe(callback, size=_bytes_of(message))
+        call, settle = self._pending.add(callback, size=_bytes_of(message))
         called_back = self._called_back(call)
         with ExitStack() as undo:
             undo.callback(settle)
@@ -157,3 +158,35 @@ class Producer(Facade):
 def _bytes_of(message: object) -> int:
     """What counts in an error; whether it is a message at all is checked where it is sent."""
     return len(message.body) if isinstance(message, Message) and isinstance(message.body, bytes) else 0
+
+
+class _PendingCallbacks:
+    """Callbacks that have not returned, at most ``most``: slow ones hold up new sends instead of being dropped."""
+
+    def __init__(self, *, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._sizes: dict[object, int] = {}
+
+    def add(self, callback: SendCallback, *, size: int) -> tuple[SendCallback, Callable[[], None]]:
+        """Return what calls ``callback``, and what says that it will not be called.
+
+        Raises :class:`TooManyInFlightError`.
+        """
+        entry = object()
+        with self._lock:
+            if len(self._sizes) >= self._most:
+                raise TooManyInFlightError(len(self._sizes), sum(self._sizes.values()))
+            self._sizes[entry] = size
+
+        def settle() -> None:
+            with self._lock:
+                self._sizes.pop(entry, None)
+
+        def call(ended: SendResult | Exception) -> None:
+            try:
+                callback(ended)
+            finally:
+                settle()
+
+        return call, settle

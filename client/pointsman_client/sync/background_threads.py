@@ -1,14 +1,21 @@
-"""The event loop behind the synchronous facade: one a process, in a thread, from the first facade's start to the last
-one's close."""
+"""The threads behind the synchronous facade: one event loop per process, from the first facade's start to the last
+one's close, and one thread per facade for the application's callbacks, which must not hold up that loop."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import queue
 import threading
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
 
 START_SECONDS = 10.0
 END_SECONDS = 5.0
+MAX_WAITING = 10_000
+"""Callbacks of one facade."""
 
 
 class LoopThread:
@@ -66,3 +73,50 @@ def shared() -> LoopThread:
     if not _shared or _shared[0].pid != os.getpid():
         _shared[:] = [LoopThread()]
     return _shared[0]
+
+
+class CallbackThread:
+    """One daemon thread, started with the first callback; callbacks keep their order."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._waiting: queue.Queue[Callable[[], object] | None] = queue.Queue(MAX_WAITING)
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self.dropped = 0
+        """Callbacks that were not called, because :data:`MAX_WAITING` others waited already."""
+
+    def submit(self, callback: Callable[[], object]) -> None:
+        """Call it soon; from any thread, without waiting."""
+        with self._lock:
+            if self._is_closed:
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread.start()
+            try:
+                self._waiting.put_nowait(callback)
+            except queue.Full:
+                self.dropped += 1
+                logger.error("a callback is not called: %d others wait already", MAX_WAITING)  # noqa: TRY400  no fault of ours
+
+    def close(self, *, timeout_seconds: float) -> None:
+        """Let those that wait be called, as far as the time allows; one that does not return is left alone."""
+        with self._lock:
+            self._is_closed = True
+            thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        try:
+            self._waiting.put(None, timeout=timeout_seconds)
+        except queue.Full:
+            return
+        thread.join(timeout_seconds)
+
+    def _work(self) -> None:
+        while (callback := self._waiting.get()) is not None:
+            try:
+                callback()
+            except Exception:  # the border to the application: a callback may raise anything
+                logger.exception("a callback raised")
