@@ -9,9 +9,9 @@ import click
 from pointsman_report import __version__
 from pointsman_report.commands import asking, computing, raw_history
 from pointsman_report.commands.arguments import FAILED
-from pointsman_report.errors import ReportError, one_line
 from pointsman_report.parameters import ParametersError
-from pointsman_report.session import SparkUnavailableError
+from pointsman_report.report_errors import ReportError, one_line
+from pointsman_report.spark_session import SparkUnavailableError
 
 
 class ReportCommands(click.Group):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 
-from pointsman_report.errors import ReportError
-from pointsman_report.files import Files
+from pointsman_report.hadoop_files import Files
+from pointsman_report.report_errors import ReportError
 
 
 @contextmanager

@@ -119,7 +119,7 @@ def _tables(warehouse: Path, fleet: Fleet) -> Iterator[Any]:
     from pyspark.sql.types import TimestampType  # noqa: PLC0415
 
     from pointsman_report.io import Warehouse  # noqa: PLC0415
-    from pointsman_report.session import spark_session  # noqa: PLC0415
+    from pointsman_report.spark_session import spark_session  # noqa: PLC0415
 
     with spark_session("local[1]", name="detectors") as spark:
         tables = Warehouse(spark, str(warehouse))

@@ -71,7 +71,7 @@ def measure(warehouse: Path) -> dict[str, Any]:
     from pyspark.sql.functions import col, lit, unix_micros  # noqa: PLC0415
     from pyspark.sql.functions import max as newest  # noqa: PLC0415
 
-    from pointsman_report.session import spark_session  # noqa: PLC0415
+    from pointsman_report.spark_session import spark_session  # noqa: PLC0415
 
     with spark_session("local[*]", name="trace_figures") as spark:
         table = spark.read.parquet(str(warehouse / "broker_intervals"))
@@ -109,7 +109,7 @@ def verdicts(warehouse: Path, by_count: Iterable[str]) -> list[tuple[str, str]]:
     from pyspark.sql import functions as F  # noqa: PLC0415, N812
 
     from pointsman_report.io import Warehouse  # noqa: PLC0415
-    from pointsman_report.session import spark_session  # noqa: PLC0415
+    from pointsman_report.spark_session import spark_session  # noqa: PLC0415
 
     with spark_session("local[*]", name="trace_figures") as spark:
         published = Warehouse(spark, str(warehouse))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from pointsman_report.session import LOCAL_SETTINGS, SETTINGS, SMALL_SETTINGS
+from pointsman_report.spark_session import LOCAL_SETTINGS, SETTINGS, SMALL_SETTINGS
 
 SMALL = {
     "spark.default.parallelism": "1",

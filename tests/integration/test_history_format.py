@@ -20,7 +20,7 @@ from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_report.cli import main
-from pointsman_report.validation import known_events
+from pointsman_report.row_validation import known_events
 from tests.fakes import wire
 from tests.fakes.events import QUEUES, broker_event, facts, topics_event
 from tests.fakes.history_rows import rows_in

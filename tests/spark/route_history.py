@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pointsman_report.io import History, Warehouse
-from pointsman_report.questions.source import Source
+from pointsman_report.questions.topic_history import Source
 from pointsman_report.schemas import TABLES
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
 

@@ -12,8 +12,8 @@ from pyspark.sql.functions import col, unix_micros
 from pyspark.sql.types import TimestampType
 
 from pointsman_report.io import History, Warehouse
+from pointsman_report.jobs.history_reading import Work
 from pointsman_report.jobs.pipeline import compute
-from pointsman_report.jobs.work import Work
 from pointsman_report.parameters import Parameters
 from pointsman_report.schemas import TABLES
 

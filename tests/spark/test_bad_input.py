@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pointsman_report.io import GZIP_FAULT
-from pointsman_report.jobs.ingest import IngestResult, ingest
+from pointsman_report.jobs.ingest_history import IngestResult, ingest
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
 from tests.spark.tables import DayRunner
 

@@ -11,7 +11,7 @@ import pytest
 
 from pointsman_report.cli import main
 from pointsman_report.jobs import pipeline
-from pointsman_report.jobs.work import Work
+from pointsman_report.jobs.history_reading import Work
 from pointsman_report.run import Run
 from pointsman_report.schemas import TABLES
 from tests.spark.histories import NameServer, broker, moment, write_history

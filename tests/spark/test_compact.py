@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from pointsman_report.errors import ReportError
 from pointsman_report.io import History, Warehouse
 from pointsman_report.jobs import pipeline
-from pointsman_report.jobs.compact import compact
-from pointsman_report.jobs.ingest import ingest
+from pointsman_report.jobs.compact_warehouse import compact
+from pointsman_report.jobs.history_reading import Work
+from pointsman_report.jobs.ingest_history import ingest
 from pointsman_report.jobs.pipeline import compute
-from pointsman_report.jobs.work import Work
 from pointsman_report.parameters import Parameters
+from pointsman_report.report_errors import ReportError
 from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_history
 from tests.spark.tables import DayRunner
 

@@ -10,10 +10,9 @@ from zoneinfo import ZoneInfo
 import pytest
 from pyspark.sql import SparkSession
 
-from pointsman_report.errors import ReportError
 from pointsman_report.io import Warehouse
-from pointsman_report.questions.compare import MOST, compare
-from pointsman_report.questions.comparison import Comparison
+from pointsman_report.questions.day_comparison import MOST, Comparison, compare
+from pointsman_report.report_errors import ReportError
 from pointsman_report.schemas import TABLES
 from tests.spark.histories import MIDNIGHT
 

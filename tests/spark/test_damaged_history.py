@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pointsman_report.cli import main
-from pointsman_report.files import RawFile
+from pointsman_report.hadoop_files import RawFile
 from pointsman_report.io import History
 from pointsman_report.jobs import pipeline
 from pointsman_report.schemas import WAREHOUSE_VERSION

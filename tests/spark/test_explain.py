@@ -8,9 +8,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from pyspark.sql import SparkSession
 
-from pointsman_report.questions.departures import departures
-from pointsman_report.questions.explain import ExplainAnswer, explain
-from pointsman_report.questions.happenings import happenings
+from pointsman_report.questions.explanation import ExplainAnswer, explain
+from pointsman_report.questions.route_events import departures, happenings
 from tests.spark import route_history
 from tests.spark.histories import NameServer, broker, moment
 from tests.spark.route_history import NIGHT, TOPIC

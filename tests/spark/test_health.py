@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from pointsman_report.parameters import HealthParameters
-from pointsman_report.schemas.liveness import AVAILABILITY
-from pointsman_report.schemas.topics import TOPIC_INTERVALS
+from pointsman_report.schemas.liveness_tables import AVAILABILITY
+from pointsman_report.schemas.topic_tables import TOPIC_INTERVALS
 from pointsman_report.transforms import poisson
 from pointsman_report.transforms.cluster_health import cluster_health
 from pointsman_report.transforms.hot_queues import hot_groups, key_skew, too_many_queues

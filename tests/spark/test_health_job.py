@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pointsman_report.io import History, Warehouse
-from pointsman_report.jobs import health
-from pointsman_report.jobs.work import Work
+from pointsman_report.jobs import stages
+from pointsman_report.jobs.history_reading import Work
 from pointsman_report.parameters import HealthParameters, Parameters
-from pointsman_report.schemas.base import Table
-from pointsman_report.schemas.health import TABLES
-from pointsman_report.schemas.liveness import OBSERVER_CLOCKS
-from pointsman_report.schemas.topics import TOPIC_INTERVALS
+from pointsman_report.schemas.health_tables import TABLES
+from pointsman_report.schemas.liveness_tables import OBSERVER_CLOCKS
+from pointsman_report.schemas.table_types import Table
+from pointsman_report.schemas.topic_tables import TOPIC_INTERVALS
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
 from tests.spark.storybook import Stories, book
 from tests.spark.tables import DayRunner
@@ -104,8 +104,8 @@ def compute(spark: SparkSession, path: Path, given: Given, first_day: date, last
         warehouse.stage(table, rows.filter(rows.dt.between(first_day, last_day)))
     parameters = Parameters(health=HealthParameters(slo_days=2))
     work = Work(History(spark, []), warehouse, first_day, last_day, parameters, lambda _: None)
-    health.run(work)
-    health.run_hot_queues(work)
+    stages.run_health(work)
+    stages.run_hot_queues(work)
     warehouse.publish(first_day=first_day, last_day=last_day)
 
 

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pointsman_report.parameters import IncidentParameters
-from pointsman_report.schemas.base import BOOL, DAY, LONG, TEXT, TIME, struct
+from pointsman_report.schemas.table_types import BOOL, DAY, LONG, TEXT, TIME, struct
 from pointsman_report.transforms.incidents import incidents, members, outages
 from tests.spark.histories import MIDNIGHT, moment
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pointsman_report.errors import ReportError
 from pointsman_report.io import History, Warehouse
 from pointsman_report.jobs import pipeline
-from pointsman_report.jobs.ingest import ingest
+from pointsman_report.jobs.history_reading import Work
+from pointsman_report.jobs.ingest_history import ingest
 from pointsman_report.jobs.pipeline import compute
-from pointsman_report.jobs.work import Work
 from pointsman_report.parameters import Parameters
+from pointsman_report.report_errors import ReportError
 from pointsman_report.run import Run
 from pointsman_report.schemas import WAREHOUSE_VERSION
 from tests.spark.histories import MIDNIGHT, NameServer, moment, write_history

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pointsman_report.schemas.liveness import BLIND_PERIODS, BROKER_FACTS, MAINTENANCE_WINDOWS, OBSERVER_WINDOWS
+from pointsman_report.schemas.liveness_tables import BLIND_PERIODS, BROKER_FACTS, MAINTENANCE_WINDOWS, OBSERVER_WINDOWS
 from pointsman_report.transforms.broker_facts import broker_changes, broker_facts, told_facts
 from pointsman_report.transforms.namesrv_days import namesrv_days, observer_clocks
 from pointsman_report.transforms.observer_periods import blind_periods, maintenance_windows

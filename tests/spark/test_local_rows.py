@@ -9,7 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pointsman_report.io.local_rows import local_rows
-from pointsman_report.schemas.base import BOOL, DAY, DOUBLE, INT, LONG, TEXT, TIME, struct
+from pointsman_report.schemas.table_types import BOOL, DAY, DOUBLE, INT, LONG, TEXT, TIME, struct
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit, unix_micros, when
 from pyspark.sql.types import ArrayType
 
-from pointsman_report.schemas.base import struct
-from pointsman_report.schemas.liveness import BLIND_PERIODS, BROKER_STATE, OBSERVER_WINDOWS, OPINION
+from pointsman_report.schemas.liveness_tables import BLIND_PERIODS, BROKER_STATE, OBSERVER_WINDOWS, OPINION
+from pointsman_report.schemas.table_types import struct
 from pointsman_report.transforms import history_rows
 from pointsman_report.transforms.broker_intervals import broker_intervals
 from pointsman_report.transforms.observer_periods import blind_periods

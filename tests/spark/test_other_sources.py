@@ -26,7 +26,7 @@ from pointsman_report.report.span import Span
 from pointsman_report.rocketmq_log.broker_ids import BrokerId
 from pointsman_report.rocketmq_log.importing import HistoryFolder
 from pointsman_report.rocketmq_log.lines import Kind, LogLine
-from pointsman_report.rocketmq_log.story import Story
+from pointsman_report.rocketmq_log.log_rows import Story
 from tests.fakes.manual_clock import ManualClock
 from tests.spark.histories import MIDNIGHT, moment
 

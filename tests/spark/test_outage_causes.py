@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import unix_micros
 
 from pointsman_report.parameters import IncidentParameters
-from pointsman_report.schemas.base import BOOL, DAY, INT, LONG, TEXT, TIME, struct
-from pointsman_report.schemas.flapping import GUARD_PERIODS, OUTAGE_CAUSES
+from pointsman_report.schemas.flapping_tables import GUARD_PERIODS, OUTAGE_CAUSES
+from pointsman_report.schemas.table_types import BOOL, DAY, INT, LONG, TEXT, TIME, struct
 from pointsman_report.transforms.incidents import members, outages, rolling_outages, rolling_restarts
 from pointsman_report.transforms.observer_periods import guard_periods
 from pointsman_report.transforms.outage_causes import (

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pointsman_report.parameters import RankingParameters
-from pointsman_report.schemas.base import BOOL, DAY, LONG, TEXT, TIME, struct
+from pointsman_report.schemas.table_types import BOOL, DAY, LONG, TEXT, TIME, struct
 from pointsman_report.transforms.flap_ranking import longest_stable, state_changes
 from tests.spark.histories import MIDNIGHT, moment
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pointsman_namesrv.core import liveness as told
 from pointsman_report.io.local_rows import local_rows
-from pointsman_report.schemas.liveness import OBSERVER_CLOCKS
+from pointsman_report.schemas.liveness_tables import OBSERVER_CLOCKS
 from pointsman_report.transforms.heartbeat_histograms import EDGES_MS, beats, heartbeat_histogram, heartbeat_punctuality
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
 from tests.spark.typed import registration_events, rows_of, shuffled

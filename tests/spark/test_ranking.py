@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
 from pointsman_report.parameters import RankingParameters
-from pointsman_report.schemas.base import DAY, DOUBLE, LONG, TEXT, struct
+from pointsman_report.schemas.table_types import DAY, DOUBLE, LONG, TEXT, struct
 from pointsman_report.transforms.flap_ranking import flap_ranking, with_outliers
 from pointsman_report.transforms.poisson import upper_tail
 from pointsman_report.transforms.utc_days import SECOND

@@ -11,12 +11,11 @@ from pyspark.sql import SparkSession
 
 from pointsman_report.io import History, Warehouse
 from pointsman_report.jobs import pipeline
-from pointsman_report.jobs.compact import compact
-from pointsman_report.jobs.work import Work
+from pointsman_report.jobs.compact_warehouse import compact
+from pointsman_report.jobs.history_reading import Work
 from pointsman_report.parameters import Parameters
-from pointsman_report.questions.route_answer import NOBODY_WATCHED, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteAnswer
-from pointsman_report.questions.route_at import route_at
-from pointsman_report.questions.source import Source
+from pointsman_report.questions.past_route import NOBODY_WATCHED, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteAnswer, route_at
+from pointsman_report.questions.topic_history import Source
 from tests.spark import route_history
 from tests.spark.histories import NameServer, broker, moment, write_history
 from tests.spark.route_history import LAST, NIGHT, TOPIC

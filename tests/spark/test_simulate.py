@@ -20,7 +20,7 @@ from pointsman_report.parameters import (
     Parameters,
     RankingParameters,
 )
-from pointsman_report.questions.simulate import Simulation, simulate
+from pointsman_report.questions.simulation import Simulation, simulate
 from pointsman_report.schemas import TABLES
 from tests.spark.histories import MIDNIGHT, moment
 

@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pointsman_report import lock
-from pointsman_report.errors import ReportError
-from pointsman_report.files import Files
-from pointsman_report.io import Warehouse, file_sizes
+from pointsman_report.hadoop_files import Files
+from pointsman_report.io import Warehouse
 from pointsman_report.io.warehouse import FORMAT_SETTING, MEMORY_SETTING
+from pointsman_report.report_errors import ReportError
 from pointsman_report.schemas import TABLES, WAREHOUSE_VERSION
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -150,9 +150,9 @@ def test_a_run_that_really_is_killed_while_it_publishes_leaves_what_the_next_one
     program = f"""
 import os, signal
 from datetime import date
-from pointsman_report.files import Files
+from pointsman_report.hadoop_files import Files
 from pointsman_report.io import Warehouse
-from pointsman_report.session import spark_session
+from pointsman_report.spark_session import spark_session
 
 move, made = Files.move, []
 
@@ -201,8 +201,8 @@ def test_tables_may_be_of_another_format_and_tell_it(spark: SparkSession, tmp_pa
 
 
 def test_a_path_with_a_scheme_is_the_folder_that_it_names(spark: SparkSession, tmp_path: Path) -> None:
-    assert Warehouse(spark, f"file://{tmp_path}").local_folder("report") == tmp_path / "report"
-    assert Warehouse(spark, str(tmp_path)).local_folder("report") == tmp_path / "report"
+    assert Files(spark).local(f"file://{tmp_path}/report") == tmp_path / "report"
+    assert Files(spark).local(f"{tmp_path}/report") == tmp_path / "report"
 
 
 def stage_windows(warehouse: Warehouse) -> None:
@@ -214,7 +214,7 @@ def stage_windows(warehouse: Warehouse) -> None:
 def test_a_big_day_lies_in_a_few_files_of_one_size_and_a_small_one_in_one(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_sizes, "MOST_ROWS_A_FILE", 1_000)
+    monkeypatch.setattr("pointsman_report.io.warehouse.MOST_ROWS_A_FILE", 1_000)
     other = DAY + timedelta(days=1)
     schema = TABLES["quarantine"].schema
     rows = [(day, f"f{n}", "r", None) for day, count in ((DAY, 3_500), (other, 50)) for n in range(count)]

@@ -7,8 +7,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from pointsman_report.questions.collecting import ROUTINE
-from pointsman_report.questions.told import Life, Set, Story, Told
+from pointsman_report.questions.topic_history import ROUTINE, Life, Set, Story, Told
 
 _FIELDS = [field.name for field in fields(Told) if field.name not in ("at", "detail", "set")]
 

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit
 
 from pointsman_report.io import History, Warehouse
-from pointsman_report.jobs import topics
-from pointsman_report.jobs.work import Work
+from pointsman_report.jobs import stages
+from pointsman_report.jobs.history_reading import Work
 from pointsman_report.parameters import Parameters
 from pointsman_report.schemas import TABLES
 from tests.spark.histories import MIDNIGHT, Row, moment
@@ -50,8 +50,8 @@ class TopicDays:
             warehouse.stage(table, rows.filter(of_days))
         history = History(self.spark, [])
         work = Work(history, warehouse, first_day, last_day, Parameters(), lambda _: None)
-        topics.run(work)
-        topics.run_blast_radius(work)
+        stages.run_topics(work)
+        stages.run_blast_radius(work)
         warehouse.publish(first_day=first_day, last_day=last_day)
 
     def _table(self, name: str, rows: list[dict[str, Any]]) -> DataFrame:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import rand
 
-from pointsman_report.schemas.history import REGISTRATION_EVENTS
+from pointsman_report.schemas.history_tables import REGISTRATION_EVENTS
 from tests.spark.histories import Row
 
 

@@ -18,7 +18,7 @@ from pointsman_report.commands.arguments import Days, Outcome, ParameterOptions,
 from pointsman_report.commands.running import answered, running
 
 if TYPE_CHECKING:
-    from pointsman_report.questions.source import Source
+    from pointsman_report.questions.topic_history import Source
 
 SETTING = "flapping.suppress_above=2000"
 
@@ -64,7 +64,7 @@ def _asked(
     with running(options, reads=histories if warehouse is None else [warehouse]) as (spark, _):
         # Only now: these import pyspark, whose absence has been said in one line.
         from pointsman_report.io import History, Warehouse  # noqa: PLC0415
-        from pointsman_report.questions.source import Source  # noqa: PLC0415
+        from pointsman_report.questions.topic_history import Source  # noqa: PLC0415
 
         source = (
             Source(history=History(spark, histories))
@@ -88,7 +88,7 @@ def route_at(question: Question, given: ParameterOptions, outcome: Outcome, spar
       pointsman-report route-at orders --at 03:12 --history /var/lib/pointsman/history --timezone Europe/Berlin
     """
     with _asked(question, given, spark) as (source, at, zone):
-        from pointsman_report.questions.route_at import route_at as found  # noqa: PLC0415 - it imports pyspark
+        from pointsman_report.questions.past_route import route_at as found  # noqa: PLC0415 - it imports pyspark
 
         answer = found(source, question.topic, at, cluster=question.cluster)
     return answered(answer, outcome, zone)
@@ -110,7 +110,7 @@ def explain(question: Question, given: ParameterOptions, outcome: Outcome, spark
       pointsman-report explain orders --at 03:12 --history /var/lib/pointsman/history --timezone Europe/Berlin
     """
     with _asked(question, given, spark) as (source, at, zone):
-        from pointsman_report.questions.explain import explain as found  # noqa: PLC0415 - it imports pyspark
+        from pointsman_report.questions.explanation import explain as found  # noqa: PLC0415 - it imports pyspark
 
         answer = found(source, question.topic, at, cluster=question.cluster)
     return answered(answer, outcome, zone)
@@ -137,7 +137,7 @@ def compare(one: date, other: date, warehouse: str, timezone: str | None, outcom
     with running(spark, reads=[warehouse]) as (session, _):
         # Only now: these import pyspark, whose absence has been said in one line.
         from pointsman_report.io import Warehouse  # noqa: PLC0415
-        from pointsman_report.questions.compare import compare as found  # noqa: PLC0415
+        from pointsman_report.questions.day_comparison import compare as found  # noqa: PLC0415
 
         answer = found(Warehouse(session, warehouse), one, other)
     return answered(answer, outcome, zone)
@@ -214,7 +214,7 @@ def simulate(
     with running(spark, reads=[warehouse]) as (session, _):
         # Only now: these import pyspark, whose absence has been said in one line.
         from pointsman_report.io import Warehouse  # noqa: PLC0415
-        from pointsman_report.questions.simulate import simulate as found  # noqa: PLC0415
+        from pointsman_report.questions.simulation import simulate as found  # noqa: PLC0415
 
         answer = found(Warehouse(session, warehouse), first_day, last_day, given=these, others=others)
     return answered(answer, outcome, these.report.zone)

@@ -165,7 +165,7 @@ def ingest(history: Sequence[str], warehouse: str, output: str, spark: SparkOpti
     """
     histories = list(arguments.checked_histories(history))
     with running(spark, reads=histories) as (session, say):
-        from pointsman_report.jobs.ingest import ingest as bring  # noqa: PLC0415 - it imports pyspark
+        from pointsman_report.jobs.ingest_history import ingest as bring  # noqa: PLC0415 - it imports pyspark
 
         done = bring(session, histories, warehouse, say=say).as_dict()
     return _printed(done, output)
@@ -200,7 +200,7 @@ def compact(warehouse: str, before: date, keep_beats_days: int | None, output: s
     if before > today:
         raise click.UsageError(f"--before {before} has not begun: today is {today}")
     with running(spark, reads=[warehouse]) as (session, say):
-        from pointsman_report.jobs.compact import compact as rewrite  # noqa: PLC0415 - it imports pyspark
+        from pointsman_report.jobs.compact_warehouse import compact as rewrite  # noqa: PLC0415 - it imports pyspark
 
         done = rewrite(session, warehouse, before=before, say=say, keep_beats_days=keep_beats_days).as_dict()
     return _printed(done, output)

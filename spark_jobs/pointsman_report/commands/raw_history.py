@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from pointsman_report import validation
+from pointsman_report import row_validation
 from pointsman_report.commands.arguments import FAILED, FILE, FINDINGS, FINE, Outcome, outcome_options
 from pointsman_report.rocketmq_log import broker_ids
 from pointsman_report.rocketmq_log.importing import HistoryFolder, Imported, import_logs
 from pointsman_report.rocketmq_log.lines import zone_of
-from pointsman_report.rocketmq_log.story import DEFAULT_CLUSTER, Story
+from pointsman_report.rocketmq_log.log_rows import DEFAULT_CLUSTER, Story
 
 FORMATS = ("rocketmq-log",)
 DEFAULT_ZONE = "GMT+8"
@@ -38,7 +38,7 @@ def validate(files: Sequence[Path], outcome: Outcome) -> int:
     for file in files:
         faulty: set[int] = set()
         try:
-            for problem in validation.problems_of(file):
+            for problem in row_validation.problems_of(file):
                 if problem is None:
                     rows += 1
                     continue
@@ -46,7 +46,7 @@ def validate(files: Sequence[Path], outcome: Outcome) -> int:
                 faulty.add(problem.line)
                 if outcome.output == "table":
                     print(problem)
-        except validation.UnreadableFileError as error:
+        except row_validation.UnreadableFileError as error:
             # The other files are still worth a look.
             unreadable.append(str(error))
             click.echo(f"pointsman-report: {error}", err=True)

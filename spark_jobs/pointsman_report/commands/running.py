@@ -19,12 +19,12 @@ from zoneinfo import ZoneInfo
 import click
 
 from pointsman_report.commands.arguments import Outcome, SparkOptions, local_path
-from pointsman_report.session import spark_session
+from pointsman_report.spark_session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pointsman_report.questions.answer import Answer
+    from pointsman_report.questions import Answer
 
 Say = Callable[[str], None]
 

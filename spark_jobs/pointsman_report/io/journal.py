@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pointsman_report.files import Files
+from pointsman_report.hadoop_files import Files
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pointsman_report.errors import ReportError
-from pointsman_report.files import Files, RawFile, absolute
+from pointsman_report.hadoop_files import Files, RawFile, absolute
 from pointsman_report.io.local_rows import local_rows, no_rows
-from pointsman_report.schemas.history import RAW_LINE
+from pointsman_report.report_errors import ReportError
+from pointsman_report.schemas.history_tables import RAW_LINE
 
 GZIP_FAULT = "unreadable gzip"
 """How the quarantine's reason begins for a whole file; what stood before its tear is used."""

@@ -11,28 +11,34 @@ and nothing elsewhere.
 from __future__ import annotations
 
 import json
+import re
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import date
-from pathlib import Path
+from datetime import date, timedelta
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pointsman_report import lock
-from pointsman_report.errors import ReportError, one_line
-from pointsman_report.files import Files, absolute
-from pointsman_report.io.calendar import days_from, partition, partition_days
-from pointsman_report.io.file_sizes import GROUP_BYTES, GROUP_OPTIONS, divided
+from pointsman_report.hadoop_files import Files, absolute
 from pointsman_report.io.journal import Journal, Replacement, folders_of
 from pointsman_report.io.local_rows import local_rows, no_rows
+from pointsman_report.report_errors import ReportError, one_line
 from pointsman_report.schemas import TABLES, WAREHOUSE_VERSION
 
+_PARTITION = re.compile(r"dt=(\d{4}-\d{2}-\d{2})")
+MOST_ROWS_A_FILE = 2_000_000
+"""Keeps a file of a table below 128 MB."""
+MOST_TASKS = 400
+GROUP_BYTES = 8 * 2**20
+"""Rows of a file that one task reads, as they lie in a writer's memory: a group as large as the file is read by one
+task alone, whatever the others do. Of 4 MB the file was twice as large."""
+GROUP_OPTIONS = {"parquet": "parquet.block.size", "orc": "orc.stripe.size"}
 FORMAT_SETTING = "spark.pointsman.tableFormat"
 MEMORY_SETTING = "spark.pointsman.intermediatesInMemory"
 """Set where there is little to read."""
@@ -41,6 +47,44 @@ NOTE = "_compacted"
 LEVEL_OPTIONS = {"parquet": "parquet.compression.codec.zstd.level", "orc": "orc.compression.zstd.level"}
 UNIONS = ("registration_events", "quarantine", "ingested_files")
 """Tables that grow by what is read; the others are computed anew for all days of a run."""
+
+
+def days_from(first_day: date, last_day: date) -> list[date]:
+    return [first_day + timedelta(days=n) for n in range((last_day - first_day).days + 1)]
+
+
+def partition(day: date) -> str:
+    return f"dt={day.isoformat()}"
+
+
+def partition_days(names: Iterable[str]) -> set[date]:
+    """Days that folder names stand for; other names are passed over."""
+    return {date.fromisoformat(found[1]) for name in names if (found := _PARTITION.fullmatch(name))}
+
+
+def divided(rows: DataFrame, keys: tuple[str, ...], counts: Mapping[date, int], spark: SparkSession) -> DataFrame:
+    """Bring together what goes into one file. ``counts`` are rows by day, or a little more; other days are small."""
+    parts = {day: -(-count // MOST_ROWS_A_FILE) for day, count in counts.items() if count > MOST_ROWS_A_FILE}
+    if not parts:
+        return rows.repartition("dt")
+    days = sorted(counts)
+    tasks = min(MOST_TASKS, sum(parts.get(day, 1) for day in days))
+    landing = _landing_numbers(spark, tasks)
+    task_of: Column = F.lit(landing[0])
+    first = 0
+    for day in days:
+        share = F.pmod(F.hash(*keys), F.lit(parts.get(day, 1)))
+        numbers = F.array(*(F.lit(landing[(first + n) % tasks]) for n in range(parts.get(day, 1))))
+        task_of = F.when(F.col("dt") == F.lit(day), F.element_at(numbers, share + 1)).otherwise(task_of)
+        first += parts.get(day, 1)
+    return rows.repartition(tasks, task_of)
+
+
+def _landing_numbers(spark: SparkSession, tasks: int) -> list[int]:
+    """For each task a number that Spark's own partitioning sends there: chance would give one task two big parts."""
+    numbers = spark.range(tasks * 40).select("id", F.pmod(F.hash(F.col("id").cast("int")), F.lit(tasks)).alias("task"))
+    found = {row["task"]: row["number"] for row in numbers.groupBy("task").agg(F.min("id").alias("number")).collect()}
+    return [found.get(task, task) for task in range(tasks)]
 
 
 class Warehouse:
@@ -84,17 +128,6 @@ class Warehouse:
             except (OSError, Py4JError, PySparkException) as error:
                 raise ReportError(f"cannot write to the warehouse {self._path}: {one_line(error)}") from error
             yield
-
-    def local_folder(self, name: str) -> Path:
-        """Return a folder of the warehouse as Python opens it.
-
-        Raises:
-            ReportError: the warehouse lies on another file system.
-        """
-        local = self._files.local(f"{self._path}/{name}")
-        if local is None:
-            raise ReportError(f"the warehouse {self._path} is not on this machine")
-        return local
 
     def read(self, table: str, *, first_day: date, last_day: date) -> DataFrame:
         """Rows of the days first..last of a published table; none if there is no such table yet."""

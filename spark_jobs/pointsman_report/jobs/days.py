@@ -10,11 +10,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pointsman_report import __version__
-from pointsman_report.errors import ReportError, one_line
-from pointsman_report.files import Files, absolute
+from pointsman_report.hadoop_files import Files, absolute
 from pointsman_report.io import History, Warehouse
+from pointsman_report.jobs.history_reading import Progress, Work
 from pointsman_report.jobs.pipeline import compute
-from pointsman_report.jobs.work import Progress, Work
 from pointsman_report.parameters import Parameters
 from pointsman_report.report.collect import collect_report
 from pointsman_report.report.contents import Report
@@ -22,6 +21,7 @@ from pointsman_report.report.formatting import report_folder
 from pointsman_report.report.output import report_files, write_report, write_report_far_away, write_textfile
 from pointsman_report.report.sections.broker_states import collect_drawn
 from pointsman_report.report.span import Span
+from pointsman_report.report_errors import ReportError, one_line
 
 
 @dataclass(frozen=True, slots=True)

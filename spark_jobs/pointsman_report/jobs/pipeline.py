@@ -7,18 +7,20 @@ from datetime import timedelta
 from functools import partial
 
 from pointsman_report.io import days_from
-from pointsman_report.jobs import flapping, health, liveness, reading, topics
-from pointsman_report.jobs.reading import Read, made_by
-from pointsman_report.jobs.work import Work
+from pointsman_report.jobs import history_reading, stages
+from pointsman_report.jobs.history_reading import Read, Work, made_by
 from pointsman_report.run import Run
 from pointsman_report.schemas import WAREHOUSE_VERSION
-from pointsman_report.schemas.history import COMPUTED_DAYS
+from pointsman_report.schemas.history_tables import COMPUTED_DAYS
 from pointsman_report.together import together
 
 STAGES = (
-    ((liveness.run,), "intervals of every broker, merged over the name servers"),
-    ((flapping.run, topics.run, health.run), "flap score and the state for the next day, topics, health"),
-    ((topics.run_blast_radius, health.run_hot_queues), "what incidents did to topics, queues that need something done"),
+    ((stages.run_liveness,), "intervals of every broker, merged over the name servers"),
+    (
+        (stages.run_flapping, stages.run_topics, stages.run_health),
+        "flap score and the state for the next day, topics, health",
+    ),
+    ((stages.run_blast_radius, stages.run_hot_queues), "what incidents did to topics, queues that need something done"),
 )
 """Those of a line do not need each other."""
 
@@ -34,7 +36,7 @@ def compute(work: Work) -> Run:
         since = now
 
     try:
-        read = reading.run(work)
+        read = history_reading.read_history(work)
         done(f"read {read.files_read} files of history, {read.files - read.files_read} were known")
         for stages, what in STAGES:
             together(*(partial(stage, read.work) for stage in stages))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-from pointsman_report.files import Files
+from pointsman_report.hadoop_files import Files
 from pointsman_report.report.contents import Report
 from pointsman_report.report.page import page
 from pointsman_report.report.sections.broker_states import Drawn

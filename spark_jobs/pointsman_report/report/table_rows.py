@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pointsman_report.io.local_rows import local_rows
 from pointsman_report.report.formatting import broker_label, rfc3339
 from pointsman_report.schemas import INSTANCE
-from pointsman_report.schemas.base import LONG, TEXT, struct
+from pointsman_report.schemas.table_types import LONG, TEXT, struct
 
 Row = dict[str, Any]
 """A row as Spark gives it; it ends in the module that reads it."""

@@ -12,7 +12,7 @@ import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pointsman_report.errors import ReportError
+from pointsman_report.report_errors import ReportError
 
 TIMEOUT_SECONDS = 5.0
 MAX_ANSWER_BYTES = 16 * 1024 * 1024

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from pointsman_report.rocketmq_log.lines import LogFileError, LogLine, parse, raw_lines
-from pointsman_report.rocketmq_log.story import Row, Story
+from pointsman_report.rocketmq_log.log_rows import Row, Story
 
 MAX_PROBLEMS = 20
 SEARCHED_LINES = 100_000

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 from zoneinfo import ZoneInfo
 
-from pointsman_report.errors import ReportError
+from pointsman_report.report_errors import ReportError
 
 MAX_LINE_BYTES = 64 * 1024
 """Of a longer line only the beginning is read."""

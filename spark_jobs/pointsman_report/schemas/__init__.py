@@ -6,8 +6,8 @@ columns that end in ``_seconds``. A transform begins and ends with a ``select`` 
 
 from __future__ import annotations
 
-from pointsman_report.schemas import flapping, health, history, liveness, topics
-from pointsman_report.schemas.base import INSTANCE, OBSERVER, Table
+from pointsman_report.schemas import flapping_tables, health_tables, history_tables, liveness_tables, topic_tables
+from pointsman_report.schemas.table_types import INSTANCE, OBSERVER, Table
 
 __all__ = ["INSTANCE", "OBSERVER", "TABLES", "WAREHOUSE_VERSION", "Table"]
 
@@ -15,5 +15,12 @@ WAREHOUSE_VERSION = 3
 """Version of all tables together. A warehouse of another version is refused: compute it again from raw history."""
 
 TABLES = {
-    table.name: table for table in (*history.TABLES, *liveness.TABLES, *flapping.TABLES, *topics.TABLES, *health.TABLES)
+    table.name: table
+    for table in (
+        *history_tables.TABLES,
+        *liveness_tables.TABLES,
+        *flapping_tables.TABLES,
+        *topic_tables.TABLES,
+        *health_tables.TABLES,
+    )
 }

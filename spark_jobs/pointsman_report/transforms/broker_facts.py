@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from pointsman_report.schemas import INSTANCE, OBSERVER
-from pointsman_report.schemas.liveness import BROKER_CHANGES, BROKER_FACTS
+from pointsman_report.schemas.liveness_tables import BROKER_CHANGES, BROKER_FACTS
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.utc_days import lit_day
 

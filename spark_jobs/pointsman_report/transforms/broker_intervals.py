@@ -24,7 +24,13 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from pointsman_report.schemas import INSTANCE, OBSERVER
-from pointsman_report.schemas.liveness import AVAILABILITY, BROKER_INTERVALS, BROKER_STATE, OPINION, PARTIAL_VIEWS
+from pointsman_report.schemas.liveness_tables import (
+    AVAILABILITY,
+    BROKER_INTERVALS,
+    BROKER_STATE,
+    OPINION,
+    PARTIAL_VIEWS,
+)
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.utc_days import lit_day
 from pointsman_report.transforms.vote_sweep import ORDER

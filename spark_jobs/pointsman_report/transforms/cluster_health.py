@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pointsman_report.parameters import HealthParameters
-from pointsman_report.schemas.health import CLUSTER_HEALTH
+from pointsman_report.schemas.health_tables import CLUSTER_HEALTH
 from pointsman_report.transforms import poisson, utc_days
 from pointsman_report.transforms.utc_days import lit_day
 

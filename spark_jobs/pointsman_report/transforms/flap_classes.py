@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from pointsman_report.parameters import FlapParameters
 from pointsman_report.schemas import INSTANCE
-from pointsman_report.schemas.flapping import FLAPPING
+from pointsman_report.schemas.flapping_tables import FLAPPING
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.broker_intervals import began_on_its_day
 from pointsman_report.transforms.outage_causes import PLANNED, UNKNOWN

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 
 from pointsman_report.parameters import FlapParameters
 from pointsman_report.schemas import INSTANCE, OBSERVER
-from pointsman_report.schemas.flapping import FLAP_CHARGES
+from pointsman_report.schemas.flapping_tables import FLAP_CHARGES
 from pointsman_report.transforms import utc_days
 
 _SILENCES = ("RECOVERED", "LATE_HEARTBEAT")

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from pointsman_report.parameters import RankingParameters
 from pointsman_report.schemas import INSTANCE
-from pointsman_report.schemas.flapping import FLAP_RANKING
+from pointsman_report.schemas.flapping_tables import FLAP_RANKING
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.broker_intervals import is_outage
 from pointsman_report.transforms.poisson import upper_tail

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pointsman_report.schemas import INSTANCE
-from pointsman_report.schemas.health import HEARTBEAT_HISTOGRAM, HEARTBEAT_PUNCTUALITY
+from pointsman_report.schemas.health_tables import HEARTBEAT_HISTOGRAM, HEARTBEAT_PUNCTUALITY
 
 EDGES_MS = tuple(round(250 * 2 ** (i / 2)) for i in range(25))
 """Upper edges of a name server's buckets, milliseconds; beyond the last one is 'inf'."""

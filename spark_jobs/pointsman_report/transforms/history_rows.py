@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pointsman_report.schemas import INSTANCE
-from pointsman_report.schemas.history import HISTORY_ROW_JSON, QUARANTINE, RAW_LINE, REGISTRATION_EVENTS
+from pointsman_report.schemas.history_tables import HISTORY_ROW_JSON, QUARANTINE, RAW_LINE, REGISTRATION_EVENTS
 from pointsman_report.transforms.utc_days import lit_day
 
 SCHEMA_VERSION = 2

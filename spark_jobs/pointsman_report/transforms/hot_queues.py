@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pointsman_report.parameters import HealthParameters
-from pointsman_report.schemas.health import HOT_QUEUES
+from pointsman_report.schemas.health_tables import HOT_QUEUES
 
 OF_A_GROUP = ("%RETRY%", "%DLQ%")
 """Topics of a consumer group's own, whose queues are delays: they are uneven by design."""

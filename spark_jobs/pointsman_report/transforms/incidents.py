@@ -34,13 +34,12 @@ from pyspark.sql import functions as F
 
 from pointsman_report.parameters import IncidentParameters
 from pointsman_report.schemas import INSTANCE
-from pointsman_report.schemas.flapping import INCIDENTS, ROLLING_RESTARTS
+from pointsman_report.schemas.flapping_tables import INCIDENTS, ROLLING_RESTARTS
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.broker_intervals import began_on_its_day, is_outage
 from pointsman_report.transforms.outage_causes import NEW, SAME
 
 SCOPE = ("dt", "cluster", "scope", "scope_name")
-_FALL = ("broker_name", "broker_id", "at")
 _OUTAGE = ("dt", *INSTANCE, "at")
 
 STRAYS = 4

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pointsman_report.schemas import INSTANCE, OBSERVER
-from pointsman_report.schemas.liveness import NAMESRV_DAYS, OBSERVER_CLOCKS
+from pointsman_report.schemas.liveness_tables import NAMESRV_DAYS, OBSERVER_CLOCKS
 from pointsman_report.transforms import utc_days
 
 _ABOUT_ITSELF = ("NAMESRV_STARTED", "NAMESRV_READY", "NAMESRV_STOPPED", "NAMESRV_PAUSED", "NAMESRV_ALIVE", "REJECTED")

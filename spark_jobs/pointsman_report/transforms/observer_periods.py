@@ -32,8 +32,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pointsman_report.schemas import INSTANCE, OBSERVER
-from pointsman_report.schemas.flapping import GUARD_PERIODS
-from pointsman_report.schemas.liveness import BLIND_PERIODS, MAINTENANCE_WINDOWS
+from pointsman_report.schemas.flapping_tables import GUARD_PERIODS
+from pointsman_report.schemas.liveness_tables import BLIND_PERIODS, MAINTENANCE_WINDOWS
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.utc_days import lit_day
 

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pointsman_report.schemas import OBSERVER
-from pointsman_report.schemas.liveness import OBSERVER_WINDOWS, SEQ_GAP
+from pointsman_report.schemas.liveness_tables import OBSERVER_WINDOWS, SEQ_GAP
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.utc_days import lit_day
 

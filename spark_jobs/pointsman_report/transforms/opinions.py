@@ -28,7 +28,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from pointsman_report.schemas import INSTANCE, OBSERVER
-from pointsman_report.schemas.liveness import OPINION
+from pointsman_report.schemas.liveness_tables import OPINION
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.utc_days import lit_day
 

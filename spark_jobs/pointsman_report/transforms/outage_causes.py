@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pointsman_report.schemas import INSTANCE
-from pointsman_report.schemas.flapping import OUTAGE_CAUSES
+from pointsman_report.schemas.flapping_tables import OUTAGE_CAUSES
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.utc_days import lit_day
 

@@ -25,7 +25,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pointsman_report.schemas import INSTANCE
-from pointsman_report.schemas.health import GROUP_LAG, QUEUE_STATS, TOPIC_LOAD
+from pointsman_report.schemas.health_tables import GROUP_LAG, QUEUE_STATS, TOPIC_LOAD
 from pointsman_report.transforms import utc_days
 
 SLOT = 1_200 * utc_days.SECOND

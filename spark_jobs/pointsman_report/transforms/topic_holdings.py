@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pointsman_report.schemas import INSTANCE
-from pointsman_report.schemas.topics import BLAST_RADIUS, TOPICS_AT_RISK
+from pointsman_report.schemas.topic_tables import BLAST_RADIUS, TOPICS_AT_RISK
 from pointsman_report.transforms import utc_days
 
 PERM_WRITE = 2

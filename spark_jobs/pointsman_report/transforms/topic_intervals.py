@@ -22,8 +22,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pointsman_report.schemas import INSTANCE, OBSERVER
-from pointsman_report.schemas.base import BOOL, INT, TEXT, struct
-from pointsman_report.schemas.topics import TOPIC_CHURN, TOPIC_INTERVALS
+from pointsman_report.schemas.table_types import BOOL, INT, TEXT, struct
+from pointsman_report.schemas.topic_tables import TOPIC_CHURN, TOPIC_INTERVALS
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.utc_days import lit_day
 

@@ -27,7 +27,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pointsman_report.schemas import INSTANCE, OBSERVER
-from pointsman_report.schemas.liveness import INTERVAL_START, LAST_LOSS
+from pointsman_report.schemas.liveness_tables import INTERVAL_START, LAST_LOSS
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.opinions import DOWN, LEFT_OUT, LOST, NONE, UP, in_force
 

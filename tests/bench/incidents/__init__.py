@@ -57,7 +57,7 @@ def scores_of(warehouse: Path, faults: list[Fault]) -> dict[str, Score]:
     from pyspark.sql.functions import explode, unix_micros  # noqa: PLC0415
 
     from pointsman_report.io import Warehouse  # noqa: PLC0415
-    from pointsman_report.session import spark_session  # noqa: PLC0415
+    from pointsman_report.spark_session import spark_session  # noqa: PLC0415
     from pointsman_report.transforms.utc_days import start_of  # noqa: PLC0415
 
     began = start_of(DAY_OF)

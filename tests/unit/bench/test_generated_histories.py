@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pointsman_report.validation import problems_of
+from pointsman_report.row_validation import problems_of
 from tests.bench.histories import FaultRates, Fleet, Kind, Written, read_labels, write
 from tests.fakes.history_rows import files_in, rows_in
 

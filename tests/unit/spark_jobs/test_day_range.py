@@ -7,8 +7,8 @@ from datetime import date, timedelta
 
 import pytest
 
-from pointsman_report.errors import ReportError
-from pointsman_report.jobs.day_range import LATE_DAYS, Computed, DayRange, day_range
+from pointsman_report.jobs.history_reading import LATE_DAYS, Computed, DayRange, day_range
+from pointsman_report.report_errors import ReportError
 
 DAY = date(2026, 3, 10)
 MADE_BY = ("1.0", "{}")

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from pointsman_report.questions.departures import Departure, departures
+from pointsman_report.questions.route_events import Departure, departures
 from tests.spark.histories import NameServer, broker, moment
 from tests.spark.told_rows import story_of
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman_report import local_machine
-from pointsman_report.local_machine import default_memory, is_below
+from pointsman_report.spark_session import default_memory, is_below
 
 GB = 2**30
 
@@ -18,7 +17,7 @@ def limited(monkeypatch: pytest.MonkeyPatch, folder: Path, machine: int, contain
     limit = folder / "memory.max"
     if container is not None:
         limit.write_text(f"{container}\n")
-    monkeypatch.setattr(local_machine, "_CONTAINER_LIMIT", limit)
+    monkeypatch.setattr("pointsman_report.spark_session._CONTAINER_LIMIT", limit)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pointsman_report import lock
-from pointsman_report.errors import ReportError
+from pointsman_report.report_errors import ReportError
 
 
 def test_a_lock_whose_process_is_dead_is_taken_over(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pointsman_report.questions.group_view import GroupView
-from pointsman_report.questions.route_answer import NOBODY_WATCHED, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteAnswer
-from pointsman_report.questions.route_at import route_of
+from pointsman_report.questions.past_route import NOBODY_WATCHED, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteAnswer, route_of
+from pointsman_report.questions.replay import GroupView
 from tests.spark.histories import NameServer, broker, moment
 from tests.spark.recorded_core import TOPICS, RecordedCore
 from tests.spark.told_rows import story_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark import SparkConf
 
-from pointsman_report.session import LOCAL_SETTINGS, SETTINGS, SMALL_BYTES, is_local, settings_for
+from pointsman_report.spark_session import LOCAL_SETTINGS, SETTINGS, SMALL_BYTES, is_local, settings_for
 
 
 def submitted(**given: str) -> SparkConf:

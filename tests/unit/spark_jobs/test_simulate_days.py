@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pointsman_report.parameters import FlapParameters, HealthParameters, Parameters, RankingParameters
-from pointsman_report.questions.simulate import is_other
+from pointsman_report.questions.simulation import is_other
 from pointsman_report.transforms.flagged import days_to_decay
 
 

@@ -12,7 +12,7 @@ from pointsman_report.report.sections.watch_gaps import Life
 from pointsman_report.report.span import Span
 from pointsman_report.report.table_rows import Instance, Listing, micros, total_seconds, typed, worst
 from pointsman_report.schemas import INSTANCE
-from pointsman_report.schemas.liveness import NAMESRV_DAYS
+from pointsman_report.schemas.liveness_tables import NAMESRV_DAYS
 from pointsman_report.transforms.utc_days import seconds
 
 MOST_NODES = 50

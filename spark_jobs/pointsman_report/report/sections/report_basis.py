@@ -28,9 +28,9 @@ from pointsman_report.report.sections.watch_gaps import (
 )
 from pointsman_report.report.span import Span
 from pointsman_report.report.table_rows import Row, collect, ratio, typed
+from pointsman_report.row_validation import known_events
 from pointsman_report.run import Run
 from pointsman_report.schemas import OBSERVER
-from pointsman_report.validation import known_events
 
 MOST_LIVES = 200
 MOST_KINDS = 50

@@ -19,7 +19,7 @@ from pointsman_namesrv.observe import __main__ as command
 from pointsman_namesrv.observe import observer as observing
 from pointsman_namesrv.observe import polled_events as watching
 from pointsman_namesrv.observe.observer import Observer, ObserverSettings
-from pointsman_report.validation import problems_of
+from pointsman_report.row_validation import problems_of
 from tests.fakes.condition import eventually
 from tests.fakes.history_rows import files_in, rows_in
 from tests.fakes.name_server import running_name_server

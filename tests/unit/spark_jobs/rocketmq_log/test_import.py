@@ -14,7 +14,7 @@ import pytest
 
 from pointsman_report.cli import main
 from pointsman_report.rocketmq_log.broker_ids import BrokerId, BrokerIdsError, brokers_of, load
-from pointsman_report.validation import problems_of
+from pointsman_report.row_validation import problems_of
 from tests.fakes.history_rows import files_in, rows_in
 from tests.fakes.rocketmq_frames import frames, response
 

@@ -1,8 +1,13 @@
-"""Collects the rows of history that a question about one topic needs: those of the brokers that had it, no others."""
+"""The rows of history that a question about one topic needs: those of the brokers that had it, no others.
+
+They come from a warehouse, or from the name servers' files as they are.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -10,11 +15,22 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from pointsman_report.questions.told import Life, Set, Story, Told
+from pointsman_report.io import History, Warehouse
 from pointsman_report.schemas import OBSERVER
-from pointsman_report.schemas.base import BOOL, INT, TEXT, struct
+from pointsman_report.schemas.table_types import BOOL, INT, TEXT, struct
+from pointsman_report.transforms import history_rows
 from pointsman_report.transforms.observer_windows import MOST_GAPS
 
+Group = tuple[str, str]
+"""A cluster and a broker name."""
+Queues = tuple[int, int, int]
+"""Read queues, write queues, permission."""
+
+NOT_ROUTED = frozenset({"OUT", "GONE"})
+"""States of a replica that is registered with a failing probe, and of one that left."""
+
+SILENT_AFTER = timedelta(seconds=150)
+"""A name server writes a row a minute."""
 _TOPICS = struct(
     part=INT,
     parts=INT,
@@ -42,6 +58,98 @@ _FIELDS = (
     "since_ms",
     "planned",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """What a TOPICS row says of the one topic."""
+
+    part: int
+    parts: int
+    full: bool
+    base: str | None
+    queues: Queues | None
+    removed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One row of history."""
+
+    at: datetime
+    event: str
+    node: str
+    boot_id: str
+    seq: int
+    reason: str | None = None
+    cluster: str | None = None
+    broker_name: str | None = None
+    broker_id: int | None = None
+    broker_addr: str | None = None
+    incarnation: str | None = None
+    data_version: str | None = None
+    interval_ms: int | None = None
+    state: str | None = None
+    since_ms: int | None = None
+    planned: bool | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    set: Set | None = None
+
+    @property
+    def group(self) -> Group:
+        return self.cluster or "", self.broker_name or ""
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether the replica that the row is about is in the routes."""
+        return self.state not in NOT_ROUTED
+
+    @property
+    def state_since(self) -> datetime | None:
+        """Since when the replica is in this state; None where a restart of the name server forgot it."""
+        return None if self.since_ms is None else self.at - timedelta(milliseconds=self.since_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """One life of one name server, as far as the rows up to a moment show it."""
+
+    node: str
+    boot_id: str
+    first_at: datetime
+    last_at: datetime
+    """Of the rows up to that moment."""
+    goes_on: bool
+    """Whether it wrote a row after it."""
+    missing: int = 0
+    """Rows up to that moment that were numbered and are not there."""
+    started_at: datetime | None = None
+    ready_at: datetime | None = None
+    draining_at: datetime | None = None
+    stopped_at: datetime | None = None
+
+    def watched(self, at: datetime) -> bool:
+        """Whether it answered at that moment."""
+        if self.first_at > at or (self.stopped_at is not None and self.stopped_at <= at):
+            return False
+        return self.goes_on or at - self.last_at <= SILENT_AFTER
+
+    def state(self, at: datetime) -> str:
+        """WARMING, READY or DRAINING."""
+        if self.started_at is not None and (self.ready_at is None or self.ready_at > at):
+            return "WARMING"
+        return "DRAINING" if self.draining_at is not None and self.draining_at <= at else "READY"
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What was told of a topic."""
+
+    lives: list[Life]
+    rows: list[Told]
+    """By time, and each life's in its own order."""
+    last_row_at: datetime | None
+    """Of all rows that were read, about whomever; None where there were none."""
 
 
 def told_of(
@@ -179,3 +287,39 @@ def _set(said: dict[str, Any] | None) -> Set | None:
     queues = said["queues"]
     usable = queues is not None and len(queues) >= 3 and None not in queues[:3]
     return Set(**{**said, "queues": tuple(queues[:3]) if usable else None})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One of the two. Files are read for the one question and nothing is written: so an hour ago can be asked about."""
+
+    warehouse: Warehouse | None = None
+    history: History | None = None
+
+    @property
+    def is_warehouse(self) -> bool:
+        return self.warehouse is not None
+
+    def events(self, first_day: date, last_day: date) -> DataFrame:
+        """Rows of ``registration_events`` of these days."""
+        if self.history is not None:
+            parsed = history_rows.parsed_lines(self.history.lines(self.history.files(first_day=first_day)))
+            return history_rows.registration_events(parsed, first_day=first_day, last_day=last_day)
+        return self._tables().read("registration_events", first_day=first_day, last_day=last_day)
+
+    def windows(self, first_day: date, last_day: date) -> DataFrame | None:
+        """Rows of ``observer_windows``; None where no report has computed any."""
+        if self.warehouse is None:
+            return None
+        return self.warehouse.read("observer_windows", first_day=first_day, last_day=last_day)
+
+    def incidents(self, first_day: date, last_day: date) -> DataFrame | None:
+        """Rows of ``incidents``; None where no report has looked for any."""
+        if self.warehouse is None:
+            return None
+        return self.warehouse.read("incidents", first_day=first_day, last_day=last_day)
+
+    def _tables(self) -> Warehouse:
+        if self.warehouse is None:
+            raise ValueError("a source is a warehouse or a history")
+        return self.warehouse

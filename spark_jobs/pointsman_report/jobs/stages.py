@@ -1,4 +1,10 @@
-"""The third stage: incidents, what brokers are charged for, their class and rank, and the state for the next day."""
+"""The stages behind the first; each reads what was staged before it and stages its own tables.
+
+`run_liveness`: who was up and down when, merged over the name servers, and how well those watched.
+`run_flapping`: incidents, what brokers are charged for, their class and rank, and the state for the next day.
+`run_topics`: which topic had which queues where, and which were at risk; then what incidents did to them.
+`run_health`: how well clusters, heartbeats and queues did; then queues that need something done.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +13,19 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pointsman_report.jobs.work import Work
+from pointsman_report.jobs.history_reading import Work
 from pointsman_report.schemas import INSTANCE
 from pointsman_report.together import together
 from pointsman_report.transforms import utc_days
-from pointsman_report.transforms.broker_intervals import broker_state, state_at_day_end
+from pointsman_report.transforms.broker_facts import broker_changes, broker_facts, told_facts
+from pointsman_report.transforms.broker_intervals import (
+    availability,
+    broker_intervals,
+    broker_state,
+    partial_views,
+    state_at_day_end,
+)
+from pointsman_report.transforms.cluster_health import cluster_health
 from pointsman_report.transforms.flap_classes import causes, flapped_days, flapping, moments, seen_days
 from pointsman_report.transforms.flap_penalty import (
     charges,
@@ -24,9 +38,12 @@ from pointsman_report.transforms.flap_penalty import (
     signs,
 )
 from pointsman_report.transforms.flap_ranking import broker_days, flap_ranking, longest_stable, state_changes
+from pointsman_report.transforms.heartbeat_histograms import beats, heartbeat_histogram, heartbeat_punctuality
+from pointsman_report.transforms.hot_queues import hot_groups, key_skew, too_many_queues
 from pointsman_report.transforms.incidents import incidents, members, outages, places, rolling_outages, rolling_restarts
-from pointsman_report.transforms.observer_periods import guard_periods
-from pointsman_report.transforms.opinions import at_day_end
+from pointsman_report.transforms.namesrv_days import namesrv_days, observer_clocks
+from pointsman_report.transforms.observer_periods import blind_periods, guard_periods, maintenance_windows
+from pointsman_report.transforms.opinions import any_missing, at_day_end, opinions, rare_events, stated, with_losses
 from pointsman_report.transforms.outage_causes import (
     downs,
     early_rows,
@@ -38,11 +55,64 @@ from pointsman_report.transforms.outage_causes import (
     outages_with_facts,
     what_came_back,
 )
+from pointsman_report.transforms.queue_reports import group_lag, queue_reports, queue_stats, topic_load
+from pointsman_report.transforms.topic_holdings import blast_radius, holdings, holdings_at_risk, topics_at_risk
+from pointsman_report.transforms.topic_intervals import statements, topic_churn, topic_intervals
+from pointsman_report.transforms.vote_sweep import sweep, votes
 
 _BROKER_DAY = ["dt", *INSTANCE]
 
 
-def run(work: Work) -> None:
+def run_liveness(work: Work) -> None:
+    """Stage the tables of `schemas.liveness` that are not staged before or after.
+
+    Aside: ``rare_events``, ``opinions`` and ``steps``.
+    """
+    rare = work.warehouse.aside("rare_events", rare_events(work.warehouse.staged("registration_events")))
+    together(lambda: _intervals(work, rare), lambda: _facts(work, rare))
+
+
+def _intervals(work: Work, rare: DataFrame) -> None:
+    warehouse, days = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
+    events, windows = warehouse.staged("registration_events"), warehouse.staged("observer_windows")
+    state, blind_before, maintenance_before = (
+        warehouse.read(table, first_day=work.day_before, last_day=work.day_before)
+        for table in ("broker_state", "blind_periods", "maintenance_windows")
+    )
+    blind, _ = together(
+        lambda: warehouse.stage("blind_periods", blind_periods(rare, windows, blind_before, **days)),
+        lambda: warehouse.stage("maintenance_windows", maintenance_windows(rare, maintenance_before, **days)),
+    )
+    rows = stated(rare, events, windows, state)
+    if any_missing(windows, state):
+        rows = with_losses(warehouse.aside("stated", rows), rare, windows)
+    said = warehouse.aside("opinions", opinions(rows, windows))
+    cast = warehouse.aside("votes", votes(said, blind))
+    steps = warehouse.aside("steps", sweep(cast, state, first_day=work.first_day))
+    together(
+        lambda: _availability(work, steps),
+        lambda: warehouse.stage("partial_views", partial_views(steps, cast, last_day=work.last_day)),
+        lambda: warehouse.stage("namesrv_days", namesrv_days(rare, windows, blind)),
+    )
+
+
+def _availability(work: Work, steps: DataFrame) -> DataFrame:
+    found = broker_intervals(steps, first_day=work.first_day, last_day=work.last_day)
+    return work.warehouse.stage("availability", availability(work.warehouse.stage("broker_intervals", found)))
+
+
+def _facts(work: Work, rare: DataFrame) -> None:
+    warehouse, days = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
+    facts_before = warehouse.read("broker_facts", first_day=work.day_before, last_day=work.day_before)
+    told = warehouse.aside("told_facts", told_facts(rare, facts_before))
+    together(
+        lambda: warehouse.stage("broker_facts", broker_facts(told, **days)),
+        lambda: warehouse.stage("broker_changes", broker_changes(told, rare)),
+        lambda: warehouse.stage("observer_clocks", observer_clocks(warehouse.staged("registration_events"))),
+    )
+
+
+def run_flapping(work: Work) -> None:
     """Stage the tables of `schemas.flapping`, and ``broker_state``."""
     in_incidents, at_end, states, _ = together(
         lambda: _incidents(work), lambda: _at_day_end(work), lambda: _state_changes(work), lambda: _guard_periods(work)
@@ -179,3 +249,71 @@ def _ranking(work: Work) -> None:
 
 def _day_before(work: Work, table: str) -> DataFrame:
     return work.warehouse.read(table, first_day=work.day_before, last_day=work.day_before)
+
+
+def run_topics(work: Work) -> None:
+    """Stage ``topic_intervals``, ``topic_churn`` and ``topics_at_risk``; aside: ``holdings_at_risk``."""
+    warehouse, span = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
+    yesterday = warehouse.read("topic_intervals", first_day=work.day_before, last_day=work.day_before)
+    carried = yesterday.filter("open")
+    events, brokers = warehouse.staged("registration_events"), warehouse.staged("broker_intervals")
+    told = warehouse.aside("statements", statements(events, carried, brokers, **span))
+    held = warehouse.stage("topic_intervals", topic_intervals(events, told, carried, **span))
+    together(lambda: warehouse.stage("topic_churn", topic_churn(held)), lambda: _at_risk(work, held))
+
+
+def run_blast_radius(work: Work) -> None:
+    """Stage ``blast_radius``, which needs `run_topics` and the incidents."""
+    warehouse = work.warehouse
+    found, held = warehouse.staged("incidents"), warehouse.staged("topic_intervals")
+    warehouse.stage("blast_radius", blast_radius(found, held, warehouse.set_aside("holdings_at_risk")))
+
+
+def _at_risk(work: Work, held: DataFrame) -> DataFrame:
+    warehouse, brokers = work.warehouse, work.warehouse.staged("broker_intervals")
+    doubtful = warehouse.aside("holdings", holdings(held, brokers))
+    at_risk = warehouse.aside("holdings_at_risk", holdings_at_risk(doubtful, brokers))
+    return warehouse.stage("topics_at_risk", topics_at_risk(at_risk))
+
+
+def run_health(work: Work) -> None:
+    """Stage the tables of `schemas.health` but ``hot_queues``; aside: ``beats`` and ``queue_reports``."""
+    together(lambda: _heartbeats(work), lambda: _queues(work), lambda: _clusters(work))
+
+
+def _heartbeats(work: Work) -> None:
+    warehouse = work.warehouse
+    events, clocks = map(warehouse.staged, ("registration_events", "observer_clocks"))
+    counted = warehouse.aside("beats", beats(events, clocks))
+    warehouse.stage("heartbeat_punctuality", heartbeat_punctuality(counted))
+    warehouse.stage("heartbeat_histogram", heartbeat_histogram(counted))
+
+
+def _queues(work: Work) -> None:
+    warehouse = work.warehouse
+    reports = warehouse.aside("queue_reports", queue_reports(warehouse.staged("registration_events")))
+    together(
+        lambda: warehouse.stage("queue_stats", queue_stats(reports)),
+        lambda: warehouse.stage("topic_load", topic_load(reports)),
+        lambda: warehouse.stage("group_lag", group_lag(reports)),
+    )
+
+
+def run_hot_queues(work: Work) -> None:
+    """Stage ``hot_queues``, which needs `run_health` and the topics."""
+    warehouse, parameters = work.warehouse, work.parameters.health
+    topics, groups, registered = map(warehouse.staged, ("topic_load", "group_lag", "topic_intervals"))
+    hot = (
+        key_skew(topics, parameters=parameters)
+        .unionByName(too_many_queues(topics, parameters=parameters))
+        .unionByName(hot_groups(groups, topics, registered, parameters=parameters))
+    )
+    warehouse.stage("hot_queues", hot)
+
+
+def _clusters(work: Work) -> None:
+    warehouse, parameters = work.warehouse, work.parameters.health
+    since = work.first_day - timedelta(days=parameters.slo_days - 1)
+    before = warehouse.read("availability", first_day=since, last_day=work.day_before)
+    available = before.unionByName(warehouse.staged("availability"))
+    warehouse.stage("cluster_health", cluster_health(available, first_day=work.first_day, parameters=parameters))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import types as T
 
-from pointsman_report.schemas.base import BOOL, DAY, INT, LONG, TEXT, TIME, Table, struct
+from pointsman_report.schemas.table_types import BOOL, DAY, INT, LONG, TEXT, TIME, Table, struct
 
 RAW_LINE = struct(line=TEXT, file=TEXT, file_modified_at=TIME, fault=TEXT)
 """A line of raw history and where it stood; or no line, and the ``fault`` of its file."""

@@ -13,7 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from pointsman_report.cli import main
-from pointsman_report.validation import known_events, row_schema
+from pointsman_report.row_validation import known_events, row_schema
 
 GOOD: dict[str, Any] = {
     "schema_version": 2,

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pointsman_report.io import Warehouse
-from pointsman_report.io.calendar import days_from
+from pointsman_report.io.warehouse import days_from
 from pointsman_report.parameters import Parameters
 from pointsman_report.report.formatting import broker_label, duration, some
 from pointsman_report.report.table_rows import key

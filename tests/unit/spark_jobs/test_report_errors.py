@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from pointsman_report.errors import one_line
+from pointsman_report.report_errors import one_line
 
 
 def java(name: str, message: str | None, cause: Any = None) -> Any:

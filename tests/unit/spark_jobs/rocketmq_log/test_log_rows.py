@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pointsman_report.rocketmq_log import story as stories
+from pointsman_report.rocketmq_log import log_rows as stories
 from pointsman_report.rocketmq_log.broker_ids import BrokerId
 from pointsman_report.rocketmq_log.lines import Kind, LogLine
-from pointsman_report.rocketmq_log.story import Story
+from pointsman_report.rocketmq_log.log_rows import Story
 
 START = datetime(2026, 11, 22, 10, 0, 0, tzinfo=UTC)
 BOOT, STOPPING, OTHER, MAIN = Kind.BOOT, Kind.STOPPING, Kind.OTHER, Kind.STARTING

@@ -1,21 +1,120 @@
-"""The first stage: from raw history to typed rows, which days to compute, and when the name servers watched."""
+"""The first stage: from raw history to typed rows, which days to compute, and when the name servers watched.
+
+`day_range`: those asked for, those before that got late rows, those after that continue from them.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 from pointsman_report import __version__
-from pointsman_report.io import days_from, files_that_may_hold
-from pointsman_report.jobs.day_range import LATE_DAYS, Computed, DayRange, day_range
-from pointsman_report.jobs.intake import Taken, counted, take
-from pointsman_report.jobs.ledger import Window, most_by_name
-from pointsman_report.jobs.work import Work
+from pointsman_report.io import History, Warehouse, days_from, files_that_may_hold
+from pointsman_report.jobs.intake import Taken, Window, counted, most_by_name, take
 from pointsman_report.parameters import Parameters
+from pointsman_report.report_errors import ReportError
 from pointsman_report.transforms import history_rows
 from pointsman_report.transforms.observer_windows import observer_windows
+
+Progress = Callable[[str], None]
+LATE_DAYS = 7
+"""How far back a night takes late rows, and how far forward a change of an old day is carried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The days to compute, and where from and to. A stage reads what was staged before it and stages its own tables."""
+
+    history: History
+    warehouse: Warehouse
+    first_day: date
+    last_day: date
+    parameters: Parameters
+    say: Progress
+    looks_back: bool = False
+    """Take late rows of the days before too, and compute from the first day that got any."""
+    reread: bool = False
+    """Drop what the warehouse holds of these days' history and read the raw files alone."""
+
+    @property
+    def day_before(self) -> date:
+        return self.first_day - timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What is known of a day that was computed."""
+
+    rows: int
+    """Rows of history that it was computed from."""
+    made_by: tuple[str, ...] = ()
+    """Version of the code, and the parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class DayRange:
+    """The days of a run."""
+
+    first_day: date
+    last_day: date
+    late_days: tuple[date, ...]
+    """Days before those asked for that hold more rows now than they were computed from."""
+    stale_after: date | None
+    """The days after this one continue from a state that has changed since, and are too many to be computed too."""
+
+
+def day_range(
+    first_day: date,
+    last_day: date,
+    *,
+    rows: Mapping[date, int],
+    computed: Mapping[date, Computed],
+    made_by: tuple[str, ...],
+    looks_back: bool,
+    reread: bool,
+) -> DayRange:
+    """Decide what is computed. ``rows`` is what the warehouse will hold of each day, ``made_by`` is as in `Computed`.
+
+    Raises:
+        ReportError: a day lost rows since it was computed.
+    """
+    back_to = first_day - timedelta(days=LATE_DAYS) if looks_back else first_day
+    late = tuple(day for day in sorted(computed) if back_to <= day < first_day and _grew(day, rows, computed))
+    begin = min((*late, first_day))
+    own = [begin + timedelta(days=n) for n in range((last_day - begin).days + 1)]
+    changes = reread or any(_changes(day, rows, computed, made_by) for day in own)
+    latest = max(computed, default=last_day)
+    end, stale_after = last_day, None
+    if changes and latest > last_day:
+        if (latest - last_day).days <= LATE_DAYS:
+            end = latest
+        else:
+            stale_after = last_day
+    if not reread:
+        _refuse_if_shrunk(begin, end, rows, computed)
+    return DayRange(begin, end, late, stale_after)
+
+
+def _grew(day: date, rows: Mapping[date, int], computed: Mapping[date, Computed]) -> bool:
+    return rows.get(day, 0) > computed[day].rows
+
+
+def _changes(day: date, rows: Mapping[date, int], computed: Mapping[date, Computed], made_by: tuple[str, ...]) -> bool:
+    return computed.get(day) != Computed(rows.get(day, 0), made_by)
+
+
+def _refuse_if_shrunk(
+    first_day: date, last_day: date, rows: Mapping[date, int], computed: Mapping[date, Computed]
+) -> None:
+    for day, before in sorted(computed.items()):
+        if first_day <= day <= last_day and rows.get(day, 0) < before.rows:
+            raise ReportError(
+                f"registration_events of {day} holds {rows.get(day, 0)} rows and was computed from {before.rows}: "
+                "compact dropped heartbeats, and to compute it anew would lose what they said; backfill with --reread "
+                "if the raw history is still there"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +132,7 @@ class Read:
     rows: dict[date, int]
 
 
-def run(work: Work) -> Read:
+def read_history(work: Work) -> Read:
     """Stage ``registration_events``, ``quarantine``, ``ingested_files`` and ``observer_windows``."""
     computed = _computed(work)
     window = _window(work)

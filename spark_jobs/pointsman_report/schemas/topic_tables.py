@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from pyspark.sql import types as T
 
-from pointsman_report.schemas.base import BOOL, DAY, DOUBLE, INSTANCE, INT, LONG, TEXT, TIME, Table, broker_day, struct
+from pointsman_report.schemas.table_types import (
+    BOOL,
+    DAY,
+    DOUBLE,
+    INSTANCE,
+    INT,
+    LONG,
+    TEXT,
+    TIME,
+    Table,
+    broker_day,
+    struct,
+)
 
 TOPIC_INTERVALS = broker_day(
     topic=TEXT,

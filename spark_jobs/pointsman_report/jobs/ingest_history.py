@@ -9,10 +9,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pointsman_report.io import History, Warehouse
-from pointsman_report.jobs.day_range import LATE_DAYS
-from pointsman_report.jobs.intake import Taken, counted, take
-from pointsman_report.jobs.ledger import Window
-from pointsman_report.jobs.work import Progress
+from pointsman_report.jobs.history_reading import LATE_DAYS, Progress
+from pointsman_report.jobs.intake import Taken, Window, counted, take
 
 OLDEST_DAYS = 3_700
 """Rows from longer ago stay in their files: a broken clock must not make a folder for each day since 1970."""

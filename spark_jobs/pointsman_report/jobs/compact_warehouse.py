@@ -16,11 +16,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pointsman_report.errors import ReportError
 from pointsman_report.io import Warehouse
-from pointsman_report.jobs.day_range import LATE_DAYS
+from pointsman_report.jobs.history_reading import LATE_DAYS, Progress
 from pointsman_report.jobs.intake import counted
-from pointsman_report.jobs.work import Progress
+from pointsman_report.report_errors import ReportError
 from pointsman_report.schemas import TABLES
 
 BEATS = ("HEARTBEAT", "HEARTBEATS", "QUEUE_STATS")

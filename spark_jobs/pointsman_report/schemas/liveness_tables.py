@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import types as T
 
-from pointsman_report.schemas.base import (
+from pointsman_report.schemas.table_types import (
     BOOL,
     DAY,
     DOUBLE,

@@ -9,13 +9,16 @@ from zoneinfo import ZoneInfo
 
 from pyspark.sql import functions as F
 
-from pointsman_report.questions.clock import rfc3339, said_at
-from pointsman_report.questions.collecting import days_before, moment_of, told_of
-from pointsman_report.questions.departures import POLLING_CLIENTS, WATCHING_CLIENTS, Departure, departures
-from pointsman_report.questions.happenings import Happening, happenings
-from pointsman_report.questions.route_answer import ROUTE, RouteAnswer
-from pointsman_report.questions.route_at import route_of
-from pointsman_report.questions.source import Source
+from pointsman_report.questions.past_route import ROUTE, RouteAnswer, rfc3339, route_of, said_at
+from pointsman_report.questions.route_events import (
+    POLLING_CLIENTS,
+    WATCHING_CLIENTS,
+    Departure,
+    Happening,
+    departures,
+    happenings,
+)
+from pointsman_report.questions.topic_history import Source, days_before, moment_of, told_of
 from pointsman_report.report.formatting import printable
 
 LOOKS_BACK = timedelta(hours=24)

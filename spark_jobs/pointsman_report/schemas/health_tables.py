@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pointsman_report.schemas.base import DAY, DOUBLE, INSTANCE, LONG, TEXT, Table, broker_day, struct
+from pointsman_report.schemas.table_types import DAY, DOUBLE, INSTANCE, LONG, TEXT, Table, broker_day, struct
 
 HEARTBEAT_PUNCTUALITY = broker_day(
     beats=LONG,

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pointsman_report.errors import ReportError
+from pointsman_report.report_errors import ReportError
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pointsman_report.files import RawFile, local_files
+from pointsman_report.hadoop_files import RawFile, local_files
 from pointsman_report.io import files_that_may_hold
 
 DAY = date(2026, 3, 10)

@@ -1,19 +1,30 @@
-"""The route of a topic at a moment, as an answer: for people and for programs."""
+"""``route-at``: what the route of a topic was at a moment: what each name server answered, and if they agreed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pointsman_report.questions.clock import rfc3339, said_at
-from pointsman_report.questions.group_view import GroupView, ReplicaView
-from pointsman_report.questions.told import Group, Queues
+from pointsman_report.questions.replay import GroupView, Replay, ReplicaView
+from pointsman_report.questions.topic_history import Group, Life, Queues, Source, Story, days_before, told_of
 from pointsman_report.report.formatting import printable
 
 ROUTE, UNKNOWN_TOPIC, NOBODY_WATCHED = "route", "unknown topic at that time", "nobody watched then"
 NOT_READ = "nothing was read of that time"
+
+
+def rfc3339(moment: datetime | None) -> str | None:
+    if moment is None:
+        return None
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def said_at(moment: datetime, zone: ZoneInfo, *, day: bool = False) -> str:
+    """To the second; with the day and the zone's name where a line begins with it."""
+    local = moment.astimezone(zone)
+    return f"{local:%Y-%m-%d %H:%M:%S %Z}" if day else f"{local:%d %b %H:%M:%S}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,3 +213,57 @@ def _said_queues(queues: Queues | None) -> str:
 def _node_line(node: NodeView, zone: ZoneInfo) -> str:
     lost = f"; {node.rows_missing} rows before that are lost" if node.rows_missing else ""
     return f"name server {printable(node.node)}: {node.state}, last row {said_at(node.last_row_at, zone)}{lost}"
+
+
+def route_at(source: Source, topic: str, at: datetime, *, cluster: str | None) -> RouteAnswer:
+    """Answer from the rows of the moment's day and of the day before."""
+    at = at.astimezone(UTC)
+    days = days_before(at)
+    events, windows = source.events(*days), source.windows(*days)
+    story = told_of(events, topic, at=at, until=_end_of_day(at), cluster=cluster, windows=windows)
+    return route_of(story, topic, at, cluster=cluster, of_warehouse=source.is_warehouse)
+
+
+def route_of(story: Story, topic: str, at: datetime, *, cluster: str | None, of_warehouse: bool = False) -> RouteAnswer:
+    """Play each name server's rows up to the moment, and put side by side what they make."""
+    lives = _answering(story.lives, at)
+    played = {life: _played(story, topic, life, at) for life in lives}
+    keys = sorted({key for replay in played.values() for key in replay.groups if key[1]})
+    brokers = tuple(BrokerAnswer(key, _views(key, played)) for key in keys)
+    nodes = tuple(NodeView(life.node, life.boot_id, life.state(at), life.last_at, life.missing) for life in lives)
+    return RouteAnswer(topic, at, cluster, nodes, brokers, story.last_row_at, of_warehouse)
+
+
+def _views(key: Group, played: dict[Life, Replay]) -> tuple[View, ...]:
+    by_shape: dict[tuple[object, ...], View] = {}
+    for life, replay in played.items():
+        seen = replay.view(key)
+        known = by_shape.get(seen.shape())
+        nodes = () if known is None else known.nodes
+        by_shape[seen.shape()] = View((*nodes, life.node), seen if known is None else known.seen.joined(seen))
+    return tuple(sorted(by_shape.values(), key=lambda view: (-len(view.nodes), view.nodes)))
+
+
+def _answering(lives: list[Life], at: datetime) -> list[Life]:
+    """The lives that answered; of one node the latest. Who still warmed up counts where nobody else was there."""
+    latest: dict[str, Life] = {}
+    for life in lives:
+        if life.watched(at):
+            latest[life.node] = max(latest.get(life.node, life), life, key=lambda one: one.first_at)
+    ready = [life for life in latest.values() if life.state(at) != "WARMING"]
+    return sorted(ready or latest.values(), key=lambda life: life.node)
+
+
+def _played(story: Story, topic: str, life: Life, at: datetime) -> Replay:
+    of_life = [row for row in story.rows if (row.node, row.boot_id) == (life.node, life.boot_id) and row.at <= at]
+    own = sorted(of_life, key=lambda row: row.seq)
+    before = None
+    if any(row.event == "CHECKPOINT" and row.reason == "START" for row in own):
+        earlier = [one for one in story.lives if one.node == life.node and one.first_at < life.first_at]
+        previous = max(earlier, key=lambda one: one.first_at, default=None)
+        before = None if previous is None else _played(story, topic, previous, at)
+    return Replay(topic, before).play(own)
+
+
+def _end_of_day(at: datetime) -> datetime:
+    return at.replace(hour=23, minute=59, second=59, microsecond=999_999)
