@@ -1,0 +1,1 @@
+"""What a run does, a stage after another; `days` computes and reports, `pipeline` computes."""

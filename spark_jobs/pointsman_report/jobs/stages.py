@@ -64,7 +64,7 @@ _BROKER_DAY = ["dt", *INSTANCE]
 
 
 def run_liveness(work: Work) -> None:
-    """Stage the tables of `schemas.liveness` that are not staged before or after.
+    """Stage the tables of `schemas.liveness_tables` that are not staged before or after.
 
     Aside: ``rare_events``, ``opinions`` and ``steps``.
     """

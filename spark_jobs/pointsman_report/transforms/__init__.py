@@ -1,0 +1,1 @@
+"""DataFrame to DataFrame, and nothing else: no session, no files."""

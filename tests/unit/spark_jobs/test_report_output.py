@@ -1,14 +1,19 @@
-"""The report's figures for Prometheus."""
+"""What a report is written as: JSON, and figures for Prometheus."""
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pointsman_report.report.output import write_textfile
-from tests.fakes.report_contents import a_cluster, calm_report
+from pointsman_report.parameters import Parameters
+from pointsman_report.report.output import report_files, write_textfile
+from pointsman_report.report.sections.broker_states import Drawn
+from tests.fakes.report_contents import DAY, a_broker, a_cluster, calm_report
 
 AWKWARD = 'a"b\\c\nd'
 
@@ -44,6 +49,20 @@ def test_the_headline_stands_in_the_file(tmp_path: Path) -> None:
     assert told["namesrv_report_outages", cluster] == 3
     assert told["namesrv_report_slo_budget_left_seconds", cluster] == -4
     assert told["namesrv_report_brokers", (("class", "healthy"), *cluster)] == 1
+
+
+def test_the_json_has_a_key_for_each_field_dates_as_text_and_null_for_a_number_that_it_cannot_write() -> None:
+    report = calm_report(
+        brokers=[a_broker(class_="flapping", penalty_max=math.nan)], completeness={"unwatched_clusters": {"c": [DAY]}}
+    )
+    told: Any = report.as_dict()
+
+    assert (told["date"], told["from"], told["to"]) == ("2026-03-05",) * 3
+    assert (told["brokers"][0]["class"], told["brokers"][0]["penalty_max"]) == ("flapping", None)
+    assert told["completeness"]["unwatched_clusters"] == {"c": ["2026-03-05"]}
+    assert told["interval"]["utc_days"] == ["2026-03-05", "2026-03-05"]
+    assert told["parameters"] == Parameters().as_dict()
+    assert json.loads(report_files(report, Drawn())["report.json"]) == told
 
 
 def test_a_cluster_that_nobody_watched_has_no_availability(tmp_path: Path) -> None:
