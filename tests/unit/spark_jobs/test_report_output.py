@@ -38,31 +38,31 @@ def test_the_headline_stands_in_the_file(tmp_path: Path) -> None:
 
     write_textfile(path, report, succeeded_at=1_795_227_044.5)
 
-    told = read(path)
+    written = read(path)
     cluster = (("cluster", AWKWARD),)
-    assert told["namesrv_report_last_success_timestamp_seconds", ()] == 1_795_227_044.5
-    assert told["namesrv_report_findings", ()] == 1
-    assert told["namesrv_report_rows_missing", ()] == 5
-    assert told["namesrv_report_topics_at_risk", (("worst", "unwritable"),)] == 2
-    assert told["namesrv_report_topics_unwritable", ()] == 3
-    assert told["namesrv_report_watched_ratio", ()] == 0.25
-    assert told["namesrv_report_outages", cluster] == 3
-    assert told["namesrv_report_slo_budget_left_seconds", cluster] == -4
-    assert told["namesrv_report_brokers", (("class", "healthy"), *cluster)] == 1
+    assert written["namesrv_report_last_success_timestamp_seconds", ()] == 1_795_227_044.5
+    assert written["namesrv_report_findings", ()] == 1
+    assert written["namesrv_report_rows_missing", ()] == 5
+    assert written["namesrv_report_topics_at_risk", (("worst", "unwritable"),)] == 2
+    assert written["namesrv_report_topics_unwritable", ()] == 3
+    assert written["namesrv_report_watched_ratio", ()] == 0.25
+    assert written["namesrv_report_outages", cluster] == 3
+    assert written["namesrv_report_slo_budget_left_seconds", cluster] == -4
+    assert written["namesrv_report_brokers", (("class", "healthy"), *cluster)] == 1
 
 
 def test_the_json_has_a_key_for_each_field_dates_as_text_and_null_for_a_number_that_it_cannot_write() -> None:
     report = calm_report(
         brokers=[a_broker(class_="flapping", penalty_max=math.nan)], completeness={"unwatched_clusters": {"c": [DAY]}}
     )
-    told: Any = report.as_dict()
+    written: Any = report.as_dict()
 
-    assert (told["date"], told["from"], told["to"]) == ("2026-03-05",) * 3
-    assert (told["brokers"][0]["class"], told["brokers"][0]["penalty_max"]) == ("flapping", None)
-    assert told["completeness"]["unwatched_clusters"] == {"c": ["2026-03-05"]}
-    assert told["interval"]["utc_days"] == ["2026-03-05", "2026-03-05"]
-    assert told["parameters"] == Parameters().as_dict()
-    assert json.loads(report_files(report, Drawn())["report.json"]) == told
+    assert (written["date"], written["from"], written["to"]) == ("2026-03-05",) * 3
+    assert (written["brokers"][0]["class"], written["brokers"][0]["penalty_max"]) == ("flapping", None)
+    assert written["completeness"]["unwatched_clusters"] == {"c": ["2026-03-05"]}
+    assert written["interval"]["utc_days"] == ["2026-03-05", "2026-03-05"]
+    assert written["parameters"] == Parameters().as_dict()
+    assert json.loads(report_files(report, Drawn())["report.json"]) == written
 
 
 def test_a_cluster_that_nobody_watched_has_no_availability(tmp_path: Path) -> None:
