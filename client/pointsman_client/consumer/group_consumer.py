@@ -15,8 +15,7 @@ from pointsman_client.aio import done_within, end_tasks, start_task
 from pointsman_client.consumer.agents.agent_coordination import Coordination
 from pointsman_client.consumer.consumer_options import ConsumerOptions
 from pointsman_client.consumer.coordination import GroupMembership
-from pointsman_client.consumer.hand_over import HandOver
-from pointsman_client.consumer.held_queue import HeldQueue, QueueSurroundings
+from pointsman_client.consumer.held_queue import HandOver, HeldQueue, QueueSurroundings
 from pointsman_client.consumer.lock_keeper import LockKeeper
 from pointsman_client.consumer.offset_committer import OffsetCommitter
 from pointsman_client.consumer.queue_reader import QueueReader

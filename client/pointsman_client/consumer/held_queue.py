@@ -11,12 +11,13 @@ from typing import Any
 
 from pointsman.wire.backoff import FullJitterBackoff
 from pointsman.wire.clock import Clock
-from pointsman_client.aio import Wakeup, end_tasks
-from pointsman_client.consumer.hand_over import HandOver
+from pointsman_client.aio import SharedQuestion, Wakeup, end_tasks
+from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.consumer.queue_reader import QueueReader
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.process_queue import FlowLimits, LockTime, ProcessQueue
+from pointsman_client.core.rebalance import Members
 from pointsman_client.errors import OffsetBeyondEndError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
 
@@ -28,6 +29,8 @@ LAG_SECONDS = 1.0
 """Wait before a slave that has not come so far is asked again."""
 BACKOFF_CAP_SECONDS = 5.0
 STOP_SECONDS = 2.0
+TRY_SECONDS = 0.25
+"""Between two tries for a lock that another member holds; RocketMQ's ordered consumers wait 0.5 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,3 +252,52 @@ class HeldQueue:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("%s is not read any more until the next rebalance", self.queue, exc_info=error)
+
+
+class HandOver:
+    """Takes queues over for one member, each by its lock, so that what its old owner has in flight is finished first.
+
+    An ordered consumer begins with the lock or not at all. A concurrent one repeats at worst a few messages, so it does
+    not wait for ever: not for a holder that is no member any more, not for agents that are away, and for a living
+    member at most ``timeout_seconds``.
+    """
+
+    def __init__(
+        self,
+        locks: QueueLocks,
+        *,
+        members: Callable[[], Members | None],
+        is_ordered: bool,
+        timeout_seconds: float,
+        clock: Clock,
+    ) -> None:
+        self._lock = SharedQuestion(locks.lock)
+        self._holders = SharedQuestion(locks.holders)
+        self._members = members
+        self._is_ordered = is_ordered
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+
+    async def acquire(self, queue: MessageQueue, lock: LockTime) -> None:
+        """Return when the queue may be begun."""
+        ends_at = self._clock.monotonic() + self._timeout_seconds
+        while not await self._try(queue, lock):
+            if not self._is_ordered and (self._clock.monotonic() >= ends_at or await self._is_free(queue)):
+                # Whoever held it may have let go between the two questions.
+                await self._try(queue, lock)
+                return
+            await self._clock.sleep(TRY_SECONDS)
+
+    async def _try(self, queue: MessageQueue, lock: LockTime) -> bool:
+        asked_at = self._clock.monotonic()
+        granted = queue in await self._lock.about(queue)
+        if granted:
+            lock.granted(now=asked_at)
+        return granted
+
+    async def _is_free(self, queue: MessageQueue) -> bool:
+        holder = (await self._holders.about(queue)).get(queue)
+        if holder is None:
+            return True
+        members = self._members()
+        return members is not None and holder not in members.client_ids

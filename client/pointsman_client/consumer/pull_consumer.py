@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable
 from contextlib import AsyncExitStack
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
+from pointsman.wire.clock import Clock
+from pointsman_client.aio import Wakeup
 from pointsman_client.client import NameServerClient
 from pointsman_client.client_options import takes_options
 from pointsman_client.consumer.consumer_options import PullConsumerOptions
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.consumer.pull_buffer import PullBuffer
 from pointsman_client.consumer.standing import Standing
 from pointsman_client.core.allocation import Averagely
 from pointsman_client.core.checks import check_number
@@ -21,6 +23,8 @@ from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
 from pointsman_client.ownership import OwnedParts
+
+LOOK_SECONDS = 15.0
 
 
 class PullConsumer:
@@ -238,3 +242,60 @@ class PullConsumer:
                 raise InvalidOptionError("queue", queue, "is not held by this consumer now")
             found.append(held)
         return found
+
+
+class PullBuffer:
+    """What was handed out counts as finished when the application says so, or asks for more."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ring: deque[HeldQueue] = deque()
+        self._in_ring: set[HeldQueue] = set()
+        self._handed_out: list[tuple[HeldQueue, ReceivedMessage]] = []
+        self._wakeup = Wakeup(clock)
+        self.is_closed = False
+
+    def offer(self, held: HeldQueue) -> None:
+        """Note that a queue may have something to hand out."""
+        if held not in self._in_ring:
+            self._in_ring.add(held)
+            self._ring.append(held)
+        self._wakeup.wake()
+
+    def close(self) -> None:
+        """End every wait."""
+        self.is_closed = True
+        self._wakeup.wake()
+
+    def finish_handed_out(self) -> None:
+        """Count everything that was handed out as finished."""
+        handed_out, self._handed_out = self._handed_out, []
+        for held, message in handed_out:
+            held.finish(message)
+
+    async def take(self, most: int, *, timeout_seconds: float | None) -> tuple[ReceivedMessage, ...]:
+        """Hand out up to ``most`` messages, as soon as there is one; none after the time, or when closed."""
+        ends_at = None if timeout_seconds is None else self._clock.monotonic() + timeout_seconds
+        while not self.is_closed:
+            messages = self._take_now(most)
+            if messages:
+                return messages
+            left = LOOK_SECONDS if ends_at is None else ends_at - self._clock.monotonic()
+            if left <= 0:
+                break
+            await self._wakeup.wait(min(left, LOOK_SECONDS))
+        return ()
+
+    def _take_now(self, most: int) -> tuple[ReceivedMessage, ...]:
+        taken: list[ReceivedMessage] = []
+        while self._ring and len(taken) < most:
+            held = self._ring.popleft()
+            messages = held.process_queue
+            message = None if messages is None or messages.is_dropped or held.is_paused else messages.take()
+            if message is None:
+                self._in_ring.discard(held)
+                continue
+            self._ring.append(held)
+            self._handed_out.append((held, message))
+            taken.append(message)
+        return tuple(taken)

@@ -5,16 +5,24 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-
 from pointsman.wire.clock import Clock
 from pointsman_client.aio import end_tasks, start_task
 from pointsman_client.client_options import ClientOptions
 from pointsman_client.core.recheck_plan import RecheckPlan
 from pointsman_client.routes.failover import NameServerChoice
-from pointsman_client.routes.poller import LookUpRound, Rechecker, RoutePoller
 from pointsman_client.routes.route_keeper import RouteKeeper
 from pointsman_client.routes.route_stream import RouteStream
 from pointsman_client.rpc.name_server_link import NameServerLinks
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from pointsman_client.aio import Wakeup
+from pointsman_client.errors import ClientStateError, NameServersUnavailableError, NotFoundError, PointsmanError
+
+
+logger = logging.getLogger(__name__)
+IDLE_SECONDS = 3_600.0
+"""A wait that something else ends."""
 
 
 class RouteUpkeep:
@@ -78,3 +86,107 @@ class RouteUpkeep:
     async def close(self, *, timeout_seconds: float) -> None:
         """End the tasks."""
         await end_tasks(self._tasks, timeout_seconds=timeout_seconds)
+
+
+
+LookUp = Callable[[str], Awaitable[object]]
+
+
+class LookUpRound:
+    """Looks several topics up, a few at a time. What fails is logged once and leaves the cached routes as they are.
+
+    When no name server answers, the rest of a round is left out: it would only wait for the same deadline again.
+    """
+
+    def __init__(self, *, concurrency: int) -> None:
+        self._concurrency = concurrency
+        self._failing = False
+
+    async def run(self, topics: Iterable[str], look_up: LookUp) -> None:
+        """Look each topic up once."""
+        waiting = deque(topics)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self._concurrency, len(waiting))):
+                group.create_task(self._work_off(waiting, look_up))
+
+    async def _work_off(self, waiting: deque[str], look_up: LookUp) -> None:
+        while waiting:
+            topic = waiting.popleft()
+            try:
+                await look_up(topic)
+            except ClientStateError:
+                waiting.clear()
+            except NameServersUnavailableError as error:
+                waiting.clear()
+                self._note_failure(error)
+            except NotFoundError:
+                self._note_success()
+            except PointsmanError as error:
+                self._note_failure(error)
+            else:
+                self._note_success()
+
+    def _note_failure(self, error: PointsmanError) -> None:
+        if not self._failing:
+            self._failing = True
+            logger.warning("routes are not refreshed, cached ones stay in use: %s", error)
+
+    def _note_success(self) -> None:
+        if self._failing:
+            self._failing = False
+            logger.warning("routes are refreshed again")
+
+
+class RoutePoller:
+    """One task that wakes after at most an interval and looks up every topic in use."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        interval_seconds: float,
+        jitter: float,
+        look_up_round: LookUpRound,
+        topics: Callable[[], Iterable[str]],
+        look_up: LookUp,
+    ) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._interval_seconds = interval_seconds
+        self._jitter = jitter
+        self._round = look_up_round
+        self._topics = topics
+        self._look_up = look_up
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        while True:
+            # The jitter only shortens: no topic waits longer than the interval.
+            share = self._rng.uniform(1.0 - self._jitter, 1.0)
+            await self._clock.sleep(self._interval_seconds * share)
+            await self._round.run(self._topics(), self._look_up)
+
+
+class Rechecker:
+    """One task that looks up what a :class:`RecheckPlan` says is due."""
+
+    def __init__(self, plan: RecheckPlan, *, clock: Clock, look_up_round: LookUpRound, look_up: LookUp) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._round = look_up_round
+        self._look_up = look_up
+        self._wakeup = Wakeup(clock)
+
+    def wake(self) -> None:
+        """Note that the plan has changed."""
+        self._wakeup.wake()
+
+    async def run(self) -> None:
+        """Look up until cancelled."""
+        while True:
+            due_at = self._plan.next_due_at()
+            left = IDLE_SECONDS if due_at is None else due_at - self._clock.monotonic()
+            if left > 0:
+                await self._wakeup.wait(left)
+            await self._round.run(self._plan.take_due(now=self._clock.monotonic()), self._look_up)

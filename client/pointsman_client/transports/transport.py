@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
-
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendStatus
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+from pointsman_client.errors import BrokerRefusedError, BrokerTimeoutError, PointsmanError, ResponseCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +91,24 @@ class Transport(Protocol):
     async def close(self) -> None:
         """End all calls and connections; takes at most two seconds. A second call does nothing."""
         ...
+
+
+ResultT = TypeVar("ResultT")
+
+
+async def answer_of(addr: str, call: Awaitable[ResultT], *, timeout_seconds: float) -> ResultT:
+    """Wait for a call of a transport.
+
+    Raises what it raises of ours; :class:`BrokerTimeoutError` also when the transport does not keep its time; and
+    :class:`BrokerRefusedError` with SYSTEM_ERROR for anything else, which is a fault of the transport.
+    """
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            return await call
+    except PointsmanError:
+        raise
+    except TimeoutError as error:
+        raise BrokerTimeoutError(addr, f"no answer within {timeout_seconds:.3g} s") from error
+    except Exception as error:  # the border to foreign code: a failure of a transport is a refusal
+        message = f"the transport raised {error!r}"
+        raise BrokerRefusedError(addr, ResponseCode.SYSTEM_ERROR, message) from error

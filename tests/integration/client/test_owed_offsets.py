@@ -8,7 +8,7 @@ from datetime import datetime
 import grpc
 
 from pointsman.wire.error_details import ErrorDetails
-from pointsman_client.consumer.agents.owed_offsets import OwedOffsets
+from pointsman_client.consumer.agents.offset_store import OwedOffsets
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError

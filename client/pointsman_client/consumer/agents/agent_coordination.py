@@ -12,8 +12,7 @@ from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.clock import Clock
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.agents.membership import AgentMembership
-from pointsman_client.consumer.agents.offset_store import AgentOffsetStore
-from pointsman_client.consumer.agents.owed_offsets import OwedOffsets
+from pointsman_client.consumer.agents.offset_store import AgentOffsetStore, OwedOffsets
 from pointsman_client.consumer.agents.queue_lock import AgentQueueLocks
 from pointsman_client.consumer.coordination import GroupMembership, OffsetStore, QueueLocks
 from pointsman_client.consumer.file_offset_store import FileOffsetStore

@@ -8,6 +8,7 @@ agent that failed, one that :meth:`AgentOffsetStore.distrust` names, and every a
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple
@@ -17,10 +18,12 @@ from pointsman.wire.clock import Clock
 from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_of_queues
 from pointsman_client.consumer.agents.queue_batch import Queues, ask_agents, ask_other_agents
 from pointsman_client.consumer.agents.topic_begins import TopicBegins
-from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
+from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets, OffsetStore
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import PointsmanError, RequestRejectedError
 from pointsman_client.rpc.agent_link import AgentLink, AgentLinks
+
+logger = logging.getLogger(__name__)
 
 TRUSTED_SECONDS = 60.0
 """For so long an agent is believed to have what it confirmed: it may have lost its memory unnoticed."""
@@ -145,3 +148,53 @@ def _of_queues(queues: Queues, offsets: Iterable[wire.QueueOffset]) -> Iterator[
 
 def _by_queue(offsets: Iterable[wire.QueueOffset]) -> Mapping[tuple[str, int], int]:
     return {(each.topic, each.queue_id): each.offset for each in offsets}
+
+
+class OwedOffsets:
+    """An :class:`OffsetStore` before another one: offsets that could not be committed are not lost with their queue.
+
+    A broker that dies takes its queues out of the routes, so they are let go of while nobody takes their offsets. Those
+    are committed with the next commit that passes here, and in any case before the queue's offset is asked for: the
+    store never goes backwards by it.
+    """
+
+    def __init__(self, store: OffsetStore) -> None:
+        self._store = store
+        self._owed: dict[MessageQueue, int] = {}
+
+    @property
+    def owed(self) -> Mapping[MessageQueue, int]:
+        """Queues with the offset that the store does not have yet; at most those that were held here."""
+        return self._owed
+
+    async def load(self, queues: Collection[MessageQueue]) -> LoadedOffsets:
+        """See :meth:`OffsetStore.load`."""
+        if not self._owed.keys().isdisjoint(queues):
+            await self.commit({queue: self._owed[queue] for queue in queues if queue in self._owed})
+        return await self._store.load(queues)
+
+    async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
+        """See :meth:`OffsetStore.begin`."""
+        return await self._store.begin(moments)
+
+    async def commit(
+        self, offsets: Mapping[MessageQueue, int], *, reset: bool = False
+    ) -> Mapping[MessageQueue, PointsmanError]:
+        """See :meth:`OffsetStore.commit`."""
+        if reset:
+            for queue in offsets:
+                self._owed.pop(queue, None)
+            return await self._store.commit(offsets, reset=True)
+        wanted = {**self._owed, **offsets}
+        failures = await self._store.commit(wanted)
+        for queue, offset in wanted.items():
+            error = failures.get(queue)
+            if error is None:
+                self._owed.pop(queue, None)
+            elif isinstance(error, RequestRejectedError):
+                # The broker came back with less, or without the queue: this offset is nobody's any more.
+                if self._owed.pop(queue, None) is not None:
+                    logger.warning("offset %d of %s is given up: %s", offset, queue, error)
+            else:
+                self._owed[queue] = offset
+        return {queue: error for queue, error in failures.items() if queue in offsets}
