@@ -13,8 +13,7 @@ from pointsman_client.core.retry_rules import Destination, SendBack, send_back
 from pointsman_client.core.route import BrokerData
 from pointsman_client.errors import PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.transports.transport import answer_of
-from pointsman_client.transports.transport import SendReceipt, Transport
+from pointsman_client.transports.transport import SendReceipt, Transport, answer_of
 
 logger = logging.getLogger(__name__)
 

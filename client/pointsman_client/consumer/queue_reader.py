@@ -14,8 +14,7 @@ from pointsman_client.core.read_choice import QueueFailures, ReadChoice
 from pointsman_client.core.route import BrokerData
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, OffsetBeyondEndError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.transports.transport import answer_of
-from pointsman_client.transports.transport import PulledMessages, Transport
+from pointsman_client.transports.transport import PulledMessages, Transport, answer_of
 
 SLACK_SECONDS = 5.0
 """A transport that keeps its time ends before; one that does not is cut off."""

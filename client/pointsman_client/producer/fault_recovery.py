@@ -13,8 +13,7 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey
 from pointsman_client.errors import PointsmanError
 from pointsman_client.producer.producer_options import ProducerOptions
-from pointsman_client.transports.transport import answer_of
-from pointsman_client.transports.transport import Transport
+from pointsman_client.transports.transport import Transport, answer_of
 
 logger = logging.getLogger(__name__)
 

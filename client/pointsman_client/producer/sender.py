@@ -32,8 +32,7 @@ from pointsman_client.errors import (
 from pointsman_client.ownership import OwnedParts
 from pointsman_client.producer.fault_recovery import FaultUpkeep, RouteRefresher
 from pointsman_client.producer.producer_options import ProducerOptions
-from pointsman_client.transports.transport import answer_of
-from pointsman_client.transports.transport import SendReceipt
+from pointsman_client.transports.transport import SendReceipt, answer_of
 
 logger = logging.getLogger(__name__)
 

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+
 from pointsman.wire.clock import Clock
-from pointsman_client.aio import end_tasks, start_task
+from pointsman_client.aio import Wakeup, end_tasks, start_task
 from pointsman_client.client_options import ClientOptions
 from pointsman_client.core.recheck_plan import RecheckPlan
+from pointsman_client.errors import ClientStateError, NameServersUnavailableError, NotFoundError, PointsmanError
 from pointsman_client.routes.failover import NameServerChoice
 from pointsman_client.routes.route_keeper import RouteKeeper
 from pointsman_client.routes.route_stream import RouteStream
 from pointsman_client.rpc.name_server_link import NameServerLinks
-import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from pointsman_client.aio import Wakeup
-from pointsman_client.errors import ClientStateError, NameServersUnavailableError, NotFoundError, PointsmanError
-
 
 logger = logging.getLogger(__name__)
+
 IDLE_SECONDS = 3_600.0
 """A wait that something else ends."""
+
+LookUp = Callable[[str], Awaitable[object]]
 
 
 class RouteUpkeep:
@@ -86,10 +87,6 @@ class RouteUpkeep:
     async def close(self, *, timeout_seconds: float) -> None:
         """End the tasks."""
         await end_tasks(self._tasks, timeout_seconds=timeout_seconds)
-
-
-
-LookUp = Callable[[str], Awaitable[object]]
 
 
 class LookUpRound:

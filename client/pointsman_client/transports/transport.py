@@ -6,17 +6,18 @@ nothing, since its caller may know a better broker, and ends every call by its t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
+
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendStatus
-import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
 from pointsman_client.errors import BrokerRefusedError, BrokerTimeoutError, PointsmanError, ResponseCode
+
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,6 @@ class Transport(Protocol):
     async def close(self) -> None:
         """End all calls and connections; takes at most two seconds. A second call does nothing."""
         ...
-
-
-ResultT = TypeVar("ResultT")
 
 
 async def answer_of(addr: str, call: Awaitable[ResultT], *, timeout_seconds: float) -> ResultT:
