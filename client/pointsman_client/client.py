@@ -29,8 +29,7 @@ from pointsman_client.routes.question import ask_alive, ask_clusters, ask_route,
 from pointsman_client.routes.route_keeper import AddrsGoneCallback, RouteKeeper
 from pointsman_client.routes.route_upkeep import RouteUpkeep
 from pointsman_client.routes.route_watch import RouteChangeCallback, RouteChanges, RouteWatch
-from pointsman_client.rpc.channel import OpenChannel
-from pointsman_client.rpc.name_server_link import NameServerLink, NameServerLinks
+from pointsman_client.rpc.links import NameServerLink, NameServerLinks, OpenChannel
 
 logger = logging.getLogger(__name__)
 

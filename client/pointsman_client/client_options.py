@@ -13,7 +13,7 @@ from pointsman.wire.clock import Clock
 from pointsman_client.core.checks import check_number, check_seconds, check_zone
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.rpc import channel
+from pointsman_client.rpc import links
 
 P = ParamSpec("P")
 SelfT = TypeVar("SelfT")
@@ -91,7 +91,7 @@ class ClientOptions(SharedOptions):
     """Whether a name server is asked to tell changes as they happen; the poll goes on either way."""
     zone: str = ""
     """Only replica groups of this zone, and those without a master, are in routes; empty: all (``rocketmq.zone``)."""
-    open_channel: channel.OpenChannel = channel.open_channel
+    open_channel: links.OpenChannel = links.open_channel
     """For tests: opens the connections."""
 
     def __post_init__(self) -> None:

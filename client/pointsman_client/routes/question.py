@@ -11,7 +11,7 @@ from pointsman.wire.clock import Clock
 from pointsman_client.core.route import ClusterData, TopicRoute
 from pointsman_client.errors import ClusterNotFoundError, NameServerFailedError, TopicNotFoundError
 from pointsman_client.routes.codec import to_cluster_data, to_revision, to_topic_route
-from pointsman_client.rpc.name_server_link import NameServerLink
+from pointsman_client.rpc.links import NameServerLink
 
 TOPICS_PER_PAGE = 10_000
 """The most that ListTopics allows; 127 characters each stay well under gRPC's 4 MiB."""

@@ -19,7 +19,7 @@ from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.routes.failover import Failover
 from pointsman_client.routes.question import ask_route
 from pointsman_client.routes.route_watch import RouteWatch
-from pointsman_client.rpc.name_server_link import NameServerLinks
+from pointsman_client.rpc.links import NameServerLinks
 
 logger = logging.getLogger(__name__)
 

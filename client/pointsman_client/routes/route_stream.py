@@ -23,7 +23,7 @@ from pointsman_client.core.route import Revision, TopicRoute
 from pointsman_client.errors import NameServerFailedError, RequestRejectedError
 from pointsman_client.routes.codec import from_revision, to_revision, to_topic_route
 from pointsman_client.routes.failover import NameServerChoice
-from pointsman_client.rpc.name_server_link import NameServerLinks
+from pointsman_client.rpc.links import NameServerLinks
 from pointsman_client.rpc.status import details_of, grpc_errors_of
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from pointsman_client.errors import ClientStateError, NameServersUnavailableErro
 from pointsman_client.routes.failover import NameServerChoice
 from pointsman_client.routes.route_keeper import RouteKeeper
 from pointsman_client.routes.route_stream import RouteStream
-from pointsman_client.rpc.name_server_link import NameServerLinks
+from pointsman_client.rpc.links import NameServerLinks
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.ownership import PartOptions
 from pointsman_client.routes.route_keeper import AddrsGoneCallback
 from pointsman_client.routes.route_watch import RouteChangeCallback
-from pointsman_client.rpc.channel import OpenChannel
+from pointsman_client.rpc.links import OpenChannel
 from pointsman_client.rpc.thread_channel import open_thread_channel
 from pointsman_client.sync.facade import CallOptions, Facade
 

@@ -18,7 +18,7 @@ from pointsman_client.consumer.agents.member_stream import MemberState
 from pointsman_client.consumer.agents.membership import AgentMembership
 from pointsman_client.consumer.coordination import GroupMembership
 from pointsman_client.core.rebalance import Members
-from pointsman_client.rpc.agent_link import AgentLinks
+from pointsman_client.rpc.links import AgentLinks
 from tests.fakes.condition import eventually
 from tests.fakes.consumer_agents import (
     ConsumerAgent,

@@ -13,7 +13,7 @@ from pointsman_client.consumer.agents.offset_store import TRUSTED_SECONDS, Agent
 from pointsman_client.consumer.coordination import LoadedOffsets, OffsetStore
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import AgentFailedError, RequestRejectedError
-from pointsman_client.rpc.agent_link import AgentLinks
+from pointsman_client.rpc.links import AgentLinks
 from tests.fakes.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, queues_of, until_true
 from tests.fakes.manual_clock import ManualClock
 

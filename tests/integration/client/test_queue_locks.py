@@ -11,7 +11,7 @@ import pytest
 
 from pointsman_client.consumer.agents.queue_lock import AgentQueueLocks
 from pointsman_client.consumer.coordination import QueueLocks
-from pointsman_client.rpc.agent_link import AgentLinks
+from pointsman_client.rpc.links import AgentLinks
 from tests.fakes.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, queues_of, until_true
 from tests.fakes.manual_clock import ManualClock
 

@@ -14,7 +14,7 @@ import pytest
 from pointsman_client import NameServerClient
 from pointsman_client.errors import ForkedError, InvalidOptionError
 from pointsman_client.routes.codec import from_topic_route
-from pointsman_client.rpc.channel import open_channel
+from pointsman_client.rpc.links import open_channel
 from pointsman_ctl.diff_command import read_description
 from tests.fakes.condition import eventually
 from tests.fakes.manual_clock import ManualClock

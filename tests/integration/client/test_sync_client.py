@@ -291,7 +291,7 @@ def test_an_interrupt_while_blocked_ends_the_call_and_leaves_the_client_usable(s
 
 SEVERAL_LOOPS = """
 import asyncio, sys, threading
-from pointsman_client.rpc.channel import open_channel
+from pointsman_client.rpc.links import open_channel
 from pointsman_client.rpc.thread_channel import open_thread_channel
 from pointsman_client.client import NameServerClient
 

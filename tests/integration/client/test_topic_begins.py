@@ -11,7 +11,7 @@ from pointsman_agent.core.offsets import BEGIN_ID, OffsetKey
 from pointsman_client.consumer.agents.offset_store import AgentOffsetStore
 from pointsman_client.consumer.coordination import BegunTopics
 from pointsman_client.errors import AgentFailedError
-from pointsman_client.rpc.agent_link import AgentLinks
+from pointsman_client.rpc.links import AgentLinks
 from tests.fakes.agent_services import topic_set
 from tests.fakes.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, until_true
 from tests.fakes.manual_clock import ManualClock

@@ -28,7 +28,7 @@ from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.producer.producer import Producer
 from pointsman_client.prometheus import PREFIX, PrometheusMetrics
-from pointsman_client.rpc.channel import open_channel
+from pointsman_client.rpc.links import open_channel
 from pointsman_client.transports import entry
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from pointsman_ctl.command_line import cli

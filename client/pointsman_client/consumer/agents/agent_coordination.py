@@ -17,7 +17,7 @@ from pointsman_client.consumer.agents.queue_lock import AgentQueueLocks
 from pointsman_client.consumer.coordination import GroupMembership, OffsetStore, QueueLocks
 from pointsman_client.consumer.file_offset_store import FileOffsetStore
 from pointsman_client.core.rebalance import MessageModel
-from pointsman_client.rpc.agent_link import AgentLinks
+from pointsman_client.rpc.links import AgentLinks
 
 LINKS_CLOSE_SECONDS = 1.0
 

@@ -27,7 +27,7 @@ from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup
 from pointsman_client.core.rebalance import Members
 from pointsman_client.errors import PointsmanError
-from pointsman_client.rpc.agent_link import AgentLinks
+from pointsman_client.rpc.links import AgentLinks
 
 LOOK_SECONDS = 20.0
 SETTLE_SECONDS = 45.0

@@ -18,7 +18,7 @@ from pointsman.wire.clock import Clock
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client.aio import Wakeup, start_task
 from pointsman_client.errors import AgentFailedError, ClientClosedError, PointsmanError, RequestRejectedError
-from pointsman_client.rpc.agent_link import AgentLinks
+from pointsman_client.rpc.links import AgentLinks
 
 BEAT_SECONDS = 30.0
 """RocketMQ's ``heartbeatBrokerInterval``."""

@@ -23,7 +23,7 @@ from pointsman_client.consumer.agents.group_watch import GroupWatch
 from pointsman_client.consumer.agents.member_stream import MemberState, MemberStream
 from pointsman_client.core.rebalance import Members
 from pointsman_client.errors import PointsmanError, RequestRejectedError
-from pointsman_client.rpc.agent_link import AgentLinks
+from pointsman_client.rpc.links import AgentLinks
 
 LOOK_SECONDS = (20.0, 30.0)
 """Between looks at which agents the routes name, when nobody says that they changed."""

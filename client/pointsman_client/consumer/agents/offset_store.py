@@ -21,7 +21,7 @@ from pointsman_client.consumer.agents.topic_begins import TopicBegins
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets, OffsetStore
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import PointsmanError, RequestRejectedError
-from pointsman_client.rpc.agent_link import AgentLink, AgentLinks
+from pointsman_client.rpc.links import AgentLink, AgentLinks
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey
 from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError
-from pointsman_client.rpc.agent_link import AgentLink, AgentLinks
+from pointsman_client.rpc.links import AgentLink, AgentLinks
 
 MAX_QUEUES_A_CALL = 1_000
 CALL_SECONDS = 1.0

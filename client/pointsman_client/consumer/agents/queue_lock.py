@@ -13,7 +13,7 @@ from pointsman_client.consumer.agents.queue_batch import Answers, Queues, ask_ag
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey
 from pointsman_client.errors import PointsmanError
-from pointsman_client.rpc.agent_link import AgentLink, AgentLinks
+from pointsman_client.rpc.links import AgentLink, AgentLinks
 
 LOCKS_PER_PAGE = 1_000
 

@@ -17,7 +17,7 @@ from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_
 from pointsman_client.consumer.agents.queue_batch import CALL_SECONDS
 from pointsman_client.consumer.coordination import BegunTopics
 from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError
-from pointsman_client.rpc.agent_link import AgentLinks
+from pointsman_client.rpc.links import AgentLinks
 
 MAX_TOPICS_A_CALL = 1_000
 

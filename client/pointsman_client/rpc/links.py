@@ -1,0 +1,168 @@
+"""Channels to name servers and agents with their stubs: opened when first used in the running loop, closed together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import grpc
+import grpc.aio
+
+from pointsman.v1 import (
+    consumer_group_service_pb2_grpc,
+    offset_service_pb2_grpc,
+    queue_lock_service_pb2_grpc,
+    route_service_pb2_grpc,
+)
+from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
+from pointsman_client.errors import AgentFailedError, NameServerFailedError, NotFoundError
+from pointsman_client.rpc.status import grpc_errors_of
+
+if TYPE_CHECKING:
+    # These names exist for type checkers only.
+    from pointsman.v1.consumer_group_service_pb2_grpc import ConsumerGroupServiceAsyncStub
+    from pointsman.v1.offset_service_pb2_grpc import OffsetServiceAsyncStub
+    from pointsman.v1.queue_lock_service_pb2_grpc import QueueLockServiceAsyncStub
+    from pointsman.v1.route_service_pb2_grpc import RouteServiceAsyncStub
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+OpenChannel = Callable[[str], grpc.aio.Channel]
+"""Opens a channel to an address without waiting for the connection."""
+
+
+def open_channel(addr: str) -> grpc.aio.Channel:
+    """Open a channel of the running event loop."""
+    return grpc.aio.insecure_channel(addr, options=CHANNEL_OPTIONS + KEEPALIVE_OPTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class NameServerLink:
+    """The channel to one name server with the stub on it."""
+
+    addr: str
+    channel: grpc.aio.Channel
+    routes: RouteServiceAsyncStub
+
+    async def call(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT],
+        request: RequestT,
+        *,
+        timeout_seconds: float,
+        not_found: Callable[[], NotFoundError] | None = None,
+    ) -> ResponseT:
+        """Make one call with a deadline and raise the client's own errors."""
+        with grpc_errors_of(self.addr, not_found=not_found):
+            response: ResponseT | None = await method(request, timeout=timeout_seconds)
+        if response is None:
+            # grpc.aio logs bytes that it cannot parse and returns None.
+            raise NameServerFailedError(self.addr, grpc.StatusCode.INTERNAL, "the answer cannot be decoded")
+        return response
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLink:
+    """The channel to one agent with the stubs on it."""
+
+    addr: str
+    channel: grpc.aio.Channel
+    groups: ConsumerGroupServiceAsyncStub
+    locks: QueueLockServiceAsyncStub
+    offsets: OffsetServiceAsyncStub
+
+    async def call(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT],
+        request: RequestT,
+        *,
+        deadline: float,
+    ) -> ResponseT:
+        """Make one call that ends by ``deadline``, a time of the event loop.
+
+        Raises AgentFailedError, or RequestRejectedError for an agent's no.
+        """
+        with self.errors():
+            seconds = max(0.0, deadline - asyncio.get_running_loop().time())
+            response: ResponseT | None = await method(request, timeout=seconds)
+        if response is None:
+            # grpc.aio logs bytes that it cannot parse and returns None.
+            raise AgentFailedError(self.addr, grpc.StatusCode.INTERNAL, "the answer cannot be decoded")
+        return response
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Translate what calls raise, as :meth:`call` does."""
+        try:
+            with grpc_errors_of(self.addr):
+                yield
+        except NameServerFailedError as failure:
+            raise AgentFailedError(failure.addr, failure.status, failure.message) from failure
+
+
+LinkT = TypeVar("LinkT", NameServerLink, AgentLink)
+
+
+class _Links(Generic[LinkT]):
+    """One link for each server in use."""
+
+    def __init__(self, make: Callable[[str, grpc.aio.Channel], LinkT], open_channel: OpenChannel) -> None:
+        self._make = make
+        self._open_channel = open_channel
+        self._links: dict[str, LinkT] = {}
+
+    def to(self, addr: str) -> LinkT:
+        """Return the link to ``addr``; the first time, open it without waiting for the connection."""
+        link = self._links.get(addr)
+        if link is None:
+            link = self._links[addr] = self._make(addr, self._open_channel(addr))
+        return link
+
+    async def forget(self, addr: str, *, timeout_seconds: float) -> None:
+        """Close the link to a server that is no longer there. A later :meth:`to` opens another one."""
+        link = self._links.pop(addr, None)
+        if link is not None:
+            await _close_channels([link.channel], timeout_seconds=timeout_seconds)
+
+    async def close(self, *, timeout_seconds: float) -> None:
+        """End all calls and close all channels; what takes longer is left to the garbage collector."""
+        channels, self._links = [link.channel for link in self._links.values()], {}
+        await _close_channels(channels, timeout_seconds=timeout_seconds)
+
+
+class NameServerLinks(_Links[NameServerLink]):
+    """One link for each name server in use."""
+
+    def __init__(self, open_channel: OpenChannel = open_channel) -> None:
+        super().__init__(
+            lambda addr, channel: NameServerLink(addr, channel, route_service_pb2_grpc.RouteServiceStub(channel)),
+            open_channel,
+        )
+
+
+class AgentLinks(_Links[AgentLink]):
+    """One link for each agent in use."""
+
+    def __init__(self, open_channel: OpenChannel = open_channel) -> None:
+        super().__init__(
+            lambda addr, channel: AgentLink(
+                addr,
+                channel,
+                consumer_group_service_pb2_grpc.ConsumerGroupServiceStub(channel),
+                queue_lock_service_pb2_grpc.QueueLockServiceStub(channel),
+                offset_service_pb2_grpc.OffsetServiceStub(channel),
+            ),
+            open_channel,
+        )
+
+
+async def _close_channels(channels: list[grpc.aio.Channel], *, timeout_seconds: float) -> None:
+    closings = [asyncio.create_task(channel.close(), name="pointsman-channel-close") for channel in channels]
+    if closings:
+        _, late = await asyncio.wait(closings, timeout=timeout_seconds)
+        for closing in late:
+            closing.cancel()
