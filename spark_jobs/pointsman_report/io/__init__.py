@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pointsman_report.io.history_files import GZIP_FAULT, History, HistoryNotFoundError, files_that_may_hold
+from pointsman_report.io.raw_files import GZIP_FAULT, History, HistoryNotFoundError, files_that_may_hold
 from pointsman_report.io.warehouse import Warehouse, days_from
 
 __all__ = ["GZIP_FAULT", "History", "HistoryNotFoundError", "Warehouse", "days_from", "files_that_may_hold"]
