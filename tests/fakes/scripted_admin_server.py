@@ -83,6 +83,9 @@ class ScriptedAdminServer:
         token = str(end) if end < len(self.brokers) else ""
         return admin.ListBrokersResponse(node=self.node, brokers=self.brokers[start:end], next_page_token=token)
 
+    def list_broker_events(self, _request: admin.ListBrokerEventsRequest) -> admin.ListBrokerEventsResponse:
+        return admin.ListBrokerEventsResponse(node=self.node)
+
     def list_route_digests(self, request: admin.ListRouteDigestsRequest) -> admin.ListRouteDigestsResponse:
         topics = [topic for topic in sorted(self.digests) if topic > request.page_token]
         page = [admin.RouteDigest(topic=topic, digest=self.digests[topic]) for topic in topics[:PAGE]]
