@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import ProbeResult, ProbeStatus
-from pointsman_agent.core.session import Standing
+from pointsman_agent.core.registration_session import Standing
 
 _NAME_SERVER = "name_server"
 

@@ -25,7 +25,7 @@ from pointsman_agent.config import AgentConfig
 from pointsman_agent.core.drain import Answer
 from pointsman_agent.core.own_state import MASTER_ID, Leave, OwnState, decide_leave
 from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
-from pointsman_agent.core.session import Standing
+from pointsman_agent.core.registration_session import Standing
 from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.deadline import within
 from pointsman_agent.drain.agent_servicer import AgentFacts, AgentService

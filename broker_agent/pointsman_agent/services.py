@@ -25,9 +25,9 @@ from pointsman_agent.groups.member_lists import MemberListFile, MemberListKeeper
 from pointsman_agent.offsets.expiry import OffsetExpiry
 from pointsman_agent.offsets.file_store import FileStore
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
-from pointsman_agent.offsets.hand_over import HandOver, HandOverMetrics
+from pointsman_agent.offsets.offset_hand_over import HandOver, HandOverMetrics
 from pointsman_agent.offsets.servicer import OffsetServicer
-from pointsman_agent.offsets.store import OffsetStore
+from pointsman_agent.offsets.stored_offsets import OffsetStore
 from pointsman_agent.queue_locks.queue_lock_servicer import QueueLockServicer, register_lock_metrics
 from pointsman_agent.queue_stats.ends import QueueEnds
 from pointsman_agent.rpc.agent_server import AgentServer

@@ -18,7 +18,7 @@ from pointsman_agent import __version__
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.app import Agent
 from pointsman_agent.config import AgentConfig
-from pointsman_agent.offsets.store import StoreNotInstalledError
+from pointsman_agent.offsets.stored_offsets import StoreNotInstalledError
 from pointsman_agent.probe import ProbeNotInstalledError
 from pointsman_agent.probe.configured import build_probe
 from pointsman_agent.topic_source import TopicSourceError, TopicSourceNotInstalledError

@@ -39,7 +39,7 @@ from pointsman_namesrv.rpc.watch_hub import WatchHub
 from pointsman_namesrv.settings.settings_keeper import SettingsKeeper
 from pointsman_namesrv.settings.settings_store import SettingsStore, table_file
 from pointsman_namesrv.snapshot.keeper import SnapshotKeeper
-from pointsman_namesrv.snapshot.store import SnapshotStore
+from pointsman_namesrv.snapshot.snapshot_store import SnapshotStore
 
 HISTORY_STOP_SECONDS = 10.0
 SNAPSHOT_STOP_SECONDS = 10.0

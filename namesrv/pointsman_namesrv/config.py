@@ -12,7 +12,7 @@ from pointsman.service.setting import fault, not_one_of, outside, unusable_liste
 from pointsman.wire.names import text_problem
 from pointsman_namesrv.core.guard import GuardRules
 from pointsman_namesrv.core.liveness import LivenessRules
-from pointsman_namesrv.core.validation import IntervalBounds
+from pointsman_namesrv.core.request_rules import IntervalBounds
 
 ENVIRONMENT_PREFIX = "NAMESRV"
 

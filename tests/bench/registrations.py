@@ -11,7 +11,7 @@ from pointsman.service.rpc.calling_peer import Peer
 from pointsman.wire.clock import SystemClock
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.name_server import NameServer
-from pointsman_namesrv.core.validation import IntervalBounds
+from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.rpc.register_call import RegisterCalls
 from tests.bench import clients, messages
 from tests.bench.report import Report

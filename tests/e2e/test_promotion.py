@@ -19,7 +19,7 @@ from pointsman_agent.config import (
     RpcSection,
     TopicsSection,
 )
-from pointsman_agent.core.session import Standing
+from pointsman_agent.core.registration_session import Standing
 from tests.fakes.agent_process import agent_process
 from tests.fakes.real_name_server import RealNameServer, real_name_server
 from tests.fakes.redis_member import RedisMember, redis_member

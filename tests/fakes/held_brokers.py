@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, Health, QueueConfig, Registration
-from pointsman_namesrv.core.validation import IntervalBounds
-from pointsman_namesrv.snapshot.store import HeldBroker, Snapshot, SnapshotStore
+from pointsman_namesrv.core.request_rules import IntervalBounds
+from pointsman_namesrv.snapshot.snapshot_store import HeldBroker, Snapshot, SnapshotStore
 
 
 def held(number: int, step: int = 0, *, topics: int = 3, health: Health = Health()) -> HeldBroker:

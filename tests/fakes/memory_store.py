@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from pointsman_agent.core.offsets import OffsetChange, OffsetKey, apply_changes
-from pointsman_agent.offsets.store import StoreFailed
+from pointsman_agent.offsets.stored_offsets import StoreFailed
 
 
 class MemoryStore:
-    """Implements ``pointsman_agent.offsets.store.OffsetStore``."""
+    """Implements ``pointsman_agent.offsets.stored_offsets.OffsetStore``."""
 
     def __init__(self) -> None:
         self.table: dict[OffsetKey, int] = {}

@@ -12,7 +12,7 @@ from pointsman.wire.clock import SystemClock
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
-from pointsman_agent.core.session import Standing
+from pointsman_agent.core.registration_session import Standing
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.probe.prober import Prober
 from pointsman_agent.probe.redis_probe import RedisProbe

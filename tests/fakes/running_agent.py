@@ -19,7 +19,7 @@ from pointsman_agent.config import (
     TopicsSection,
 )
 from pointsman_agent.core.probe_verdict import ProbeResult
-from pointsman_agent.core.session import Standing
+from pointsman_agent.core.registration_session import Standing
 from pointsman_agent.probe import Probe
 
 BROKER_ADDR = "10.0.0.1:10911"

@@ -12,7 +12,7 @@ from pointsman.wire.clock import Clock, SystemClock
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.own_state import Leave, OwnState
 from pointsman_agent.core.probe_verdict import ProbeStatus, Role, Verdict
-from pointsman_agent.core.session import Standing
+from pointsman_agent.core.registration_session import Standing
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
 from pointsman_agent.registration.registration_fleet import RegistrationFleet

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pointsman_namesrv.snapshot.store import Snapshot
+from pointsman_namesrv.snapshot.snapshot_store import Snapshot
 from tests.fakes.held_brokers import held, snapshot, store
 
 MOST_STEPS = 100_000

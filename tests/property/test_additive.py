@@ -15,7 +15,7 @@ from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig, Registration
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import FirstOfOneTopic, HeldByAgent, IdentityHeld, TopicNotFound
-from pointsman_namesrv.core.validation import IntervalBounds
+from pointsman_namesrv.core.request_rules import IntervalBounds
 
 NAMES, TOPICS = ("a", "b.example"), ("t1", "t2", "t3", "t4")
 WHO = st.builds(

@@ -19,7 +19,7 @@ from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
 from pointsman.wire.clock import Clock
 from pointsman_agent.core.offsets import OffsetChange, OffsetKey, apply_changes
 from pointsman_agent.deadline import within
-from pointsman_agent.offsets.store import StoreFailed, queue_text, stored_offset
+from pointsman_agent.offsets.stored_offsets import StoreFailed, queue_text, stored_offset
 
 APPLICATION_ID = 0x504D4F46  # "PMOF"
 TIMEOUT_SECONDS = 10.0
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class FileStore:
-    """See :class:`pointsman_agent.offsets.store.OffsetStore`. A thread uses the disk, never the event loop's."""
+    """See :class:`~pointsman_agent.offsets.stored_offsets.OffsetStore`. A thread uses the disk, not the loop's."""
 
     def __init__(self, path: Path, *, clock: Clock, timeout: float = TIMEOUT_SECONDS) -> None:
         self._path = path

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from pointsman.wire.clock import Clock
 from pointsman_agent.core.offsets import OffsetKey, Offsets
 from pointsman_agent.deadline import within
-from pointsman_agent.offsets.store import OffsetStore, StoreFailed
+from pointsman_agent.offsets.stored_offsets import OffsetStore, StoreFailed
 
 ROUND_SHARE = 0.8
 """Of the interval from round to round; the rest is for the writing itself."""

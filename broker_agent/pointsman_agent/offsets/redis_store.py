@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from pointsman.wire.clock import Clock
 from pointsman_agent.core.offsets import BEGIN_ID, OffsetChange, OffsetKey
-from pointsman_agent.offsets.store import StoreFailed, StoreNotInstalledError, queue_text, stored_offset
+from pointsman_agent.offsets.stored_offsets import StoreFailed, StoreNotInstalledError, queue_text, stored_offset
 
 try:
     from pointsman_agent.redis_link import RedisLink
@@ -74,9 +74,10 @@ def hash_key(group: str) -> str:
 
 
 class RedisStore:
-    """See :class:`pointsman_agent.offsets.store.OffsetStore`. ``timeout`` seconds for each exchange with ``target``.
+    """See :class:`~pointsman_agent.offsets.stored_offsets.OffsetStore`.
 
-    ``is_master`` tells whether the server is believed to be one: what a replica holds, its master may change.
+    ``timeout`` seconds for each exchange with ``target``. ``is_master`` tells whether the server is believed to be
+    one: what a replica holds, its master may change.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Keep one name server told, for as long as the agent runs.
 
-A thin shell around :class:`pointsman_agent.core.session.Session`: does the step that the session asks for, and tells it
-what came of it. Each name server has a loop, a session and a connection of its own, so one that is dead or slow delays
-nobody else.
+A thin shell around :class:`~pointsman_agent.core.registration_session.Session`: takes the step that the session asks
+for, and gives it the result. Each name server has a loop, a session and a connection, so one that is dead or slow delays no
+other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pointsman.wire.clock import Clock
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.deltas import TopicDelta
 from pointsman_agent.core.own_state import Leave, OwnState
-from pointsman_agent.core.session import (
+from pointsman_agent.core.registration_session import (
     Beat,
     BeatStatus,
     Failure,

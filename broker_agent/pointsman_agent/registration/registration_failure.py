@@ -12,7 +12,7 @@ from grpc_status import rpc_status
 
 from pointsman.wire.error_details import ErrorDetails, read_status
 from pointsman.wire.refusals import FieldViolation
-from pointsman_agent.core.session import Failure
+from pointsman_agent.core.registration_session import Failure
 
 _UNREACHABLE = {
     grpc.StatusCode.UNAVAILABLE,

@@ -14,7 +14,7 @@ from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman_agent.core.deltas import TopicDelta
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus
-from pointsman_agent.core.session import BeatStatus
+from pointsman_agent.core.registration_session import BeatStatus
 from pointsman_agent.core.topic_set import DataVersion, TopicConfig
 
 _PROBE_STATUS = {

@@ -27,8 +27,8 @@ from pointsman_namesrv.core.model import (
 )
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import FirstOfOneTopic, HeldByAgent, LimitExceeded
+from pointsman_namesrv.core.request_rules import IntervalBounds, registration_violations, topic_violations
 from pointsman_namesrv.core.staging import StagedTopics, Staging, staged
-from pointsman_namesrv.core.validation import IntervalBounds, registration_violations, topic_violations
 
 INTERVAL, EXPIRY = 30.0, 120.0
 """Of a broker that declares nothing (``registerNameServerPeriod``, ``DEFAULT_BROKER_CHANNEL_EXPIRED_TIME``)."""

@@ -31,7 +31,7 @@ from pointsman_namesrv.core.broker_events import (
 )
 from pointsman_namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker, DepartedBrokers
 from pointsman_namesrv.core.events import Event, EventKind, Reason
-from pointsman_namesrv.core.flapping import Penalties
+from pointsman_namesrv.core.flap_penalties import Penalties
 from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.guard import Guard, GuardRules
 from pointsman_namesrv.core.holdings import PeerHoldings

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pointsman.wire.names import MAX_QUEUES
 from pointsman.wire.refusals import FieldViolation, shown
-from pointsman_namesrv.core.validation import name_violations
+from pointsman_namesrv.core.request_rules import name_violations
 
 TOP = 20
 """Entries of each list (design, section 3)."""

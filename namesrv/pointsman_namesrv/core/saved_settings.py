@@ -17,7 +17,7 @@ from pointsman_namesrv.core.maintenance import MaintenanceWindow
 from pointsman_namesrv.core.model import DataVersion, GroupKey
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import LimitExceeded
-from pointsman_namesrv.core.validation import MAX_INCARNATION_LENGTH, name_violations, text_violations
+from pointsman_namesrv.core.request_rules import MAX_INCARNATION_LENGTH, name_violations, text_violations
 
 MAX_WIPES = 20_000
 """Broker names whose write permission is wiped. A wipe outlives its brokers, so it needs a bound."""

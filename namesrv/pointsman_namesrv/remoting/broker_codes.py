@@ -31,8 +31,8 @@ from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, QueueConfig, Registration
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import LimitExceeded
+from pointsman_namesrv.core.request_rules import MAX_INCARNATION_LENGTH
 from pointsman_namesrv.core.staging import BYTES_OF_STAGED_TOPIC, COMING_IN_LIMIT
-from pointsman_namesrv.core.validation import MAX_INCARNATION_LENGTH
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
 from pointsman_namesrv.remoting.fields import number, optional_number, read_json, text

@@ -26,7 +26,7 @@ from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.kv import entry_violations
 from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.core.name_server import NameServer
-from pointsman_namesrv.core.validation import name_violations, text_violations
+from pointsman_namesrv.core.request_rules import name_violations, text_violations
 from pointsman_namesrv.history.recent import RecentEvents
 from pointsman_namesrv.rpc import admin_codec, broker_codec
 from pointsman_namesrv.rpc.inspection import Inspection, Node

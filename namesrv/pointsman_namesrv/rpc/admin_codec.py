@@ -14,14 +14,14 @@ from pointsman.v1 import broker_pb2
 from pointsman.wire.names import MAX_BROKER_ID
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
 from pointsman_namesrv.config import NameServerConfig
-from pointsman_namesrv.core.flapping import FlapScore
+from pointsman_namesrv.core.flap_penalties import FlapScore
 from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.guard import GuardMode, GuardStatus
 from pointsman_namesrv.core.kv import KvEntry
 from pointsman_namesrv.core.maintenance import MaintenanceWindow
 from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.request_rules import name_violations
 from pointsman_namesrv.core.saved_settings import Setting, SettingKey, SettingKind
-from pointsman_namesrv.core.validation import name_violations
 from pointsman_namesrv.history.row import Record
 from pointsman_namesrv.rpc import broker_codec
 from pointsman_namesrv.rpc.watch_hub import WatcherFacts

@@ -32,7 +32,7 @@ from pointsman_namesrv.core.model import (
 )
 from pointsman_namesrv.core.replica_state import Phase, rule_of
 from pointsman_namesrv.core.reported_queue_stats import TOP, GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
-from pointsman_namesrv.core.validation import (
+from pointsman_namesrv.core.request_rules import (
     IntervalBounds,
     duplicate_topic,
     identity_violations,

@@ -17,8 +17,8 @@ from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import BrokerIdentity
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import ClusterNotFound
+from pointsman_namesrv.core.request_rules import name_violations
 from pointsman_namesrv.core.saved_settings import settings_of
-from pointsman_namesrv.core.validation import name_violations
 from pointsman_namesrv.history.recent import RecentEvents
 from pointsman_namesrv.rpc import admin_codec, broker_codec
 from pointsman_namesrv.rpc.route_codec import route_answer

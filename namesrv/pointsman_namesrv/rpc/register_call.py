@@ -27,6 +27,7 @@ from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.model import Registration, TopicTable
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import LimitExceeded
+from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.core.staging import (
     BYTES_OF_STAGED_TOPIC,
     COMING_IN_BYTES,
@@ -34,7 +35,6 @@ from pointsman_namesrv.core.staging import (
     StagedTopics,
     Staging,
 )
-from pointsman_namesrv.core.validation import IntervalBounds
 from pointsman_namesrv.rpc import broker_codec
 
 SLICE_TOPICS = 500

@@ -20,7 +20,7 @@ from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import BrokerIdentity
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import LimitExceeded
-from pointsman_namesrv.core.validation import IntervalBounds, identity_violations
+from pointsman_namesrv.core.request_rules import IntervalBounds, identity_violations
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
 from pointsman_namesrv.rpc import broker_codec

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from pointsman.wire.refusals import refuse_if_any
 from pointsman_namesrv.core.node_refusals import TopicNotFound
+from pointsman_namesrv.core.request_rules import name_violations, text_violations
 from pointsman_namesrv.core.route_table import RouteTable
-from pointsman_namesrv.core.validation import name_violations, text_violations
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc.route_codec import Answer, route_answer
 

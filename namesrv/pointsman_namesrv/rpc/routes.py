@@ -14,7 +14,7 @@ from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import NodeState
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import TopicNotFound
-from pointsman_namesrv.core.validation import duplicate_topic, name_violations, text_violations
+from pointsman_namesrv.core.request_rules import duplicate_topic, name_violations, text_violations
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc import broker_codec
 from pointsman_namesrv.rpc.route_answers import RouteAnswers

@@ -19,8 +19,8 @@ from pointsman_namesrv.core.group import Replica
 from pointsman_namesrv.core.model import Health
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.node_metrics import Metrics
-from pointsman_namesrv.snapshot.codec import Lost
-from pointsman_namesrv.snapshot.store import Loaded, Round, Snapshot, SnapshotStore
+from pointsman_namesrv.snapshot.snapshot_codec import Lost
+from pointsman_namesrv.snapshot.snapshot_store import Loaded, Round, Snapshot, SnapshotStore
 
 LATE_AFTER_SECONDS = 60.0
 """A round that takes longer is said to people: the disk hardly answers."""

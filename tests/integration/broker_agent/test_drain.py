@@ -30,7 +30,7 @@ from pointsman_agent.core.measured_queue_stats import QueueEnd
 from pointsman_agent.core.own_state import Leave, OwnState
 from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
 from pointsman_agent.core.queue import QueueKey
-from pointsman_agent.core.session import Standing
+from pointsman_agent.core.registration_session import Standing
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.drain.agent_servicer import AgentFacts, AgentService
 from pointsman_agent.drain.drainer import DrainedAgent, Drainer

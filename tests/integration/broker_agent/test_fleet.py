@@ -14,7 +14,7 @@ from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.error_details import build_status
 from pointsman_agent.core.own_state import Leave
 from pointsman_agent.core.probe_verdict import Role
-from pointsman_agent.core.session import Standing
+from pointsman_agent.core.registration_session import Standing
 from pointsman_agent.registration.loop import Timeouts
 from tests.fakes.beat_clock import BeatClock
 from tests.fakes.condition import eventually

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman_agent.core.session import Standing
+from pointsman_agent.core.registration_session import Standing
 from pointsman_agent.registration.loop import Timeouts
 from tests.fakes.real_name_server import real_name_server
 from tests.fakes.redis_process import free_port

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pointsman_agent.config import StopSection
 from pointsman_agent.core.probe_verdict import ProbeResult, Role
-from pointsman_agent.core.session import Standing
+from pointsman_agent.core.registration_session import Standing
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.core.replica_state import Phase
 from tests.fakes.manual_clock import ManualClock

@@ -21,7 +21,7 @@ from pointsman.storage.tables import Row, TableFile
 from pointsman.wire.clock import SystemClock
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey
 from pointsman_agent.offsets.file_store import FileStore
-from pointsman_agent.offsets.store import StoreFailed
+from pointsman_agent.offsets.stored_offsets import StoreFailed
 from tests.fakes.mounted_disk import fill, make_read_only, mounted
 from tests.fakes.offset_writer import KEYS
 

@@ -19,7 +19,7 @@ from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.offsets import redis_store
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.redis_store import RedisStore, hash_key
-from pointsman_agent.offsets.store import StoreFailed
+from pointsman_agent.offsets.stored_offsets import StoreFailed
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
 

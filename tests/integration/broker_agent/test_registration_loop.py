@@ -19,7 +19,7 @@ from pointsman.wire.error_details import build_status
 from pointsman.wire.refusals import FieldViolation
 from pointsman_agent.config import HeartbeatSection
 from pointsman_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role
-from pointsman_agent.core.session import Standing
+from pointsman_agent.core.registration_session import Standing
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import free_port
 from tests.fakes.running_agent import (

@@ -10,7 +10,7 @@ from grpc_status import rpc_status
 
 from pointsman.wire.error_details import build_status
 from pointsman.wire.refusals import FieldViolation
-from pointsman_agent.core.session import Failure
+from pointsman_agent.core.registration_session import Failure
 from pointsman_agent.registration.registration_failure import from_error
 
 EXPECTED = {

@@ -14,7 +14,7 @@ from pointsman.v1 import registration_service_pb2 as wire
 from pointsman_agent.core.deltas import TopicDelta
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
-from pointsman_agent.core.session import BeatStatus
+from pointsman_agent.core.registration_session import BeatStatus
 from pointsman_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
 from pointsman_agent.registration.registration_messages import (
     BrokerProfile,

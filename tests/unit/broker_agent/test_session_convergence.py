@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pointsman.wire.backoff import FullJitterBackoff
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import ProbeStatus, Role, Verdict
-from pointsman_agent.core.session import (
+from pointsman_agent.core.registration_session import (
     Beat,
     BeatStatus,
     Failure,

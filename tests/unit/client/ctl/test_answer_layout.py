@@ -27,7 +27,7 @@ from pointsman_ctl.node_commands import health_parts, info_parts
 from pointsman_ctl.node_difference import NodeDigests, difference_parts, digest_difference
 from pointsman_ctl.route_commands import clusters_parts, route_parts, to_clusters_document
 from pointsman_ctl.server_calls import NodeAnswer
-from pointsman_namesrv.core.flapping import FlapRules
+from pointsman_namesrv.core.flap_penalties import FlapRules
 from tests.fakes.scripted_route_server import broker_data, topic_route
 
 W1 = topic_route(

@@ -30,9 +30,9 @@ from pointsman_namesrv.core.node_refusals import (
     TopicNotFound,
 )
 from pointsman_namesrv.core.replica_state import Phase
+from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.core.saved_settings import restore, settings_of
-from pointsman_namesrv.core.validation import IntervalBounds
-from pointsman_namesrv.snapshot.codec import decode_broker, encode_broker
+from pointsman_namesrv.snapshot.snapshot_codec import decode_broker, encode_broker
 
 A = BrokerIdentity("c1", "broker.a-1.example", 0, "10.0.0.1:10911")
 SLAVE = BrokerIdentity("c1", "broker.a-1.example", 1, "10.0.0.2:10911")

@@ -17,7 +17,7 @@ from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import BrokerIdentity
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import LimitExceeded
-from pointsman_namesrv.core.validation import IntervalBounds
+from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.rpc import register_call
 from pointsman_namesrv.rpc.register_call import RegisterCalls
 from tests.fakes import wire

@@ -20,11 +20,11 @@ from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import Registration
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.replica_state import Phase
-from pointsman_namesrv.core.validation import IntervalBounds
+from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.snapshot import keeper as module
 from pointsman_namesrv.snapshot.keeper import SnapshotKeeper
-from pointsman_namesrv.snapshot.store import FILE_NAME, Snapshot, SnapshotStore, StateDirectoryInUse
+from pointsman_namesrv.snapshot.snapshot_store import FILE_NAME, Snapshot, SnapshotStore, StateDirectoryInUse
 from tests.fakes.held_brokers import brokers_in, held, store
 from tests.fakes.manual_clock import ManualClock
 

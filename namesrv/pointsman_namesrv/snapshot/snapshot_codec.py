@@ -17,7 +17,7 @@ from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman.wire.refusals import Refusal, shown
 from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.model import FromBroker, Health, QueueConfig, Registration
-from pointsman_namesrv.core.validation import IntervalBounds
+from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.rpc import broker_codec
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
 from pointsman_namesrv.core.model import BrokerIdentity, Health, Position, ProbeVerdict, Registration
-from pointsman_namesrv.core.validation import IntervalBounds
-from pointsman_namesrv.snapshot import codec
-from pointsman_namesrv.snapshot.codec import ContentRefused, Lost
+from pointsman_namesrv.core.request_rules import IntervalBounds
+from pointsman_namesrv.snapshot import snapshot_codec
+from pointsman_namesrv.snapshot.snapshot_codec import ContentRefused, Lost
 
 FILE_NAME = "snapshot.db"
 APPLICATION_ID = 0x504D534E  # "PMSN"
@@ -154,9 +154,11 @@ class SnapshotStore:
     def _decode_row(self, content: object, brokers: list[tuple[Registration, int]], lost: list[Lost]) -> None:
         if not isinstance(content, bytes):
             raise ContentRefused("is not bytes")
-        gone = codec.decode_lost(content, bounds=self._bounds, max_topics=self._max_topics)
+        gone = snapshot_codec.decode_lost(content, bounds=self._bounds, max_topics=self._max_topics)
         if gone is None:
-            registration, generation = codec.decode_broker(content, bounds=self._bounds, max_topics=self._max_topics)
+            registration, generation = snapshot_codec.decode_broker(
+                content, bounds=self._bounds, max_topics=self._max_topics
+            )
             brokers.append((registration, generation))
         else:
             registration, generation = gone.registration, 0
@@ -242,7 +244,7 @@ class SnapshotStore:
         size = 0
         for held in changed:
             gone = lost.get(held[0].identity)
-            content = codec.encode_broker(*held) if gone is None else codec.encode_lost(gone)
+            content = snapshot_codec.encode_broker(*held) if gone is None else snapshot_codec.encode_lost(gone)
             batch.append((held, content))
             size += len(content)
             if size > TRANSACTION_BYTES:

@@ -17,8 +17,8 @@ from pointsman_namesrv.core.model import (
     QueueConfig,
     Registration,
 )
-from pointsman_namesrv.core.validation import IntervalBounds
-from pointsman_namesrv.snapshot.codec import ContentRefused, decode_broker, encode_broker
+from pointsman_namesrv.core.request_rules import IntervalBounds
+from pointsman_namesrv.snapshot.snapshot_codec import ContentRefused, decode_broker, encode_broker
 
 BOUNDS = IntervalBounds()
 

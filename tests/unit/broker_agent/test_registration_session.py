@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pointsman.wire.backoff import FullJitterBackoff
 from pointsman_agent.core.own_state import Leave, OwnState
 from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
-from pointsman_agent.core.session import (
+from pointsman_agent.core.registration_session import (
     Beat,
     BeatStatus,
     Failure,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_namesrv.core import flapping
+from pointsman_namesrv.core import flap_penalties
 from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind, Reason
-from pointsman_namesrv.core.flapping import FlapRules, FlapScore, Penalties
+from pointsman_namesrv.core.flap_penalties import FlapRules, FlapScore, Penalties
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Position
 from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
 from pointsman_report.parameters import FlapParameters
@@ -225,8 +225,8 @@ def test_equal_penalties_are_ordered_by_position() -> None:
 
 
 def test_above_the_bound_the_lowest_penalties_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flapping, "MAX_POSITIONS", 10)
-    monkeypatch.setattr(flapping, "FORGET_AT_ONCE", 2)
+    monkeypatch.setattr(flap_penalties, "MAX_POSITIONS", 10)
+    monkeypatch.setattr(flap_penalties, "FORGET_AT_ONCE", 2)
     penalties = Penalties()
     for i in range(10):
         outages(penalties, 1 + (i * 7) % 10, now=float(i), who=Position("c1", f"b{i}", 0))
@@ -264,7 +264,7 @@ def test_any_story_gives_the_penalty_of_the_plain_formula(
     penalty *= math.pow(2, -later / HOUR)
     found = penalties.score(A, now=now + later)
     if found is None:
-        assert penalty < flapping.LEAST_SHOWN + 1e-6
+        assert penalty < flap_penalties.LEAST_SHOWN + 1e-6
         return
     assert found.penalty == pytest.approx(penalty, rel=1e-9)
     if abs(penalty - 1000) > 1e-3:

@@ -17,8 +17,8 @@ import pytest
 
 from pointsman.storage.tables import Row, TableFile
 from pointsman_namesrv.core.model import Health, ProbeVerdict, Registration
-from pointsman_namesrv.snapshot import store as module
-from pointsman_namesrv.snapshot.store import FILE_NAME, Loaded, Snapshot, SnapshotStore, StateDirectoryInUse
+from pointsman_namesrv.snapshot import snapshot_store as module
+from pointsman_namesrv.snapshot.snapshot_store import FILE_NAME, Loaded, Snapshot, SnapshotStore, StateDirectoryInUse
 from tests.fakes.held_brokers import held, snapshot, store
 from tests.fakes.mounted_disk import fill, make_read_only, mounted
 from tests.fakes.snapshot_writer import at_step
