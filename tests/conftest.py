@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import Phase, is_hypothesis_test, settings
 
-from tests.fakes.manual_clock import ManualClock
+from pointsman.wire.manual_clock import ManualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

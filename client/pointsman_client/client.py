@@ -12,11 +12,11 @@ from pointsman.wire.clock import Clock, SystemClock
 from pointsman.wire.json_document import Document
 from pointsman_client.aio import Closing, LoopBinding
 from pointsman_client.client_options import ClientOptions, takes_options
+from pointsman_client.core.cached_routes import CachedRoute
 from pointsman_client.core.checks import check_name, check_seconds, to_name_servers
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.recheck_plan import RecheckPlan
 from pointsman_client.core.route import BrokerData, ClusterData, TopicRoute
-from pointsman_client.core.route_table import CachedRoute
 from pointsman_client.errors import (
     ClientClosedError,
     NameServersUnavailableError,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import click
 
 from pointsman.service import daemon_process, logs
-from pointsman.service.command_line import LOOP, Daemon, Given
 from pointsman.service.config import to_toml
+from pointsman.service.daemon_command import LOOP, Daemon, Given
 from pointsman.service.sd_notify import ServiceManager
 from pointsman.wire.clock import SystemClock
 from pointsman_namesrv import __version__

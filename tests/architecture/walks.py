@@ -16,10 +16,10 @@ from types import CodeType, FrameType
 
 import grpc.aio
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client import Message, Producer
 from pointsman_client.transports.memory import MemoryTransport
 from tests.bench import messages
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 
 ROOT = Path(__file__).parents[2]

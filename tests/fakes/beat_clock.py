@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.registration.loop import Timeouts
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.running_agent import until
 
 BEAT_TIMEOUT = Timeouts().beat

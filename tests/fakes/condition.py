@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tests.fakes.manual_clock import ManualClock
+from pointsman.wire.manual_clock import ManualClock
 
 
 async def eventually(

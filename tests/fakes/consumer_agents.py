@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules
 from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.core.queue_locks import QueueLocks
@@ -25,7 +26,6 @@ from pointsman_agent.rpc.agent_server import AgentServer
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState
 from tests.fakes.agent_services import topic_set
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.table_of_ends import TableOfEnds
 

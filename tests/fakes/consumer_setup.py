@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.consumer.listener import Listener
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_group import MemoryBrokers, MemoryGroup, RoutesInMemory, route_of
 
 CLOSE_STEPS = 60

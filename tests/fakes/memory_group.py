@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from pointsman.wire.clock import Clock
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.agents.agent_coordination import Coordination, CoordinationRequest
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
@@ -29,7 +30,6 @@ from pointsman_client.errors import (
     TopicNotFoundError,
 )
 from pointsman_client.transports.memory import MemoryTransport
-from tests.fakes.manual_clock import ManualClock
 
 CLUSTER = "c1"
 LOCK_SECONDS = 60.0

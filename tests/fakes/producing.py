@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendResult
 from pointsman_client.errors import PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.producer.producer import Producer
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_route_server import ScriptedRouteServer, broker_data, topic_route
 from tests.fakes.scripted_transport import ScriptedTransport
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.history import recorder as recording
 from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder
@@ -17,7 +18,6 @@ from pointsman_namesrv.node_metrics import Metrics
 from tests.fakes.deadline import until
 from tests.fakes.events import broker_event
 from tests.fakes.history_rows import rows_in
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.mounted_disk import mounted
 
 DISK_BYTES = 1024 * 1024

@@ -13,6 +13,7 @@ import pytest
 from pointsman.v1.broker_pb2 import PROBE_STATUS_FAILING
 from pointsman.v1.registration_service_pb2 import HeartbeatRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.liveness import Punctuality
 from pointsman_namesrv.core.model import DataVersion, GroupKey
@@ -24,7 +25,6 @@ from pointsman_report.row_validation import known_events
 from tests.fakes import wire
 from tests.fakes.events import QUEUES, broker_event, facts, topics_event
 from tests.fakes.history_rows import rows_in
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.queue_stats import MEASURED, NOTHING_MEASURED, with_detail
 

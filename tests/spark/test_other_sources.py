@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.model import Position
 from pointsman_namesrv.history.history_files import HistoryFiles
@@ -27,7 +28,6 @@ from pointsman_report.rocketmq_log.broker_ids import BrokerId
 from pointsman_report.rocketmq_log.importing import HistoryFolder
 from pointsman_report.rocketmq_log.lines import Kind, LogLine
 from pointsman_report.rocketmq_log.log_rows import Story
-from tests.fakes.manual_clock import ManualClock
 from tests.spark.histories import MIDNIGHT, moment
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]

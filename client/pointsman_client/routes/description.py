@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pointsman.wire.json_document import Document, to_route_document
-from pointsman_client.core.route_table import CachedRoute
+from pointsman_client.core.cached_routes import CachedRoute
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.routes.codec import from_topic_route
 

@@ -9,11 +9,11 @@ from difflib import get_close_matches
 
 from pointsman.wire.clock import Clock
 from pointsman_client.aio import Callbacks, SingleFlight
+from pointsman_client.core.cached_routes import CachedRoute, RouteTable
 from pointsman_client.core.message_queue import order_topic_surplus
 from pointsman_client.core.recheck_plan import RecheckPlan, WantedTopics
 from pointsman_client.core.route import Revision, RouteChange, TopicRoute
 from pointsman_client.core.route_agreement import RevisionOrder, as_stale, judge, loss
-from pointsman_client.core.route_table import CachedRoute, RouteTable
 from pointsman_client.errors import OrderTopicConfError, TopicNotFoundError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.routes.failover import Failover

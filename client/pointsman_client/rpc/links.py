@@ -111,7 +111,7 @@ class _Links(Generic[LinkT]):
     """One link for each server in use."""
 
     def __init__(self, make: Callable[[str, grpc.aio.Channel], LinkT], open_channel: OpenChannel) -> None:
-        self._make = make
+        self._make: Callable[[str, grpc.aio.Channel], LinkT] = make
         self._open_channel = open_channel
         self._links: dict[str, LinkT] = {}
 

@@ -13,7 +13,7 @@ import click
 from pointsman.remoting.bodies import read_json
 from pointsman.remoting.codes import RequestCode
 from pointsman.service import daemon_process, logs
-from pointsman.service.command_line import CONTEXT, LOOP, run, version_option
+from pointsman.service.daemon_command import CONTEXT, LOOP, run, version_option
 from pointsman.wire.clock import SystemClock
 from pointsman.wire.names import addr_problem
 from pointsman_namesrv import __version__

@@ -23,6 +23,7 @@ from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman.wire.clock import SystemClock
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.drain import Answer
 from pointsman_agent.core.drain_lag import LagReport, LagTally
@@ -43,7 +44,6 @@ from pointsman_agent.watched import Watched
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import agent_services
 from tests.fakes.history_rows import rows_in
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.redis_process import free_port
 from tests.fakes.refusal import refusal_of

@@ -12,6 +12,7 @@ import pytest
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.error_details import build_status
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.own_state import Leave
 from pointsman_agent.core.probe_verdict import Role
 from pointsman_agent.core.registration_session import Standing
@@ -19,7 +20,6 @@ from pointsman_agent.registration.loop import Timeouts
 from tests.fakes.beat_clock import BeatClock
 from tests.fakes.condition import eventually
 from tests.fakes.cut_proxy import cut_proxy
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.redis_process import free_port
 from tests.fakes.running_agent import BROKER_ADDR, until

@@ -9,9 +9,9 @@ import grpc
 import pytest
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules
 from tests.fakes.group_agent import Consumer, GroupAgent, ending_of, group_agent, reads, soon
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.refusal import refusal_of
 
 OK, TAKEN_OVER = wire.MEMBERSHIP_STATUS_OK, wire.MEMBERSHIP_STATUS_TAKEN_OVER

@@ -16,11 +16,11 @@ from prometheus_client import generate_latest
 from pointsman.service.monitoring import CannotListen
 from pointsman.service.rpc.calling_peer import Peer
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.group_membership import MembershipBeat
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_agent.groups import group_codec, group_servicer
 from tests.fakes.group_agent import Consumer, GroupAgent, group_agent, pin, reads, soon
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.refusal import refusal_of
 
 A, B = "10.0.0.1@a", "10.0.0.2@b"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import GroupRow, GroupsSection, OffsetsSection
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.groups.group_servicer import ConsumerGroups
 from pointsman_agent.queue_stats.ends import UnknownQueueEnds
 from pointsman_agent.services import ClientServices
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.running_agent import agent_config
 
 SECTION = GroupsSection(

@@ -9,9 +9,9 @@ import grpc
 import pytest
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from tests.fakes.group_agent import BOOT, Consumer, GroupAgent, GroupWatch, group_agent, pin, reads, soon
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.refusal import refusal_of
 
 A, B, C = "10.0.0.1@a", "10.0.0.2@b", "10.0.0.3@c"

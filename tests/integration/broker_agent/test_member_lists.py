@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from pointsman.wire.clock import SystemClock
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules
 from pointsman_agent.groups.member_lists import MemberListFile, MemberListKeeper, MemberLists, MemberListsFailed
 from pointsman_agent.groups.redis_member_lists import KEY, RedisMemberLists
 from tests.fakes.consumer_agents import MemoryMemberLists
 from tests.fakes.group_agent import Consumer, group_agent, reads
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import RedisProcess, redis_process
 
 LISTS: MemberLists = {"billing": ["10.0.0.1@a", "10.0.0.2@b"], "%RETRY%x": ["10.0.0.1@a"]}

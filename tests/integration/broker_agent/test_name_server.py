@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import StopSection
 from pointsman_agent.core.probe_verdict import ProbeResult, Role
 from pointsman_agent.core.registration_session import Standing
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.core.replica_state import Phase
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.running_agent import ScriptedProbe, agent_config, running_agent, until, with_probe
 

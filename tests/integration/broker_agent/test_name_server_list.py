@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import MAX_NAME_SERVERS, NameServersSection
 from pointsman_agent.name_servers import NameServerSource, NameServerSourceError
 from pointsman_agent.name_servers.list_sources import MAX_BYTES, DnsNameServers, FileNameServers, build_source
 from pointsman_agent.name_servers.name_server_follower import NameServerFollower, NameServerListMetrics
 from pointsman_agent.watched import Watched
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.running_agent import until
 
 GOOD = ("10.0.0.1:9876", "10.0.0.2:9876")

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.offsets import OffsetKey, Offsets
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.offsets.flusher import AT_ONCE, Flusher, OffsetMetrics
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 
 Q0, Q1 = QueueKey("orders", 0), QueueKey("orders", 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.replica_offsets import ReplicaOffsets
@@ -16,7 +17,6 @@ from pointsman_agent.offsets.file_store import FileStore
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.offset_hand_over import HandOver, HandOverMetrics
 from tests.fakes.agent_in_route import WholeAgent, whole_agents
-from tests.fakes.manual_clock import ManualClock
 
 Q0, Q1 = QueueKey("orders", 0), QueueKey("orders", 1)
 

@@ -14,13 +14,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pointsman.wire.clock import SystemClock
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey, Offsets, apply_changes
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.offsets import redis_store
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.redis_store import RedisStore, hash_key
 from pointsman_agent.offsets.stored_offsets import StoreFailed
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
 
 pytestmark = pytest.mark.redis

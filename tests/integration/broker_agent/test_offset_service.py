@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from pointsman.v1 import offset_service_pb2 as wire
 from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, OffsetKey, Offsets
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.replica_offsets import ReplicaOffsets
@@ -20,7 +21,6 @@ from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.servicer import OffsetServicer
 from tests.fakes.agent_services import served, topic_set
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.refusal import refusal_of
 from tests.fakes.table_of_ends import TableOfEnds

@@ -16,6 +16,7 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from pointsman.v1 import broker_pb2
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import HeartbeatSection, ProbeSection
 from pointsman_agent.core.probe_verdict import ProbeResult, Role
 from pointsman_agent.deadline import within
@@ -23,7 +24,6 @@ from pointsman_agent.probe.configured import build_plain_probe
 from pointsman_agent.probe.exec import MAX_OUTPUT_BYTES, ExecProbe
 from pointsman_agent.probe.network_probes import GrpcProbe, HttpProbe, TcpProbe
 from pointsman_agent.probe.redis_probe import RedisProbe
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
 from tests.fakes.running_agent import agent_config, running_agent, until, with_probe
 from tests.fakes.scripted_registration_server import scripted_registration_server

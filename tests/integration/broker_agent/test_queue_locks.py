@@ -12,12 +12,12 @@ from prometheus_client import CollectorRegistry
 
 from pointsman.v1 import queue_lock_service_pb2 as wire
 from pointsman.v1.queue_lock_service_pb2_grpc import QueueLockServiceStub
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.queue_locks import QueueLocks
 from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.queue_locks.queue_lock_servicer import QueueLockServicer, register_lock_metrics
 from tests.fakes.agent_services import served, topic_set
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.refusal import refusal_of
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.wire.clock import SystemClock
+from pointsman.wire.manual_clock import ManualClock
 from pointsman.wire.redis_queues import entry_id, id_before, stream_key
 from pointsman_agent.core.measured_queue_stats import QueueEnd, QueueStats, Tally
 from pointsman_agent.core.queue import QueueKey
@@ -31,7 +32,6 @@ from pointsman_agent.queue_stats.redis_queue_ends import BATCH_QUEUES, RedisQueu
 from pointsman_agent.queue_stats.reporter import Reporter
 from tests.fakes import wire
 from tests.fakes.history_rows import rows_in
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.redis_process import RedisProcess, free_port, redis_process
 from tests.fakes.running_agent import until

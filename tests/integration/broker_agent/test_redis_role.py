@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.mastership import BELIEVED_AFTER_SECONDS
 from pointsman_agent.core.probe_verdict import ProbeResult, Role
 from pointsman_agent.probe.redis_facts import DOES_NOT_PERSIST, RedisFacts
 from pointsman_agent.probe.redis_probe import MASTERSHIP_KEY, RedisProbe
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import RedisProcess, redis_process
 
 pytestmark = pytest.mark.redis

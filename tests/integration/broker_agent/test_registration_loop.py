@@ -16,11 +16,11 @@ import pytest
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.error_details import build_status
+from pointsman.wire.manual_clock import ManualClock
 from pointsman.wire.refusals import FieldViolation
 from pointsman_agent.config import HeartbeatSection
 from pointsman_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role
 from pointsman_agent.core.registration_session import Standing
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import free_port
 from tests.fakes.running_agent import (
     BROKER_ADDR,

@@ -9,10 +9,10 @@ import grpc
 import pytest
 
 from pointsman.v1 import registration_service_pb2 as wire
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import AgentConfig, StopSection
 from pointsman_agent.core.probe_verdict import ProbeResult
 from pointsman_agent.core.registration_session import Standing
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import free_port
 from tests.fakes.running_agent import BROKER_ADDR, ScriptedProbe, agent_config, running_agent, with_probe
 from tests.fakes.scripted_registration_server import (

@@ -13,11 +13,11 @@ import grpc.aio
 import pytest
 
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.ctl_command import Ended, Terminal, ctl
 from tests.fakes.ctl_keys import undocumented_keys
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.scripted_admin_server import scripted_admin_server
 from tests.fakes.scripted_route_server import refused_addr

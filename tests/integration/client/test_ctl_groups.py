@@ -13,6 +13,7 @@ import pytest
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.clock import SystemClock
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.drain_lag import GroupLag, LagReport
 from pointsman_agent.core.queue import QueueKey
 from pointsman_ctl.agent_round import AGENTS_AT_ONCE, AgentChoice, agent_round
@@ -22,7 +23,6 @@ from pointsman_namesrv.app import NameServerApp
 from tests.fakes.agent_in_route import WholeAgent, whole_agents
 from tests.fakes.ctl_command import Ended, ctl
 from tests.fakes.group_agent import Consumer, reads, soon
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.scripted_route_server import refused_addr
 

@@ -18,12 +18,12 @@ from pointsman.v1 import broker_pb2
 from pointsman.v1 import route_service_pb2 as route
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.settings.settings_store import SettingsStore
 from tests.fakes import wire
 from tests.fakes.ctl_command import Ended, ctl, running_ctl
 from tests.fakes.ctl_keys import undocumented_keys
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.scripted_admin_server import Refusal, ScriptedAdminServer, scripted_admin_server
 from tests.fakes.scripted_route_server import refused_addr, silent_listener

@@ -13,6 +13,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman.wire.refusals import FieldViolation
 from pointsman_client import (
     BrokerReplica,
@@ -27,7 +28,6 @@ from pointsman_client import (
     TopicNotFoundError,
     WrongEventLoopError,
 )
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_route_server import (
     ScriptedRouteServer,
     broker_data,

@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_client.consumer.agents.member_stream import MemberState
 from pointsman_client.consumer.agents.membership import AgentMembership
@@ -29,7 +30,6 @@ from tests.fakes.consumer_agents import (
 )
 from tests.fakes.cut_proxy import cut_proxy
 from tests.fakes.group_agent import Consumer, pin, reads
-from tests.fakes.manual_clock import ManualClock
 
 C1, C2, C3 = "10.0.0.1@1", "10.0.0.2@1", "10.0.0.3@1"
 WARM_UP = GroupRules(warm_up=30.0)

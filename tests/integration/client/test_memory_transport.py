@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.errors import BrokerTimeoutError, OffsetBeyondEndError
 from pointsman_client.transports.memory import MemoryTransport
 from pointsman_client.transports.transport import PulledMessages
 from tests.fakes.brokers_under_test import QUEUE, outgoing
-from tests.fakes.manual_clock import ManualClock
 
 ADDR, SLAVE = "10.0.0.1:6379", "10.0.0.2:6379"
 

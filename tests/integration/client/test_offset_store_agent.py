@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import grpc
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
 from pointsman_client.consumer.agents.offset_store import TRUSTED_SECONDS, AgentOffsetStore
@@ -15,7 +16,6 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import AgentFailedError, RequestRejectedError
 from pointsman_client.rpc.links import AgentLinks
 from tests.fakes.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, queues_of, until_true
-from tests.fakes.manual_clock import ManualClock
 
 StoreOf = Callable[[Routes], AgentOffsetStore]
 

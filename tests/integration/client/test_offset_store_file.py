@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from pointsman.storage.tables import Row, TableFile
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.consumer.coordination import LoadedOffsets, OffsetStore
 from pointsman_client.consumer.file_offset_store import DISK_SECONDS, EPOCH, FileOffsetStore, offset_file_path
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetFileError
 from tests.fakes.consumer_agents import queues_of
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.mounted_disk import fill, make_read_only, mounted
 
 A0, A1, A2 = queues_of("a", 0, 1, 2)

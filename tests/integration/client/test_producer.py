@@ -11,6 +11,7 @@ from itertools import pairwise
 import grpc
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.client import NameServerClient
 from pointsman_client.core.fault_strategy import OLDER_FAULT_RULES
 from pointsman_client.core.message import Message
@@ -35,7 +36,6 @@ from pointsman_client.errors import (
 )
 from pointsman_client.producer.producer import Producer
 from tests.fakes.condition import eventually
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.producing import ADDRS, A, B, C, Shop, Told, producing, put_route
 from tests.fakes.scripted_route_server import (
     ScriptedRouteServer,

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.aio import finish_tasks
 from pointsman_client.client import NameServerClient
 from pointsman_client.core.message import Message
@@ -24,7 +25,6 @@ from pointsman_client.ownership import OwnedParts, PartOptions
 from pointsman_client.producer.fault_recovery import LOOKUPS_AT_ONCE, RouteRefresher
 from pointsman_client.producer.producer import Producer
 from tests.fakes.condition import eventually
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_route_server import ScriptedRouteServer, broker_data, scripted_route_server, topic_route
 from tests.fakes.scripted_transport import ScriptedTransport
 

@@ -11,6 +11,7 @@ import pytest
 
 from pointsman.v1 import registration_service_pb2
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.core.message import Message
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import NoBrokerUpError, TopicNotFoundError
@@ -19,7 +20,6 @@ from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.producer_options import Park
 from tests.fakes import wire
 from tests.fakes.condition import eventually
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.producing import A, B
 from tests.fakes.scripted_transport import ScriptedTransport

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
 from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.message import ReceivedMessage
@@ -19,7 +20,6 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.retry_rules import ConsumeResult
 from tests.fakes.consumer_setup import Setup, consumer_setup, numbers, queues_of
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_group import addr_of, queue_of, route_of
 from tests.fakes.seen import Held, Seen
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_agent.core.queue import QueueKey
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
@@ -14,7 +15,6 @@ from pointsman_client.core.route import TopicRoute
 from tests.fakes.condition import eventually
 from tests.fakes.consumer_agents import ConsumerAgent, consumer_agents, flow
 from tests.fakes.consumer_setup import consumer_setup, numbers
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_group import queue_of, route_of
 from tests.fakes.seen import Seen
 

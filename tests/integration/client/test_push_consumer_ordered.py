@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.retry_rules import ConsumeResult
 from tests.fakes.consumer_setup import Setup, consumer_setup, numbers
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_group import queue_of
 from tests.fakes.seen import Held, Seen
 

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.consumer.agents.queue_lock import AgentQueueLocks
 from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.rpc.links import AgentLinks
 from tests.fakes.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, queues_of, until_true
-from tests.fakes.manual_clock import ManualClock
 
 C1, C2 = "10.0.0.1@1", "10.0.0.2@1"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import (
@@ -24,7 +25,6 @@ from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from pointsman_client.transports.transport import Transport
 from tests.fakes.brokers_under_test import BORN_AT, QUEUE, RedisBrokers, outgoing
 from tests.fakes.consumer_agents import until_true
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.redis_process import free_port
 from tests.fakes.scripted_redis import scripted_redis
 from tests.fakes.silent_proxy import silent_proxy

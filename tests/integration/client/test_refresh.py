@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client import NameServerClient, NameServersUnavailableError, RouteChange, TopicNotFoundError
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_route_server import (
     ScriptedRouteServer,
     broker_data,

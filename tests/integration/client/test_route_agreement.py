@@ -9,10 +9,10 @@ import grpc
 import pytest
 
 from pointsman.v1 import route_service_pb2
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client import NameServerClient, NameServersUnavailableError, RouteChange, TopicNotFoundError
 from pointsman_client.core.recheck_plan import MOST_RECHECKS
 from tests.fakes.condition import eventually
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_route_server import (
     ScriptedRouteServer,
     broker_data,

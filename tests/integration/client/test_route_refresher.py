@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.producer.fault_recovery import RouteRefresher
-from tests.fakes.manual_clock import ManualClock
 
 
 async def test_failures_of_one_second_ask_for_the_route_once_at_once_and_once_behind_it() -> None:

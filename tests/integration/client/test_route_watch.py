@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client import NameServerClient, RouteChange, TopicNotFoundError
 from pointsman_client.metrics_hook import MetricsHook
 from tests.fakes.condition import eventually
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_route_server import (
     ScriptedRouteServer,
     broker_data,

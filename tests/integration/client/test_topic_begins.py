@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.offsets import BEGIN_ID, OffsetKey
 from pointsman_client.consumer.agents.offset_store import AgentOffsetStore
 from pointsman_client.consumer.coordination import BegunTopics
@@ -14,7 +15,6 @@ from pointsman_client.errors import AgentFailedError
 from pointsman_client.rpc.links import AgentLinks
 from tests.fakes.agent_services import topic_set
 from tests.fakes.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, until_true
-from tests.fakes.manual_clock import ManualClock
 
 T0 = datetime(2025, 11, 1, tzinfo=UTC)
 LATER = T0 + timedelta(days=1)

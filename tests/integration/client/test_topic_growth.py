@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
 from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.rebalance import MessageModel
 from tests.fakes.consumer_setup import Setup, consumer_setup, numbers
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_group import queue_of, route_of
 from tests.fakes.seen import Seen
 

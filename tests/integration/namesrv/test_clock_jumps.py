@@ -10,9 +10,9 @@ import pytest
 
 from pointsman.v1.registration_service_pb2 import HeartbeatRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman.wire.manual_clock import ManualClock
 from tests.fakes import wire
 from tests.fakes.history_rows import rows_in
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 
 JUMPS = (timedelta(hours=1), timedelta(hours=-1), timedelta(days=1), timedelta(days=-1))

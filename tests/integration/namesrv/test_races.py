@@ -14,9 +14,9 @@ from pointsman.v1 import broker_pb2, registration_service_pb2
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest, TopicRoute, WatchTopicRoutesResponse
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.watching import watching
 from tests.integration.namesrv.conftest import Peer
 

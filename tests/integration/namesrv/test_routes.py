@@ -18,10 +18,10 @@ from pointsman.v1.route_service_pb2 import (
     TopicRoute,
 )
 from pointsman.wire.error_details import read_status
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import routes
 from tests.fakes import wire
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.integration.namesrv.conftest import Peer
 

@@ -23,6 +23,7 @@ from pointsman.v1.registration_service_pb2 import (
     UNREGISTER_REASON_SHUTDOWN,
     UnregisterBrokerRequest,
 )
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.core import guard as guard_module
 from pointsman_namesrv.core.saved_settings import Setting, SettingKey, SettingKind
@@ -30,7 +31,6 @@ from pointsman_namesrv.settings import settings_keeper as keeper_module
 from pointsman_namesrv.settings.settings_store import FILE_NAME, REFRESH_SECONDS, SettingsStore, table_file
 from tests.fakes import wire
 from tests.fakes.gated_store import GatedStore
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.mounted_disk import fill, mounted
 from tests.fakes.name_server import running_name_server
 from tests.fakes.name_server_process import Daemon, daemon

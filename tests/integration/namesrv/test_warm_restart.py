@@ -14,11 +14,11 @@ from pointsman.v1.admin_service_pb2 import SetDrainRequest
 from pointsman.v1.broker_pb2 import BROKER_STATE_PROVISIONAL, BROKER_STATE_UP, BrokerIdentity
 from pointsman.v1.registration_service_pb2 import BEAT_STATUS_OK, HeartbeatRequest
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.held_brokers import brokers_in
 from tests.fakes.history_rows import rows_in
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.name_server_process import daemon
 from tests.integration.namesrv.conftest import Peer

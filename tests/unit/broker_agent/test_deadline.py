@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.deadline import within
 from pointsman_agent.watched import Watched
-from tests.fakes.manual_clock import ManualClock
 
 
 async def test_work_that_ends_in_time_gives_its_result(clock: ManualClock) -> None:

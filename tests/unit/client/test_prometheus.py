@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.prometheus import PrometheusMetrics
-from tests.fakes.manual_clock import ManualClock
 
 QUEUE = MessageQueue("orders", "c1", "broker-a", 3)
 HOOKS = [name for name, _ in inspect.getmembers(MetricsHook, inspect.isfunction)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.aio import Wakeup, done_within
-from tests.fakes.manual_clock import ManualClock
 
 
 async def test_a_call_ends_the_wait_and_time_does_too(clock: ManualClock) -> None:

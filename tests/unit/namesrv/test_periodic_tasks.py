@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.liveness import LivenessRules
@@ -16,7 +17,6 @@ from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import CREDITED_SECONDS, OwnPauses
 from pointsman_namesrv.periodic_tasks import STEP_SECONDS, Upkeep
-from tests.fakes.manual_clock import ManualClock
 
 SWEEP_SECONDS = 5.0
 PAUSE_SECONDS = 3.0

@@ -19,8 +19,8 @@ from pointsman.service.rpc.calling_peer import Peer
 from pointsman.service.rpc.handler_table import Ended, HandlerTable, Write
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.error_details import ErrorDetails, read_status
+from pointsman.wire.manual_clock import ManualClock
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, Refusal
-from tests.fakes.manual_clock import ManualClock
 
 REGISTRATION = wire.DESCRIPTOR.services_by_name["RegistrationService"]
 PEER = "ipv4:10.0.0.7:40000"

@@ -9,7 +9,7 @@ import pytest
 
 from pointsman.service.lateness import LoopLateness
 from pointsman.wire.clock import SystemClock
-from tests.fakes.manual_clock import ManualClock
+from pointsman.wire.manual_clock import ManualClock
 
 
 async def measured(clock: ManualClock, passes: Callable[[], Awaitable[None]]) -> tuple[float, float]:

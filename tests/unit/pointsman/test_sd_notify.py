@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pointsman.service.sd_notify import ServiceManager, watchdog_seconds
-from tests.fakes.manual_clock import ManualClock
+from pointsman.wire.manual_clock import ManualClock
 
 
 class Inbox:

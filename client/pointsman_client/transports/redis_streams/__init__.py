@@ -15,6 +15,6 @@ except ModuleNotFoundError as error:
         "RedisStreamsTransport needs the redis package: pip install 'pointsman-client[redis]'", name="redis"
     ) from error
 
-from pointsman_client.transports.redis_streams.transport import RedisStreamsTransport
+from pointsman_client.transports.redis_streams.redis_transport import RedisStreamsTransport
 
 __all__ = ["RedisStreamsTransport"]

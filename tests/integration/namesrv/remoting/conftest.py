@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig, RoutesConfig
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
 

@@ -10,6 +10,7 @@ import pytest
 
 from pointsman.remoting.frames import BINARY_FORM, MAX_FRAME_BYTES
 from pointsman.service.monitoring import CannotListen
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig, RoutesConfig
 from pointsman_namesrv.core.model import GroupKey
@@ -17,7 +18,6 @@ from pointsman_namesrv.core.staging import COMING_IN_LIMIT
 from pointsman_namesrv.remoting import remoting_server as shell
 from tests.fakes import rocketmq_frames as recorded
 from tests.fakes.condition import eventually
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
 from tests.fakes.rocketmq_frames import ask, broker_ext, register, register_body, topic_config
 

@@ -15,6 +15,7 @@ from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_serv
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from pointsman_namesrv.core.model import BrokerIdentity, GroupKey
@@ -22,7 +23,6 @@ from pointsman_namesrv.core.replica_state import Phase
 from tests.fakes import wire
 from tests.fakes.condition import eventually
 from tests.fakes.history_rows import rows_in
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.remoting_peer import Closed, RemotingPeer, remoting_peer
 from tests.fakes.rocketmq_frames import ask, broker_ext, frames, register, register_body, topic_config

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.settings import settings_keeper
 from tests.fakes.condition import eventually
 from tests.fakes.gated_store import GatedStore
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.name_server import running_name_server
 from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
 from tests.fakes.rocketmq_frames import ask, broker_ext, register, register_body, topic_config

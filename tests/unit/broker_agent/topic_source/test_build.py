@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import TOPIC_SOURCES, AgentConfig, ProbeSection, TopicsSection
 from pointsman_agent.topic_source import TopicSource
 from pointsman_agent.topic_source.build import LOOK_SECONDS, build_topic_source
 from pointsman_agent.topic_source.redis_topics import RedisTopicSource
 from pointsman_agent.topic_source.rocketmq import RocketmqTopicSource
 from pointsman_agent.topic_source.toml import TomlTopicSource
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.running_agent import BROKER_ADDR, agent_config
 
 

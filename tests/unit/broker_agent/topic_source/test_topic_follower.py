@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source.source_metrics import SourceMetrics
 from pointsman_agent.topic_source.topic_follower import TopicFollower
-from tests.fakes.manual_clock import ManualClock
 
 INTERVAL = 5.0
 TIMEOUT = 3.0

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.consumer.offset_committer import OffsetCommitter
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerUnreachableError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.queues import queues
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.consumer.readable_queues import ReadableQueues
 from pointsman_client.core.message_queue import MessageQueue
-from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_group import PERM_READ, RoutesInMemory, queue_of, route_of
 
 

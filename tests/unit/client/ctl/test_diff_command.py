@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pointsman.v1.route_service_pb2 import TopicRoute
-from pointsman_client.core.route_table import CachedRoute
+from pointsman_client.core.cached_routes import CachedRoute
 from pointsman_client.routes.codec import to_topic_route
 from pointsman_client.routes.description import describe_route
 from pointsman_ctl.diff_command import (

@@ -6,6 +6,7 @@ import grpc
 import pytest
 
 from pointsman.wire.error_details import ErrorDetails
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client import (
     NameServerFailedError,
     NameServersUnavailableError,
@@ -13,7 +14,6 @@ from pointsman_client import (
     TopicNotFoundError,
 )
 from pointsman_client.routes.failover import SHORTEST_TRY_SECONDS, Failover, NameServerChoice
-from tests.fakes.manual_clock import ManualClock
 
 
 class Script:

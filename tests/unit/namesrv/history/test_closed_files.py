@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.history import recorder as recording
 from pointsman_namesrv.history import recorder_assembly
@@ -20,7 +21,6 @@ from pointsman_namesrv.node_metrics import Metrics
 from tests.fakes.deadline import until
 from tests.fakes.events import broker_event
 from tests.fakes.history_rows import files_in
-from tests.fakes.manual_clock import ManualClock
 
 
 def lay(folder: Path, day: str, name: str = "n-a-1.jsonl.gz") -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.model import GroupKey, QueueConfig
 from pointsman_namesrv.history import recorder as recording
@@ -20,7 +21,6 @@ from pointsman_namesrv.node_metrics import Metrics
 from tests.fakes.deadline import until
 from tests.fakes.events import QUEUES, broker_event, facts, topics_event
 from tests.fakes.history_rows import files_in, rows_in
-from tests.fakes.manual_clock import ManualClock
 
 
 @pytest.fixture(autouse=True)

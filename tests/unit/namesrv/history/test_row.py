@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.model import DataVersion, GroupKey, QueueConfig
 from pointsman_namesrv.history.row import Record, row_count, to_rows, weight
 from tests.fakes.events import QUEUES, broker_event, topics_event
-from tests.fakes.manual_clock import ManualClock
 
 
 def rows_of(event: Event, *, seq: int = 1) -> list[dict[str, object]]:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.history import shipping
 from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.shipping import FAILURES_IN_A_ROW, MAX_TRIES, Shipper, words
 from pointsman_namesrv.node_metrics import Metrics
 from tests.fakes.deadline import until
-from tests.fakes.manual_clock import ManualClock
 
 PYTHON = (sys.executable, "-S", "-c")
 COPY = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])"

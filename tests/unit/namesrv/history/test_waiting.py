@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.history import waiting
 from pointsman_namesrv.history.row import Record, row_count, weight
 from pointsman_namesrv.history.waiting import RESERVED_ROWS, WaitingRecords
 from tests.fakes.events import broker_event, topics_event
-from tests.fakes.manual_clock import ManualClock
 
 ROOM = 2**40
 

@@ -11,6 +11,7 @@ import pytest
 from pointsman.service.rpc.calling_peer import Peer
 from pointsman.service.rpc.handler_table import Ended
 from pointsman.v1.registration_service_pb2 import RegisterBrokerRequest
+from pointsman.wire.manual_clock import ManualClock
 from pointsman.wire.refusals import TooSlow
 from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.liveness import LivenessRules
@@ -21,7 +22,6 @@ from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.rpc import register_call
 from pointsman_namesrv.rpc.register_call import RegisterCalls
 from tests.fakes import wire
-from tests.fakes.manual_clock import ManualClock
 
 TOPICS = 500
 PEER = Peer("10.0.0.7:40000", "10.0.0.7:40000")

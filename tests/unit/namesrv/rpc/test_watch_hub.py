@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pointsman.service.rpc.calling_peer import Peer
 from pointsman.service.rpc.handler_table import Ended
 from pointsman.v1.route_service_pb2 import KnownRoute, Revision, WatchTopicRoutesRequest, WatchTopicRoutesResponse
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.config import RoutesConfig
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.liveness import LivenessRules
@@ -24,7 +25,6 @@ from pointsman_namesrv.rpc import watch_hub
 from pointsman_namesrv.rpc.route_answers import RouteAnswers
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 from tests.chaos.watch_history import GONE, Opened, Record, Seen, Synced, faults
-from tests.fakes.manual_clock import ManualClock
 
 BOOT = 5
 TOPICS = ("t0", "t1", "t2")

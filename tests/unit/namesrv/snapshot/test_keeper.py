@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pointsman.storage.tables import TableFile
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.core.broker_answers import BeatStatus
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import Registration
@@ -26,7 +27,6 @@ from pointsman_namesrv.snapshot import keeper as module
 from pointsman_namesrv.snapshot.keeper import SnapshotKeeper
 from pointsman_namesrv.snapshot.snapshot_store import FILE_NAME, Snapshot, SnapshotStore, StateDirectoryInUse
 from tests.fakes.held_brokers import brokers_in, held, store
-from tests.fakes.manual_clock import ManualClock
 
 INTERVAL = 5.0
 DEADLINE = 10.0
