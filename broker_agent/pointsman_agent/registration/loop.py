@@ -1,8 +1,8 @@
 """Keep one name server told, for as long as the agent runs.
 
 A thin shell around :class:`~pointsman_agent.core.registration_session.Session`: takes the step that the session asks
-for, and gives it the result. Each name server has a loop, a session and a connection, so one that is dead or slow delays no
-other.
+for, and gives it the result. Each name server has a loop, a session and a connection, so one that is dead or slow
+delays no other.
 """
 
 from __future__ import annotations
