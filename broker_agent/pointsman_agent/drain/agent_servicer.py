@@ -16,6 +16,7 @@ from pointsman.v1 import agent_service_pb2 as wire
 from pointsman.v1 import broker_pb2
 from pointsman.wire.clock import Clock
 from pointsman.wire.refusals import FieldViolation, refuse_if_any
+from pointsman.wire.wire_time import seconds_of
 from pointsman_agent.core.drain import Answer, DrainOptions, DrainStep, Progress, StepState
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.drain.drainer import Drainer, DrainRun, DrainRuns
@@ -107,12 +108,12 @@ class AgentService:
 def _to_options(request: wire.DrainRequest) -> DrainOptions:
     """Read the bounds. Raises InvalidRequest."""
     defaults = DrainOptions()
-    quiet = _to_seconds(request.quiet) if request.HasField("quiet") else defaults.quiet_seconds
+    quiet = seconds_of(request.quiet) if request.HasField("quiet") else defaults.quiet_seconds
     producers = (
-        _to_seconds(request.producers_timeout) if request.HasField("producers_timeout") else defaults.producers_seconds
+        seconds_of(request.producers_timeout) if request.HasField("producers_timeout") else defaults.producers_seconds
     )
     consumers = (
-        _to_seconds(request.consumers_timeout) if request.HasField("consumers_timeout") else defaults.consumers_seconds
+        seconds_of(request.consumers_timeout) if request.HasField("consumers_timeout") else defaults.consumers_seconds
     )
     refuse_if_any(
         [
@@ -146,10 +147,6 @@ def _to_news(progress: Progress, elapsed: float) -> wire.DrainResponse:
 
 def _to_answer(addr: str, answer: Answer) -> wire.NameServerAnswer:
     return wire.NameServerAnswer(addr=addr, done=answer.done, answer=answer.text)
-
-
-def _to_seconds(duration: Duration) -> float:
-    return duration.seconds + duration.nanos / 1e9
 
 
 def _to_duration(seconds: float) -> Duration:

@@ -15,6 +15,7 @@ from pointsman.wire.client_id import pin_target_problem
 from pointsman.wire.clock import Clock
 from pointsman.wire.refusals import FieldViolation, refuse_if_any, shown
 from pointsman.wire.tag_expression import canonical, expression_problem
+from pointsman.wire.wire_time import seconds_of
 from pointsman_agent.core.group_membership import (
     BeatAnswer,
     ConsumeType,
@@ -94,7 +95,7 @@ class PinOrder:
 
 def pin_order(message: wire.PinGroupRequest) -> PinOrder:
     """Decode and check. Raises InvalidRequest."""
-    seconds = message.duration.seconds + message.duration.nanos / 1e9
+    seconds = seconds_of(message.duration)
 
     def violations() -> Iterator[FieldViolation]:
         yield from name_violations("group", message.group)

@@ -11,6 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.names import MAX_CHUNK_TOPICS
+from pointsman.wire.wire_time import seconds_of
 from pointsman_agent.core.deltas import TopicDelta
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus
@@ -152,7 +153,7 @@ def from_unregister_status(status: wire.UnregisterStatus.ValueType) -> str:
 
 def from_duration(duration: Duration, *, default: float) -> float:
     """Read seconds; ``default`` where the server did not say."""
-    seconds = duration.seconds + duration.nanos / 1e9
+    seconds = seconds_of(duration)
     return seconds if seconds > 0 else default
 
 

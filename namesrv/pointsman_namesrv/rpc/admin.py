@@ -14,6 +14,7 @@ from pointsman.service.rpc.request_fields import by_violations
 from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.wire.clock import Clock
 from pointsman.wire.refusals import FieldViolation, refuse_if_any
+from pointsman.wire.wire_time import seconds_of
 from pointsman_namesrv.core.administration import (
     Administration,
     Change,
@@ -125,7 +126,7 @@ class AdminServicer(Inspection):
             )
         )
         admin, mode, asked_at = self._administration, admin_codec.guard_mode(request.mode), self._clock.monotonic()
-        seconds = admin_codec.seconds(request.duration) if lasts else None
+        seconds = seconds_of(request.duration) if lasts else None
 
         def apply() -> GuardChange:
             now = self._clock.monotonic()
@@ -159,7 +160,7 @@ class AdminServicer(Inspection):
             GroupKey(request.cluster, request.broker_name),
             self._clock.monotonic(),
         )
-        seconds = admin_codec.seconds(request.duration) if lasts else None
+        seconds = seconds_of(request.duration) if lasts else None
         note, by = request.note, request.by
         done = await self._settings.change(
             lambda: admin.check_maintenance(key, until=end_of(seconds, since=asked_at), note=note, by=by),

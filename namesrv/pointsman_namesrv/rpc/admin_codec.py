@@ -13,6 +13,7 @@ from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.v1 import broker_pb2
 from pointsman.wire.names import MAX_BROKER_ID
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
+from pointsman.wire.wire_time import seconds_of
 from pointsman_namesrv.config import NameServerConfig
 from pointsman_namesrv.core.flap_penalties import FlapScore
 from pointsman_namesrv.core.group import Group, Replica
@@ -68,13 +69,8 @@ def to_guard_mode(mode: GuardMode) -> wire.GuardMode.ValueType:
 
 def duration_violations(value: Duration, *, longest: float) -> Iterator[FieldViolation]:
     """Check how long something is to last, in seconds."""
-    if not 0 < seconds(value) <= longest:
-        yield FieldViolation("duration", f"must be more than 0s and at most {longest:g}s, not {seconds(value):g}s")
-
-
-def seconds(value: Duration) -> float:
-    """Decode without checking."""
-    return value.seconds + value.nanos / 1e9
+    if not 0 < seconds_of(value) <= longest:
+        yield FieldViolation("duration", f"must be more than 0s and at most {longest:g}s, not {seconds_of(value):g}s")
 
 
 # --- to the wire ----------------------------------------------------------------------------------------------

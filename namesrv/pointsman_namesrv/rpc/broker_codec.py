@@ -16,6 +16,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pointsman.v1 import admin_service_pb2, broker_pb2, registration_service_pb2
 from pointsman.wire.names import registered_name_problem, text_problem
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, field_violations, refuse_if_any
+from pointsman.wire.wire_time import seconds_of
 from pointsman_namesrv.core import broker_answers
 from pointsman_namesrv.core.events import Event, Reason
 from pointsman_namesrv.core.group import Group, MemberView, Replica
@@ -184,10 +185,10 @@ def registration(message: registration_service_pb2.BrokerRegistration, *, bounds
         identity=identity(message.identity),
         topics={},
         data_version=data_version(message.data_version),
-        heartbeat_interval=_seconds(message.heartbeat_interval)
+        heartbeat_interval=seconds_of(message.heartbeat_interval)
         if message.HasField("heartbeat_interval")
         else DEFAULT_HEARTBEAT_INTERVAL,
-        expiry=_seconds(message.expiry) if message.HasField("expiry") else DEFAULT_EXPIRY,
+        expiry=seconds_of(message.expiry) if message.HasField("expiry") else DEFAULT_EXPIRY,
         acting_master=message.acting_master if message.HasField("acting_master") else True,
         incarnation=message.incarnation,
         health=health(message.health),
@@ -273,7 +274,7 @@ def queue_stats(message: registration_service_pb2.QueueStats, *, path: str) -> Q
         if length > TOP
     )
     decoded = QueueStats(
-        period=_seconds(message.period),
+        period=seconds_of(message.period),
         queue_count=message.queue_count,
         unmeasured_queue_count=message.unmeasured_queue_count,
         topic_count=message.topic_count,
@@ -305,10 +306,6 @@ def queue_stats(message: registration_service_pb2.QueueStats, *, path: str) -> Q
     )
     refuse_if_any(decoded.violations(path=path))
     return decoded
-
-
-def _seconds(value: Duration) -> float:
-    return value.seconds + value.nanos / 1e9
 
 
 # --- to the wire ----------------------------------------------------------------------------------------------
