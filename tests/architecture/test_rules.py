@@ -63,6 +63,14 @@ def test_a_page_has_no_placeholder_and_every_file_it_links_to_is_there() -> None
     assert wrong == []
 
 
+def test_the_architecture_names_files_that_are_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"[\w/]+\.py\b", text))
+    assert len(named) > 40
+    there = [f"/{path}" for path, _ in sources(*PRODUCT, "proto/pointsman/remoting")]
+    assert {name for name in named if not any(path.endswith(f"/{name}") for path in there)} == set()
+
+
 def test_the_index_of_deploy_names_every_folder() -> None:
     index = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
     folders = [path.name for path in (ROOT / "deploy").iterdir() if path.is_dir() and path.name != "__pycache__"]
