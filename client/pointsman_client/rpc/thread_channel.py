@@ -1,8 +1,9 @@
 """A channel on gRPC's synchronous stack, for the event loop of the synchronous facade.
 
-``grpc.aio`` is not for programs that fork: its poller is lost in the child, whose own channels then hang or crash (each
-time with grpcio 1.72 to 1.85; here they worked each time). Below 1.80, two loops on it in one process also fill the log
-with ``BlockingIOError`` (grpc issue 42357). The price: 0.2 ms more CPU a call.
+``grpc.aio`` is not for programs that fork: its poller is lost in the child, whose own channels then hang or crash, each
+time with grpcio 1.72 to 1.85. Here they work; only below 1.85 a child may crash if the parent has a stream open. Below
+1.80, two loops on ``grpc.aio`` in one process also fill the log with ``BlockingIOError`` (grpc issue 42357). The price:
+0.2 ms more CPU a call.
 """
 
 from __future__ import annotations

@@ -1,35 +1,41 @@
-"""The settings of the Redis transport, checked as a whole. Defaults stand at :class:`RedisStreamsTransport`."""
+"""The options of the Redis transport, checked as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pointsman.wire.clock import Clock
 from pointsman_client.core.checks import check_number, check_seconds
 from pointsman_client.errors import InvalidOptionError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RedisOptions:
-    """Settings of one transport; a value out of bounds raises :class:`InvalidOptionError`."""
+    """Options of :class:`RedisStreamsTransport`; a value out of bounds raises :class:`InvalidOptionError`."""
 
-    username: str | None
-    password: str | None
-    db: int
-    ssl: Mapping[str, object] | None
-    """Arguments of redis-py's ``SSLConnection``; None: no TLS."""
-    max_length: int | None
-    """Messages that a queue keeps, about (``MAXLEN ~``); None: all."""
-    max_age_seconds: float | None
-    """Messages born longer ago are removed now and then; None: none."""
-    wait_replicas: int
+    username: str | None = None
+    """For every server (``AUTH``), with ``password``."""
+    password: str | None = None
+    db: int = 0
+    """For every server (``SELECT``)."""
+    ssl: Mapping[str, object] | None = None
+    """Arguments of redis-py's ``SSLConnection``, such as ``{"ssl_ca_certs": "ca.pem"}``; ``{}``: TLS by the machine's
+    certificates; None: no TLS."""
+    max_length: int | None = 1_000_000
+    """Messages that a queue keeps (``MAXLEN ~``), up to a hundred more: Redis removes whole nodes. None: all."""
+    max_age_seconds: float | None = None
+    """Messages born longer ago are removed too, in the background and about; None: none."""
+    wait_replicas: int = 0
     """Replicas that must have a message for SEND_OK (``WAIT``)."""
-    wait_fsync: bool
-    """Whether a message must be on the master's disk for SEND_OK (``WAITAOF``)."""
-    wait_timeout_seconds: float
+    wait_fsync: bool = False
+    """Whether a message must be on the master's disk for SEND_OK (``WAITAOF``, Redis 7.2)."""
+    wait_timeout_seconds: float = 1.0
     """Longest wait for either."""
-    connect_timeout_seconds: float
+    connect_timeout_seconds: float = 3.0
     """For one try to connect and log in."""
+    clock: Clock | None = None
+    """For tests; None: the system's."""
 
     def __post_init__(self) -> None:
         check_seconds("wait_timeout_seconds", self.wait_timeout_seconds)

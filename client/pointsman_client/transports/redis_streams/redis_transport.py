@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from pointsman.wire.clock import Clock, SystemClock
+from pointsman_client.client_options import takes_options
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import ClientClosedError
@@ -20,50 +21,24 @@ CLOSE_SECONDS = 2.0
 class RedisStreamsTransport:
     """Carries messages to and from Redis servers, 7.0 or later.
 
-    ``username``, ``password``, ``db``: for every server. ``ssl``: arguments of redis-py's ``SSLConnection``, such as
-    ``{"ssl_ca_certs": "ca.pem"}``; ``{}`` for TLS by the machine's certificates; None for none.
-
-    ``max_length``: messages that a queue keeps, about: Redis removes whole nodes, so up to a hundred more stay. None
-    keeps all. ``max_age_seconds``: messages born longer ago are removed too, in the background and about. What is
-    removed before a consumer read it is counted in :attr:`PulledMessages.trimmed`.
-
-    ``wait_replicas`` and ``wait_fsync``: a send is SEND_OK when so many replicas have it (WAIT), and when it is on the
-    master's disk (WAITAOF, Redis 7.2); either for at most ``wait_timeout_seconds``. Without them it is SEND_OK when the
-    master has it: with ``appendfsync everysec`` the kill of a process loses nothing, a loss of power up to a second.
+    A send is SEND_OK when the master has it: with ``appendfsync everysec`` the kill of a process loses nothing, a loss
+    of power up to a second. With ``wait_replicas`` and ``wait_fsync`` it is when so many replicas and the master's disk
+    have it. What is removed, by ``max_length`` or ``max_age_seconds``, before a consumer read it is counted in
+    :attr:`PulledMessages.trimmed`.
 
     A server has three connections at most, whatever the number of queues and calls. Nothing is connected before it is
     used. Beside the methods of :class:`Transport` there is :attr:`trimmed_by_age`.
     """
 
-    def __init__(
-        self,
-        *,
-        username: str | None = None,
-        password: str | None = None,
-        db: int = 0,
-        ssl: Mapping[str, object] | None = None,
-        max_length: int | None = 1_000_000,
-        max_age_seconds: float | None = None,
-        wait_replicas: int = 0,
-        wait_fsync: bool = False,
-        wait_timeout_seconds: float = 1.0,
-        connect_timeout_seconds: float = 3.0,
-        clock: Clock | None = None,
-    ) -> None:
-        self._options = RedisOptions(
-            username=username,
-            password=password,
-            db=db,
-            ssl=ssl,
-            max_length=max_length,
-            max_age_seconds=max_age_seconds,
-            wait_replicas=wait_replicas,
-            wait_fsync=wait_fsync,
-            wait_timeout_seconds=wait_timeout_seconds,
-            connect_timeout_seconds=connect_timeout_seconds,
-        )
+    @takes_options(RedisOptions)
+    def __init__(self, options: RedisOptions) -> None:
+        """Check and keep the options: see :class:`~pointsman_client.transports.redis_streams.options.RedisOptions`.
+
+        Raises :class:`InvalidOptionError`.
+        """
+        self._options = options
         check_connection(self._options)
-        self._clock = clock or SystemClock()
+        self._clock: Clock = options.clock or SystemClock()
         self._brokers: dict[str, RedisBroker] = {}
         self._trimmed_by_forgotten = 0
         self._closed = False
