@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import hashlib
 import logging
@@ -115,9 +114,15 @@ class FileOffsetStore:
             return dict.fromkeys(excess, full)
 
     async def close(self) -> None:
-        """Close the file; takes at most ``CLOSE_SECONDS``, twice that after a write that the disk has not ended."""
-        with contextlib.suppress(OffsetFileError):  # it is in the log
-            await self._on_disk(self._tables.close, seconds=CLOSE_SECONDS)
+        """Close the file after what a slow disk still does; waits for that at most ``CLOSE_SECONDS``."""
+        closing = asyncio.create_task(self._close(), name="pointsman-offset-file-close")
+        if not await done_within(closing, CLOSE_SECONDS, clock=self._clock):
+            logger.warning("offsets: %s is not closed yet, the disk did not respond", self._path)
+
+    async def _close(self) -> None:
+        if self._at_work is not None:
+            await asyncio.wait([self._at_work])
+        await asyncio.to_thread(self._tables.close)
 
     async def _read(self) -> _Content:
         if self._content is None:
@@ -165,15 +170,15 @@ class FileOffsetStore:
 
     # --- beside the loop --------------------------------------------------------------------------------------
 
-    async def _on_disk(self, work: Callable[[], ResultT], *, seconds: float = DISK_SECONDS) -> ResultT:
+    async def _on_disk(self, work: Callable[[], ResultT]) -> ResultT:
         """Do ``work`` in a thread, after what a slow disk still does for an earlier call. Raises OffsetFileError."""
         try:
             if self._at_work is not None:
-                await self._until_done(self._at_work, seconds)
+                await self._until_done(self._at_work)
             running = asyncio.create_task(asyncio.to_thread(work), name="pointsman-offset-file")
             running.add_done_callback(_see_error)
             self._at_work = running
-            await self._until_done(running, seconds)
+            await self._until_done(running)
             result = running.result()
         except (OSError, TablesRefused) as error:
             failure = OffsetFileError(str(self._path), getattr(error, "strerror", None) or str(error))
@@ -182,10 +187,10 @@ class FileOffsetStore:
         self._note(None)
         return result
 
-    async def _until_done(self, running: asyncio.Task[Any], seconds: float) -> None:
+    async def _until_done(self, running: asyncio.Task[Any]) -> None:
         """Wait for the thread. Raises TimeoutError, and leaves it running: a thread cannot be stopped."""
-        if not await done_within(running, seconds, clock=self._clock):
-            raise TimeoutError(f"the disk did not respond in {seconds:g} s")
+        if not await done_within(running, DISK_SECONDS, clock=self._clock):
+            raise TimeoutError(f"the disk did not respond in {DISK_SECONDS:g} s")
 
     def _note(self, failure: OffsetFileError | None) -> None:
         """Log once that the file fails, and once that it works again."""

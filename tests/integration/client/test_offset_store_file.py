@@ -16,7 +16,13 @@ import pytest
 from pointsman.storage.tables import Row, TableFile
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.consumer.coordination import LoadedOffsets, OffsetStore
-from pointsman_client.consumer.file_offset_store import DISK_SECONDS, EPOCH, FileOffsetStore, offset_file_path
+from pointsman_client.consumer.file_offset_store import (
+    CLOSE_SECONDS,
+    DISK_SECONDS,
+    EPOCH,
+    FileOffsetStore,
+    offset_file_path,
+)
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetFileError
 from tests.fakes.consumer_agents import queues_of
@@ -238,6 +244,33 @@ async def test_a_disk_that_hangs_holds_up_no_commit_for_ever(
         go_on.set()
         assert await store.commit({A0: 2}) == {}
     assert await stored(path, clock, [A0]) == {A0: 2}
+
+
+async def test_a_close_waits_for_a_disk_that_hangs_only_so_long_and_the_file_is_closed_after_that(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    go_on, write = threading.Event(), TableFile.write
+
+    def slow(tables: TableFile, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
+        go_on.wait(20)
+        write(tables, rows)
+
+    store = FileOffsetStore(path, clock=clock)
+    await store.load([])
+    monkeypatch.setattr(TableFile, "write", slow)
+    committing = asyncio.create_task(store.commit({A0: 1}))
+    await asyncio.sleep(0.05)
+    closing = asyncio.create_task(store.close())
+    await asyncio.sleep(0.05)
+    await clock.advance(CLOSE_SECONDS)
+    await closing
+    assert "is not closed yet" in caplog.text
+    go_on.set()
+    assert await committing == {}
+    async with asyncio.timeout(10):
+        while store._tables.is_current():  # noqa: ASYNC110  # closed in a thread
+            await asyncio.sleep(0.005)
+    assert await stored(path, clock, [A0]) == {A0: 1}
 
 
 async def test_commits_at_the_same_time_lose_nothing(path: Path, clock: ManualClock) -> None:
