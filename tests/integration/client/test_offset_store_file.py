@@ -246,7 +246,7 @@ async def test_a_disk_that_hangs_holds_up_no_commit_for_ever(
     assert await stored(path, clock, [A0]) == {A0: 2}
 
 
-async def test_a_close_waits_for_a_disk_that_hangs_only_so_long_and_the_file_is_closed_after_that(
+async def test_a_close_waits_for_a_disk_that_hangs_a_bounded_time_and_the_file_is_closed_after_that(
     path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     go_on, write = threading.Event(), TableFile.write
