@@ -65,7 +65,8 @@ class ProducerOptions(PartOptions):
     send_msg_timeout_seconds: float = 3.0
     """For one send with all its tries (``sendMsgTimeout``, 3,000 ms)."""
     send_msg_max_timeout_per_request_seconds: float | None = 1.5
-    """Longest time of one try while another is left; None: a broker that hangs may take all of the time
+    """Longest time of one try while another is left; None: a broker that is stopped, not dead, takes all of the time of
+    each send that begins there. A broker that needs longer than this stores some messages twice
     (``sendMsgMaxTimeoutPerRequest``; there it is off by default)."""
     retry_times_when_send_failed: int = 2
     """Tries after the first one (``retryTimesWhenSendFailed``, 2)."""
@@ -77,7 +78,8 @@ class ProducerOptions(PartOptions):
     retry_response_codes: Collection[int] = RETRY_RESPONSE_CODES
     """Reasons of a broker's no for which another one is asked (``retryResponseCodes``)."""
     send_latency_fault_enable: bool = True
-    """Whether brokers that were slow or failed are left out for a while (``sendLatencyFaultEnable``, there false)."""
+    """Whether brokers that were slow or failed are left out for a while (``sendLatencyFaultEnable``, there false:
+    a dead broker then gets its share of first tries until the route removes it)."""
     fault_rules: FaultRules = NEWER_FAULT_RULES
     """For how long they are left out (``latencyMax``, ``notAvailableDuration``)."""
     start_detector_enable: bool = True

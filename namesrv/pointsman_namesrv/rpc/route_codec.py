@@ -33,6 +33,9 @@ class Answer:
 def route_answer(route: Route, *, boot: int, unix_offset: float = 0.0) -> Answer:
     """Encode a route with its revision. Why its brokers are absent is no part of the digest: nodes know it differently.
 
+    The digest covers the states of brokers, too: a client that has the digest has the response. Name servers that see a
+    broker differently differ in it until they agree.
+
     ``unix_offset``: from monotonic seconds to Unix time.
     """
     encoded = wire.TopicRoute(

@@ -2,6 +2,7 @@
 
 A life watches from NAMESRV_READY to NAMESRV_STOPPED, or to its last row when it was killed. A life whose READY row is
 lost watches from its first row of work. What a life said while it warmed up counts from READY on.
+Intervals are cut and censored at the last row of a killed run: no outage follows from time without monitoring.
 """
 
 from __future__ import annotations

@@ -187,7 +187,10 @@ def _label() -> Column:
 
 
 def _start() -> Column:
-    """The interval that a change begins; null where nothing is known from here on."""
+    """The interval that a change begins; null where nothing is known from here on.
+
+    An outage keeps the event and reason of its first removal: an expiry after a failed probe begins no second outage.
+    """
     down, planned = F.col("seen") == DOWN, F.col("label") == "left"
     # A broker that is seen again after a time without observers may have been as it is for long.
     censored = F.when(F.col("was").isNull(), ~F.coalesce("is_fresh", F.lit(False))).otherwise(F.col("was") == NONE)
