@@ -1,6 +1,8 @@
 """Offsets in an SQLite file on the agent's machine, for brokers that cannot keep them.
 
 One agent has the file. One that starts while the other still stops reads a copy, and writes when the other is gone.
+A copy beside it, at most ``BACK_UP_SECONDS`` old while offsets change, takes the place of a damaged file: groups then
+consume that time's messages again.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pointsman_agent.offsets.stored_offsets import StoreFailed, queue_text, stor
 
 APPLICATION_ID = 0x504D4F46  # "PMOF"
 TIMEOUT_SECONDS = 10.0
+BACK_UP_SECONDS = 60.0
 
 # As text: SQLite's integers have 63 bits, an offset 64.
 _OFFSETS = Table("offsets", ("consumer_group", "topic", "queue"), ("value",))
@@ -40,6 +43,8 @@ class FileStore:
     def __init__(self, path: Path, *, clock: Clock, timeout: float = TIMEOUT_SECONDS) -> None:
         self._path = path
         self._tables = TableFile(path, [_OFFSETS], application_id=APPLICATION_ID)
+        self._backup = path.with_name(f"{path.name}.bak")
+        self._backed_up_at: float | None = None
         self._clock = clock
         self._timeout = timeout
         self._thread = WorkerThread("offsets")
@@ -118,15 +123,43 @@ class FileStore:
                 advice = f"set path to {self._path.with_suffix('.db')}, and the agent reads its offsets once"
                 raise StoreFailed(f"{self._path} is a file of an earlier version: {advice}") from error
             self._tables.set_aside()
-            facts = {"file": self._path, "problem": str(error)}
-            log.error("offsets were lost: their file was refused and moved to damaged", extra={"facts": facts})  # noqa: TRY400  # the stack adds nothing
-            rows = self._tables.open()
-        found = dict(map(_read, rows[_OFFSETS.name]))
+            self._tables.open()
+            found = self._restored(error)
+        else:
+            found = dict(map(_read, rows[_OFFSETS.name]))
         if not found and (old := _read_json(self._path.with_suffix(".json"))):
             self._put(old)
             log.warning("offsets were read from a file of an earlier version", extra={"facts": {"offsets": len(old)}})
             found = old
         return found
+
+    def _restored(self, refused: TablesRefused) -> dict[OffsetKey, int]:
+        """Put the offsets of the copy into the new file."""
+        facts: dict[str, object] = {"file": self._path, "problem": str(refused)}
+        try:
+            rows = TableFile(self._backup, [_OFFSETS], application_id=APPLICATION_ID).read_copy()
+            found = dict(map(_read, rows[_OFFSETS.name]))
+        except (TablesRefused, StoreFailed, OSError) as error:
+            facts["backup"], found = str(error), {}
+        if found:
+            self._put(found)
+            log.error(
+                "the file of offsets was refused and moved to damaged: older offsets stand in", extra={"facts": facts}
+            )
+        else:
+            log.error("offsets were lost: their file was refused and moved to damaged", extra={"facts": facts})
+        return found
+
+    def _back_up(self) -> None:
+        now = self._clock.monotonic()
+        if self._backed_up_at is not None and now - self._backed_up_at < BACK_UP_SECONDS:
+            return
+        self._backed_up_at = now
+        try:
+            self._tables.back_up(self._backup)
+        except OSError as error:
+            facts = {"file": self._backup, "error": error.strerror or str(error)}
+            log.warning("the copy of the file of offsets was not written", extra={"facts": facts})
 
     def _copy(self) -> dict[OffsetKey, int]:
         try:
@@ -145,6 +178,7 @@ class FileStore:
         for change in changes:
             self._table.pop(change.key, None)
         self._table.update(changed)
+        self._back_up()
         return higher
 
     def _put(self, offsets: Mapping[OffsetKey, int]) -> None:

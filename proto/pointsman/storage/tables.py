@@ -209,6 +209,22 @@ class TableFile:
                 facts = {"file": self.path.parent / name, "error": str(error)}
                 log.warning("a damaged file could not be moved and stays where it is", extra={"facts": facts})
 
+    def back_up(self, to: Path) -> None:
+        """Copy the open file. The copy of before stays until the new one is on the disk. Raises OSError."""
+        if self._connection is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self.path))
+        part = to.with_name(f"{to.name}.part")
+        part.unlink(missing_ok=True)
+        try:
+            with self._as_os_error():
+                self._connection.execute("VACUUM INTO ?", (str(part),))
+            with part.open("rb+") as copied:
+                os.fsync(copied.fileno())
+            part.replace(to)
+        finally:
+            part.unlink(missing_ok=True)
+        _sync_folder(to.parent)
+
     def size(self) -> int:
         """Bytes of all files."""
         return sum(stamp[1] for stamp in self._stamps() if stamp is not None)

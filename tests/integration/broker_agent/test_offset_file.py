@@ -19,14 +19,16 @@ import pytest
 
 from pointsman.storage.tables import Row, TableFile
 from pointsman.wire.clock import SystemClock
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey
-from pointsman_agent.offsets.file_store import FileStore
+from pointsman_agent.offsets.file_store import BACK_UP_SECONDS, FileStore
 from pointsman_agent.offsets.stored_offsets import StoreFailed
 from tests.fakes.mounted_disk import fill, make_read_only, mounted
 from tests.fakes.offset_writer import KEYS
 
 ROOT = Path(__file__).parents[3]
 K0, K1 = OffsetKey("g", "orders", 0), OffsetKey("h|2", "%RETRY%g", 12)
+RESTORED = "the file of offsets was refused and moved to damaged: older offsets stand in"
 LOST = "offsets were lost: their file was refused and moved to damaged"
 
 
@@ -96,7 +98,7 @@ async def test_what_was_written_is_read_by_the_next_agent(file: Path) -> None:
     moments = {OffsetKey("g", "orders", BEGIN_ID): 1_795_348_800_000, OffsetKey("g", "", SEEN_ID): 1_795_694_400_000}
     await written(file, {K0: 5}, {K1: MAX_OFFSET, **moments}, {K0: 6})
     assert await loaded(file) == {K0: 6, K1: MAX_OFFSET, **moments}
-    assert [path.name for path in file.parent.iterdir()] == ["offsets.db"]
+    assert sorted(path.name for path in file.parent.iterdir()) == ["offsets.db", "offsets.db.bak"]
 
 
 async def test_a_reset_is_written_and_a_lower_offset_is_not(file: Path) -> None:
@@ -130,6 +132,31 @@ async def test_a_damaged_file_is_set_aside_and_the_agent_starts_without_offsets(
     assert (file.parent / "damaged" / file.name).read_bytes() == content
     await written(file, {K0: 7})
     assert await loaded(file) == {K0: 7}
+
+
+async def test_the_copy_of_a_minute_takes_the_place_of_a_damaged_file(
+    file: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = FileStore(file, clock=clock)
+    await store.load()
+    for offset in (5, 7):  # the copy has the first alone
+        await store.write(changes({K0: offset, K1: offset}))
+    await clock.advance(BACK_UP_SECONDS)
+    await store.write(changes({K0: 9}))
+    await store.write(changes({K0: 10, K1: 10}))
+    await store.close()
+    put(file, b"\0" * 300)
+    assert await loaded(file) == {K0: 9, K1: 7}
+    assert [record.message for record in caplog.records] == [RESTORED]
+    assert await loaded(file) == {K0: 9, K1: 7}
+
+
+async def test_a_copy_that_is_damaged_as_well_gives_nothing(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    await written(file, {K0: 7})
+    for each in (file, file.with_name("offsets.db.bak")):
+        put(each, b"\0" * 300)
+    assert await loaded(file) == {}
+    assert ["not a database" in problem for problem in refused(caplog)] == [True]
 
 
 async def test_a_file_cut_off_anywhere_or_with_a_flipped_bit_is_read_whole_or_refused(

@@ -189,6 +189,19 @@ def test_a_damaged_file_that_cannot_be_moved_stays_with_a_warning(
     assert set(caplog.messages) == {"a damaged file could not be moved and stays where it is"}
 
 
+def test_a_backup_is_a_file_of_its_own_with_all_rows_and_takes_the_place_of_the_one_before(
+    file: TableFile, tmp_path: Path
+) -> None:
+    to = tmp_path / "things.db.bak"
+    for row in ROWS:
+        put(file, row)
+        file.back_up(to)
+    put(file, ("hall", "door", "", 1.0))
+    backup = TableFile(to, (SIZES, NAMES), application_id=0x1234)
+    assert backup.read_copy()["sizes"] == ROWS
+    assert sorted(path.name for path in tmp_path.glob("*bak*")) == [to.name]
+
+
 def test_no_copy_is_read_of_a_file_that_changes_all_the_time(
     file: TableFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
