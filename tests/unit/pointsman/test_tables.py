@@ -189,9 +189,7 @@ def test_a_damaged_file_that_cannot_be_moved_stays_with_a_warning(
     assert set(caplog.messages) == {"a damaged file could not be moved and stays where it is"}
 
 
-def test_a_backup_is_a_file_of_its_own_with_all_rows_and_takes_the_place_of_the_one_before(
-    file: TableFile, tmp_path: Path
-) -> None:
+def test_a_backup_has_all_rows_and_takes_the_place_of_the_one_before(file: TableFile, tmp_path: Path) -> None:
     to = tmp_path / "things.db.bak"
     for row in ROWS:
         put(file, row)
