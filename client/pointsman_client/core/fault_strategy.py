@@ -198,10 +198,10 @@ class PublishInfo:
         if not brokers:
             return None, ()
         others: dict[BrokerKey, None] = {}
-        for index in (*range(self._index, len(self.queues)), *range(self._index)):
-            queue = self.queues[index]
+        for _ in self.queues:
+            queue = self.queues[self._index]
+            self._index = (self._index + 1) % len(self.queues)
             if queue.broker_key in brokers:
-                self._index = (index + 1) % len(self.queues)
                 return queue, tuple(others)
             others[queue.broker_key] = None
         return None, tuple(others)
