@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from pointsman_client.core.checks import check_number
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OutboxFailedError, OutboxFullError
+
+logger = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x504D4F58  # "PMOX"
 ROW_BYTES = 256
@@ -50,7 +53,7 @@ class Outbox:
         check_number("max_bytes", max_bytes)
         self.path = Path(path)
         self.max_bytes = max_bytes
-        self._tables = TableFile(self.path, [_MESSAGES], application_id=APPLICATION_ID, mode=0o600)
+        self._tables = _table_file(self.path)
         self._is_open = False
         self._waiting_bytes = 0
         self._next_number = 0
@@ -58,16 +61,21 @@ class Outbox:
     def open(self) -> tuple[Parked, ...]:
         """Lock and read the file; return what waits, in order.
 
-        Raises :class:`OutboxFailedError`, also for a damaged file, and when another process, or this one, has it open.
+        A damaged file is moved into the folder ``damaged``; what can be read of it waits in a new one. Raises
+        :class:`OutboxFailedError`, also when nothing can be read, and when another process, or this one, has it open.
         """
         if self._is_open:
             raise _in_use(self.path)
         try:
-            waiting = tuple(map(_read, self._tables.open()[_MESSAGES.name]))
-        except TablesRefused as error:
-            raise OutboxFailedError(str(self.path), self._advice(error)) from error
+            if self._repaired_path.exists() and not self.path.exists():  # a process ended between two steps of a repair
+                self._repaired_path.replace(self.path)
+            try:
+                rows = self._tables.open()[_MESSAGES.name]
+            except TablesRefused as error:
+                rows = self._undamaged(error)
         except OSError as error:
             raise (_in_use(self.path) if error.errno == errno.EBUSY else _failed(self.path, error)) from error
+        waiting = tuple(map(_read, rows))
         self._is_open = True
         self._waiting_bytes = sum(parked.size for parked in waiting)
         self._next_number = waiting[-1].number + 1 if waiting else 0
@@ -104,12 +112,36 @@ class Outbox:
         self._is_open = False
         self._tables.close()
 
+    def _undamaged(self, error: TablesRefused) -> list[Row]:
+        """Replace the file by one with the messages that can be read."""
+        rows = self._tables.read_undamaged()[_MESSAGES.name] if self.path.is_file() else []
+        if not rows:
+            raise OutboxFailedError(str(self.path), self._advice(error)) from error
+        self._repaired_path.unlink(missing_ok=True)
+        repaired = _table_file(self._repaired_path)
+        repaired.open()
+        repaired.write((_MESSAGES.name, row[:1], row[1:]) for row in rows)
+        repaired.close()
+        self._tables.set_aside()
+        repaired.path.replace(self.path)
+        text = "the outbox %s %s: it was moved to damaged, and %d messages that could be read are sent"
+        logger.error(text, self.path, error, len(rows))
+        return self._tables.open()[_MESSAGES.name]
+
+    @property
+    def _repaired_path(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.repaired")
+
     def _advice(self, error: TablesRefused) -> str:
         if self.path.is_file():
             with self.path.open("rb") as file:
                 if _LINE_OF_EARLIER_VERSION.match(file.read(16)):
                     return "holds messages of an earlier version: send them with that version, or move the file away"
         return f"{error}: name another file, or move this one away; what waits in it is then not sent"
+
+
+def _table_file(path: Path) -> TableFile:
+    return TableFile(path, [_MESSAGES], application_id=APPLICATION_ID, mode=0o600)
 
 
 def _values(parked: Parked) -> Row:

@@ -83,9 +83,10 @@ class Table:
         """The statement that removes a row, for its key."""
         return f"DELETE FROM {self.name} WHERE {' AND '.join(f'{name} IS ?' for name in self.key)}"  # noqa: S608
 
-    def read(self) -> str:
+    def read(self, *, order: str = "ASC") -> str:
         """The statement that reads all rows, each with its digest, sorted by key."""
-        return f"SELECT {', '.join(self.columns)}, digest FROM {self.name} ORDER BY {', '.join(self.key)}"  # noqa: S608
+        by = ", ".join(f"{name} {order}" for name in self.key)
+        return f"SELECT {', '.join(self.columns)}, digest FROM {self.name} ORDER BY {by}"  # noqa: S608
 
 
 class TableFile:
@@ -168,6 +169,25 @@ class TableFile:
                 return copy.open()
             finally:
                 copy.close()
+
+    def read_undamaged(self) -> dict[str, list[Row]]:
+        """Read the rows of a refused file that are as they were written, from a copy; there may have been more.
+
+        None of a file that holds other tables. Raises OSError.
+        """
+        found: dict[str, dict[Row, Row]] = {name: {} for name in self.tables}
+        with tempfile.TemporaryDirectory() as folder:
+            self._copy_to(folder)
+            with contextlib.closing(sqlite3.connect(Path(folder) / self.path.name)) as connection:
+                connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+                for name, table in self.tables.items():
+                    for order in ("ASC", "DESC"):  # up to what cannot be read, from both ends
+                        with contextlib.suppress(sqlite3.Error):
+                            for *values, digest in connection.execute(table.read(order=order)):
+                                row = tuple(values)
+                                if digest == _digest(table, row):
+                                    found[name][row[: len(table.key)]] = row
+        return {name: [rows[key] for key in sorted(rows)] for name, rows in found.items()}
 
     def write(self, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
         """Set or remove rows, each given as table, key and values (None: remove). Raises OSError; then none is done."""
