@@ -148,20 +148,8 @@ async def registrars(pipe: Connection, addr: str, first: int, count: int, topics
             await stack.enter_async_context(grpc.aio.insecure_channel(addr, options=CHANNEL_OPTIONS)) for _ in sets
         ]
 
-        async def until_accepted(channel: grpc.aio.Channel, chunks: list[bytes]) -> None:
-            """As an agent does: ten sets of 100,000 topics are 0.1 % more than the bound on what arrives together."""
-            while True:
-                try:
-                    await messages.register(channel, chunks)
-                except grpc.aio.AioRpcError as error:
-                    if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
-                        raise
-                    await asyncio.sleep(0.1)
-                else:
-                    return
-
         async def register() -> None:
-            await asyncio.gather(*map(until_accepted, channels, sets))
+            await asyncio.gather(*map(messages.register, channels, sets))
 
         await obey(pipe, {"register": register})
 
