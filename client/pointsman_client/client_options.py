@@ -88,7 +88,7 @@ class ClientOptions(SharedOptions):
     shuffle_name_servers: bool = True
     """Whether the first server is chosen at random, so that clients spread; else the list's order counts."""
     watch_routes: bool = True
-    """Whether a name server is asked to tell changes as they happen; the poll goes on either way."""
+    """Whether a name server is asked to push changes as they happen; the client polls in either case."""
     zone: str = ""
     """Only replica groups of this zone, and those without a master, are in routes; empty: all (``rocketmq.zone``)."""
     open_channel: links.OpenChannel = links.open_channel

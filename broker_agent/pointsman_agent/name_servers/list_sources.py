@@ -27,7 +27,7 @@ def resolve(host: str) -> Sequence[str]:
 class DnsNameServers:
     """All A and AAAA answers for the host of ``addr`` (host:port), each with its port.
 
-    A name server that has both counts as two, and is told twice.
+    A name server that has both counts as two, and gets each registration twice.
     """
 
     def __init__(self, addr: str, *, resolve: Resolve = resolve) -> None:

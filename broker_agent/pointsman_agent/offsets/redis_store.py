@@ -76,7 +76,7 @@ def hash_key(group: str) -> str:
 class RedisStore:
     """See :class:`~pointsman_agent.offsets.stored_offsets.OffsetStore`.
 
-    ``timeout`` seconds for each exchange with ``target``. ``is_master`` tells whether the server is believed to be
+    ``timeout`` seconds for each exchange with ``target``. ``is_master`` returns whether the server is believed to be
     one: what a replica holds, its master may change.
     """
 

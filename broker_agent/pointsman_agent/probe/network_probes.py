@@ -27,7 +27,7 @@ class _Connection(asyncio.Protocol):
 
 
 class TcpProbe:
-    """Connects to ``target`` (host:port) and hangs up. Cannot tell incarnation or role."""
+    """Connects to ``target`` (host:port) and hangs up. Finds neither incarnation nor role."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -61,7 +61,7 @@ class HttpProbe:
     """GET ``path`` of ``target`` (host:port), without TLS; a status below 400 passes.
 
     A new connection each time, as a new client would make one. A redirect passes and is not followed: where it leads
-    is another server's health. Cannot tell incarnation or role.
+    is another server's health. Finds neither incarnation nor role.
     """
 
     def __init__(self, target: str, *, path: str = "/") -> None:
@@ -111,7 +111,7 @@ _SAID = {
 class GrpcProbe:
     """Asks the server at ``target`` (host:port) for the health of ``service``; empty: of the whole server.
 
-    A new connection each time, as a new client would make one. Cannot tell incarnation or role.
+    A new connection each time, as a new client would make one. Finds neither incarnation nor role.
     """
 
     def __init__(self, target: str, *, service: str = "") -> None:

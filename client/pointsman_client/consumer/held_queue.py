@@ -283,7 +283,7 @@ class HandOver:
         ends_at = self._clock.monotonic() + self._timeout_seconds
         while not await self._try(queue, lock):
             if not self._is_ordered and (self._clock.monotonic() >= ends_at or await self._is_free(queue)):
-                # Whoever held it may have let go between the two questions.
+                # The member that held it may have released it between the two calls.
                 await self._try(queue, lock)
                 return
             await self._clock.sleep(TRY_SECONDS)

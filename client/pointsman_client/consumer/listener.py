@@ -101,7 +101,7 @@ class _Job(Generic[ResultT]):
         self.done: asyncio.Future[_Outcome[ResultT]] = self._loop.create_future()
 
     def run(self) -> None:
-        """In the thread. What nobody waits for any more when its turn comes is not begun."""
+        """In the thread. Work that no caller awaits when its turn comes is not begun."""
         outcome: _Outcome[ResultT] = _Outcome(None, None)
         try:
             if not self.done.cancelled():
@@ -109,13 +109,13 @@ class _Job(Generic[ResultT]):
         except BaseException as error:  # noqa: BLE001  # whatever it is, the caller gets it
             outcome = _Outcome(None, error)
 
-        def tell() -> None:
+        def settle() -> None:
             self._ended()
             if not self.done.done():
                 self.done.set_result(outcome)
 
         try:
-            self._loop.call_soon_threadsafe(tell)
+            self._loop.call_soon_threadsafe(settle)
         except RuntimeError:
             return  # The loop is closed: nobody waits any more.
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
+from pointsman.storage.tables import Row, Table, TableFile, TablesDamaged, TablesRefused
 from pointsman_client.core.checks import check_number
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
@@ -114,7 +114,7 @@ class Outbox:
 
     def _undamaged(self, error: TablesRefused) -> list[Row]:
         """Replace the file by one with the messages that can be read."""
-        rows = self._tables.read_undamaged()[_MESSAGES.name] if self.path.is_file() else []
+        rows = self._tables.read_undamaged()[_MESSAGES.name] if isinstance(error, TablesDamaged) else []
         if not rows:
             raise OutboxFailedError(str(self.path), self._advice(error)) from error
         self._repaired_path.unlink(missing_ok=True)
@@ -123,6 +123,11 @@ class Outbox:
         repaired.write((_MESSAGES.name, row[:1], row[1:]) for row in rows)
         repaired.close()
         self._tables.set_aside()
+        if any(self.path.with_name(name).exists() for name in self._tables.files):
+            # A log that stayed would be taken for the new file's.
+            raise OutboxFailedError(
+                str(self.path), f"{error}: it could not be moved to damaged; move it away"
+            ) from error
         repaired.path.replace(self.path)
         text = "the outbox %s %s: it was moved to damaged, and %d messages that could be read are sent"
         logger.error(text, self.path, error, len(rows))

@@ -55,6 +55,10 @@ class TablesRefused(Exception):
     """A file that does not hold what was written; the text says why, without the file's name."""
 
 
+class TablesDamaged(TablesRefused):
+    """A file of this application that is damaged: :meth:`TableFile.read_undamaged` may read a part."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """One table: the columns of its key, then the others. The names are not quoted."""
@@ -274,7 +278,7 @@ class TableFile:
             raise TablesRefused(f"has format version {version}, this version reads {FORMAT_VERSION}")
         (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
-            raise TablesRefused(f"is damaged: {found}")
+            raise TablesDamaged(f"is damaged: {found}")
         return False
 
     def _rows(self, connection: sqlite3.Connection) -> dict[str, list[Row]]:
@@ -284,7 +288,7 @@ class TableFile:
             for *values, digest in connection.execute(table.read()):
                 row = tuple(values)
                 if digest != _digest(table, row):
-                    raise TablesRefused(f"is damaged: the digest of a row of {name} does not fit")
+                    raise TablesDamaged(f"is damaged: the digest of a row of {name} does not fit")
                 read[name].append(row)
         return read
 
@@ -338,7 +342,7 @@ class TableFile:
             primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
             # A statement that fails on a file as it is found: its schema is not the one that was written.
             if primary in _DAMAGED or (is_opening and primary == sqlite3.SQLITE_ERROR):
-                raise TablesRefused(f"is damaged: {error}") from error
+                raise TablesDamaged(f"is damaged: {error}") from error
             number = _ERRNO_OF.get(primary, errno.EIO)
             if number == errno.EBUSY:
                 raise _in_use(self.path) from error
@@ -348,7 +352,7 @@ class TableFile:
             detail = f"{problem} ({getattr(error, 'sqlite_errorname', 'SQLITE_ERROR')})"
             raise OSError(number, detail, str(self.path)) from error
         except UnicodeDecodeError as error:
-            raise TablesRefused("is damaged: a text is not UTF-8") from error
+            raise TablesDamaged("is damaged: a text is not UTF-8") from error
 
 
 def _abandon_in_child() -> None:

@@ -153,9 +153,9 @@ def _by_queue(offsets: Iterable[wire.QueueOffset]) -> Mapping[tuple[str, int], i
 class OwedOffsets:
     """An :class:`OffsetStore` before another one: offsets that could not be committed are not lost with their queue.
 
-    A broker that dies takes its queues out of the routes, so they are let go of while nobody takes their offsets. Those
-    are committed with the next commit that passes here, and in any case before the queue's offset is asked for: the
-    store never goes backwards by it.
+    A broker that dies takes its queues out of the routes, so they are released while no agent takes their offsets.
+    Those are committed with the next commit that passes here, and in any case before the queue's offset is asked for:
+    the store never goes backwards by it.
     """
 
     def __init__(self, store: OffsetStore) -> None:
@@ -192,7 +192,7 @@ class OwedOffsets:
             if error is None:
                 self._owed.pop(queue, None)
             elif isinstance(error, RequestRejectedError):
-                # The broker came back with less, or without the queue: this offset is nobody's any more.
+                # The broker came back with less, or without the queue: this offset has no owner.
                 if self._owed.pop(queue, None) is not None:
                     logger.warning("offset %d of %s is given up: %s", offset, queue, error)
             else:

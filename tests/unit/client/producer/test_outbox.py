@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -137,6 +138,25 @@ def test_what_can_be_read_of_a_damaged_file_waits_in_a_new_one(
 def test_a_process_that_ends_during_a_repair_loses_nothing(path: Path) -> None:
     path.replace(path.with_name("outbox.repaired"))
     assert ids_in(path) == ["id-0", "id-2"]
+
+
+def test_a_file_of_a_later_version_is_refused_and_stays(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 2")
+    content = path.read_bytes()
+    with pytest.raises(OutboxFailedError, match="has format version 2"):
+        ids_in(path)
+    assert path.read_bytes() == content
+
+
+def test_a_damaged_file_that_cannot_be_moved_is_refused_and_stays(path: Path) -> None:
+    content = path.read_bytes()
+    body = content.rindex(b"x")
+    path.write_bytes(content[:body] + b"y" + content[body + 1 :])
+    path.with_name("damaged").touch()
+    with pytest.raises(OutboxFailedError, match="could not be moved to damaged"):
+        ids_in(path)
+    assert path.read_bytes() == content[:body] + b"y" + content[body + 1 :]
 
 
 def test_a_kill_during_a_write_leaves_the_writes_before_it(tmp_path: Path) -> None:
