@@ -123,15 +123,17 @@ def test_what_can_be_read_of_a_damaged_file_waits_in_a_new_one(
     path = tmp_path / "outbox"
     with opened(path, max_bytes=1_000_000) as (outbox, _):
         put(outbox, *(outgoing(number, size=3_000) for number in range(50)))
-    content = path.read_bytes()
-    middle = len(content) // 2 // 4096 * 4096
-    path.write_bytes(content[:middle] + bytes(4096) + content[middle + 4096 :])
-    found = ids_in(path)
-    assert 40 < len(found) < 50
-    assert sorted(found, key=lambda each: int(each[3:])) == found
-    assert ids_in(path) == found
-    (record,) = caplog.records
-    assert f"and {len(found)} messages that could be read are sent" in record.message
+    content, counts = path.read_bytes(), []
+    for page in range(3 * 4096, len(content), 4096):  # the first three lead to all others
+        caplog.clear()
+        path.write_bytes(content[:page] + bytes(4096) + content[page + 4096 :])
+        found = ids_in(path)
+        counts.append(len(found))
+        assert sorted(found, key=lambda each: int(each[3:])) == found
+        if len(found) < 50:
+            assert ids_in(path) == found
+            assert f"and {len(found)} messages that could be read are sent" in caplog.text
+    assert 40 <= min(counts) < 50
     assert sorted(each.name for each in tmp_path.iterdir()) == ["damaged", "outbox"]
 
 
