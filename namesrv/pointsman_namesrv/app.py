@@ -22,7 +22,7 @@ from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import NodeState
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.order_topics import order_problems
-from pointsman_namesrv.core.staging import COMING_IN_BYTES
+from pointsman_namesrv.core.staging import coming_in_bytes
 from pointsman_namesrv.history import recorder_assembly
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
@@ -90,7 +90,7 @@ class NameServerApp:
             every_heartbeat=config.history.every_heartbeat,
             remember_seconds=config.routes.remember_hours * 3_600.0,
         )
-        self._coming_in = FairBound(COMING_IN_BYTES)
+        self._coming_in = FairBound(coming_in_bytes(config.routes.max_topics))
         unix_offset = self.clock.utc_now().timestamp() - self._started_at
         self._boot = secrets.randbits(64)
         self.answers = RouteAnswers(

@@ -75,7 +75,8 @@ async def test_after_a_burst_of_changes_every_watcher_ends_with_the_last_state(t
 async def test_ten_brokers_that_register_100_000_topics_at_once_delay_no_beat(tmp_path: Path, report: Report) -> None:
     async with (
         real_name_server(
-            tmp_path, settings={"server.warm_up_seconds": 0, "routes.max_topics": LARGE_BROKERS * LARGE_TOPICS}
+            tmp_path,
+            settings={"server.warm_up_seconds": 0, "routes.max_topics": LARGE_BROKERS * LARGE_TOPICS + BEATING},
         ) as server,
         worker(clients.registrars, server.addr, BEATING, LARGE_BROKERS, LARGE_TOPICS) as large,
         grpc.aio.insecure_channel(server.addr) as channel,

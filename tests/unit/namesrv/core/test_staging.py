@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_namesrv.core.model import QueueConfig
-from pointsman_namesrv.core.staging import Staging, staged
+from pointsman_namesrv.core.staging import COMING_IN_BYTES, Staging, coming_in_bytes, staged
 
 TABLES = st.dictionaries(
     st.sampled_from([f"t{n}" for n in range(8)]), st.builds(QueueConfig, st.integers(0, 2), st.just(1), st.just(6))
@@ -50,3 +50,8 @@ def test_no_topics_at_all_remove_all() -> None:
 
 def test_nothing_held_and_nothing_brought_is_unchanged() -> None:
     assert staged({}, held={}).is_unchanged
+
+
+def test_a_server_for_more_topics_lets_more_of_them_come_in_at_once() -> None:
+    assert coming_in_bytes(max_topics=1_000) == COMING_IN_BYTES
+    assert coming_in_bytes(max_topics=1_000_000) == 235_000_000
