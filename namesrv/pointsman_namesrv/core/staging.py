@@ -15,7 +15,7 @@ COMING_IN_BYTES = 112 * 1024 * 1024
 """Memory of all registrations that are coming in, over any wire, estimated. One of 200,000 topics has room while their
 names have no more than 210 characters on average."""
 COMING_IN_BYTES_A_TOPIC = 235
-"""What a higher ``max_topics`` adds to it: a fleet that registers at once, after a restart, has room at any size."""
+"""What a higher ``max_topics`` adds to it: a fleet that registers after a restart has room at any size."""
 COMING_IN_LIMIT = "bytes_of_registrations_at_once"
 """How errors and metrics name that bound."""
 BYTES_OF_STAGED_TOPIC = 130
@@ -23,7 +23,7 @@ BYTES_OF_STAGED_TOPIC = 130
 
 
 def coming_in_bytes(max_topics: int) -> int:
-    """Bound on the memory of all registrations that are coming in, of a server that holds so many topics."""
+    """Bound on the memory of all registrations that are coming in, of a server with that ``max_topics``."""
     return max(COMING_IN_BYTES, COMING_IN_BYTES_A_TOPIC * max_topics)
 
 

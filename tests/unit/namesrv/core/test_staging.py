@@ -52,6 +52,6 @@ def test_nothing_held_and_nothing_brought_is_unchanged() -> None:
     assert staged({}, held={}).is_unchanged
 
 
-def test_a_server_for_more_topics_lets_more_of_them_come_in_at_once() -> None:
+def test_a_server_for_more_topics_has_room_for_more_of_them() -> None:
     assert coming_in_bytes(max_topics=1_000) == COMING_IN_BYTES
     assert coming_in_bytes(max_topics=1_000_000) == 235_000_000
