@@ -17,45 +17,50 @@ class AgentMetrics:
     def __init__(self, *, version: str) -> None:
         self.registry = CollectorRegistry()
         self.standing = Gauge(
-            "agent_name_server_standing",
+            "pointsman_agent_name_server_standing",
             "1 for how this agent stands with a name server, 0 for every other standing.",
             [_NAME_SERVER, "standing"],
             registry=self.registry,
         )
         self.registrations = Counter(
-            "agent_registrations_total",
+            "pointsman_agent_registrations_total",
             "Registrations by result: accepted, updated, update_failed, unreachable, troubled, refused, held_by_other.",
             [_NAME_SERVER, "result"],
             registry=self.registry,
         )
         self.beats = Counter(
-            "agent_beats_total",
+            "pointsman_agent_beats_total",
             "Beats by answer: ok, unknown_broker, stale_generation, topics_out_of_date, unanswered, broken.",
             [_NAME_SERVER, "answer"],
             registry=self.registry,
         )
         self.round_trip = Histogram(
-            "agent_beat_round_trip_seconds",
+            "pointsman_agent_beat_round_trip_seconds",
             "Time from a beat to its answer.",
             [_NAME_SERVER],
             buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 3.0),
             registry=self.registry,
         )
         self._probe_results = Counter(
-            "agent_probe_results_total", "Single probes by result: passed, failed.", ["result"], registry=self.registry
+            "pointsman_agent_probe_results_total",
+            "Single probes by result: passed, failed.",
+            ["result"],
+            registry=self.registry,
         )
         self._broker_up = Gauge(
-            "agent_broker_up",
+            "pointsman_agent_broker_up",
             "1 while the probe's verdict is passing, 0 while failing, NaN when nothing was probed.",
             registry=self.registry,
         )
         self._role_conflict = Gauge(
-            "agent_broker_role_conflict",
+            "pointsman_agent_broker_role_conflict",
             "1 while the broker's own role contradicts the configured broker id.",
             registry=self.registry,
         )
-        self._topics = Gauge("agent_topics", "Topics of this broker.", registry=self.registry)
-        build = Gauge("agent_build_info", "Always 1; the version is a label.", ["version"], registry=self.registry)
+        self._topics = Gauge("pointsman_agent_topics", "Topics of this broker.", registry=self.registry)
+        build = Gauge(
+            "pointsman_agent_build_info", "Always 1; the version is a label.", ["version"], registry=self.registry
+        )
         build.labels(version).set(1)
 
     def of_name_server(self, name_server: str) -> NameServerMetrics:

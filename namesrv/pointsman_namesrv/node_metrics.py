@@ -32,23 +32,23 @@ class RemotingMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.requests = Tallies(
-            "namesrv_remoting_requests",
+            "pointsman_namesrv_remoting_requests",
             "Requests over RocketMQ's wire, by code and by the answer's (closed: clients are sent elsewhere)",
             ["code", "result"],
             registry=registry,
         )
         self.connections = Gauge(
-            "namesrv_remoting_connections", "Open connections of RocketMQ's wire", registry=registry
+            "pointsman_namesrv_remoting_connections", "Open connections of RocketMQ's wire", registry=registry
         )
         self.closed = Counter(
-            "namesrv_remoting_connections_closed",
+            "pointsman_namesrv_remoting_connections_closed",
             "Connections that we closed: idle, elsewhere (warming or draining), limit, stopping, or what came in place "
             "of a frame (tls, http, proxy, length, form, header)",
             ["cause"],
             registry=registry,
         )
         self.topics_skipped = Counter(
-            "namesrv_remoting_topics_skipped",
+            "pointsman_namesrv_remoting_topics_skipped",
             "Topics of registrations over RocketMQ's wire that were left out, for they break a rule",
             registry=registry,
         )
@@ -62,87 +62,106 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self.build = Info("namesrv_build", "Version of the running name server", registry=self.registry)
-        self.ready = Gauge("namesrv_ready", "1 while this server answers route queries", registry=self.registry)
+        self.build = Info("pointsman_namesrv_build", "Version of the running name server", registry=self.registry)
+        self.ready = Gauge(
+            "pointsman_namesrv_ready", "1 while this server answers route queries", registry=self.registry
+        )
         self.brokers = Gauge(
-            "namesrv_brokers", "Registered brokers (replicas)", ["cluster", "state", "role"], registry=self.registry
+            "pointsman_namesrv_brokers",
+            "Registered brokers (replicas)",
+            ["cluster", "state", "role"],
+            registry=self.registry,
         )
         self._shown: set[tuple[str, str, str]] = set()
-        self.topics = Gauge("namesrv_topics", "Topics with a broker in the routes", registry=self.registry)
+        self.topics = Gauge("pointsman_namesrv_topics", "Topics with a broker in the routes", registry=self.registry)
         self.events = Counter(
-            "namesrv_events",
+            "pointsman_namesrv_events",
             "Events, by name and reason as in the history",
             ["event", "reason"],
             registry=self.registry,
         )
-        self.beats = Tallies("namesrv_heartbeats", "Heartbeats, by answer", ["result"], registry=self.registry)
-        self.queue_stats = Counter(
-            "namesrv_queue_stats_reports", "Reports of queue statistics, by answer", ["result"], registry=self.registry
+        self.beats = Tallies(
+            "pointsman_namesrv_heartbeats", "Heartbeats, by answer", ["result"], registry=self.registry
         )
-        self.calls = CallMetrics("namesrv", self.registry)
-        self.streams = Gauge("namesrv_keep_alive_streams", "Open KeepAlive streams", registry=self.registry)
+        self.queue_stats = Counter(
+            "pointsman_namesrv_queue_stats_reports",
+            "Reports of queue statistics, by answer",
+            ["result"],
+            registry=self.registry,
+        )
+        self.calls = CallMetrics("pointsman_namesrv", self.registry)
+        self.streams = Gauge("pointsman_namesrv_keep_alive_streams", "Open KeepAlive streams", registry=self.registry)
         self.route_answers_built = Counter(
-            "namesrv_route_answers_built", "Route answers built; all others were ready", registry=self.registry
+            "pointsman_namesrv_route_answers_built",
+            "Route answers built; all others were ready",
+            registry=self.registry,
         )
         self.route_cache_bytes = Gauge(
-            "namesrv_route_cache_bytes", "Bytes of cached route answers", registry=self.registry
+            "pointsman_namesrv_route_cache_bytes", "Bytes of cached route answers", registry=self.registry
         )
         self.route_queries = Tallies(
-            "namesrv_route_queries",
+            "pointsman_namesrv_route_queries",
             "Topics asked for, by answer: ok, unchanged, not_found, not_ready",
             ["result"],
             registry=self.registry,
         )
         self.limits_exceeded = Counter(
-            "namesrv_limits_exceeded", "Calls refused at a bound of this server", ["limit"], registry=self.registry
+            "pointsman_namesrv_limits_exceeded",
+            "Calls refused at a bound of this server",
+            ["limit"],
+            registry=self.registry,
         )
         self.remoting = RemotingMetrics(self.registry)
-        self.watchers = Gauge("namesrv_watchers", "Open route watches", registry=self.registry)
+        self.watchers = Gauge("pointsman_namesrv_watchers", "Open route watches", registry=self.registry)
         self.watched_topics = Gauge(
-            "namesrv_watched_topics", "Topics of all open route watches together", registry=self.registry
+            "pointsman_namesrv_watched_topics", "Topics of all open route watches together", registry=self.registry
         )
         self.watch_lag = Histogram(
-            "namesrv_watch_lag_seconds",
+            "pointsman_namesrv_watch_lag_seconds",
             "From finding a change to having written it to a watcher; a sample when there are many",
             buckets=WATCH_LAG_BUCKETS,
             registry=self.registry,
         )
         self.watch_coalesced = Counter(
-            "namesrv_watch_coalesced", "News that replaced news that a watcher had not read", registry=self.registry
+            "pointsman_namesrv_watch_coalesced",
+            "News that replaced news that a watcher had not read",
+            registry=self.registry,
         )
         self.heartbeat_age = Gauge(
-            "namesrv_heartbeat_age_seconds",
+            "pointsman_namesrv_heartbeat_age_seconds",
             "Time since the last sign of life: median, 99th percentile and longest of all brokers; set at each sweep",
             ["quantile"],
             registry=self.registry,
         )
         self.guard_active = Gauge(
-            "namesrv_expiry_guard_active",
+            "pointsman_namesrv_expiry_guard_active",
             "1 while the guard of a cluster keeps brokers in the routes, 2 when for longer than its limit",
             ["cluster"],
             registry=self.registry,
         )
         self._guarded: set[str] = set()
         self.loop_lag = Histogram(
-            "namesrv_event_loop_lag_seconds",
+            "pointsman_namesrv_event_loop_lag_seconds",
             "How late the event loop was, looked at twice a second",
             buckets=LAG_BUCKETS,
             registry=self.registry,
         )
         self.paused = Counter(
-            "namesrv_paused_seconds",
+            "pointsman_namesrv_paused_seconds",
             "Time in which this process stood still and that was credited to all brokers",
             registry=self.registry,
         )
         self.sweep_seconds = Histogram(
-            "namesrv_sweep_duration_seconds",
+            "pointsman_namesrv_sweep_duration_seconds",
             "Time of one sweep for silent brokers",
             buckets=RPC_BUCKETS,
             registry=self.registry,
         )
-        self.history_rows = Counter("namesrv_history_rows", "Rows written to the history", registry=self.registry)
+        self.history_rows = Counter(
+            "pointsman_namesrv_history_rows", "Rows written to the history", registry=self.registry
+        )
         self.history_dropped = Counter(
-            "namesrv_history_rows_dropped",
+            "pointsman_namesrv_history_rows_dropped",
             "Rows lost: queue_full (the disk is too slow), disk (it refuses), fault (they are no JSON)",
             ["cause"],
             registry=self.registry,
@@ -150,64 +169,72 @@ class Metrics:
         for cause in ("queue_full", "disk", "fault"):
             self.history_dropped.labels(cause)
         self.history_bytes = Counter(
-            "namesrv_history_bytes", "Bytes written to the history, before they are packed", registry=self.registry
+            "pointsman_namesrv_history_bytes",
+            "Bytes written to the history, before they are packed",
+            registry=self.registry,
         )
         self.history_fsync = Histogram(
-            "namesrv_history_fsync_seconds",
+            "pointsman_namesrv_history_fsync_seconds",
             "Time to bring what was appended to the disk",
             buckets=DISK_BUCKETS,
             registry=self.registry,
         )
         self.history_failing = Gauge(
-            "namesrv_history_failing", "1 while the history cannot be written", registry=self.registry
+            "pointsman_namesrv_history_failing", "1 while the history cannot be written", registry=self.registry
         )
         self.history_removed = Counter(
-            "namesrv_history_files_removed",
+            "pointsman_namesrv_history_files_removed",
             "Files removed to keep retain_days (days) or retain_bytes (bytes; unshipped: it still waited for ship)",
             ["cause"],
             registry=self.registry,
         )
         self.history_shipped = Counter(
-            "namesrv_history_shipped",
+            "pointsman_namesrv_history_shipped",
             "Runs of the ship command by result (shipped, failed, timeout), and files given up",
             ["result"],
             registry=self.registry,
         )
         self.history_unshipped = Gauge(
-            "namesrv_history_unshipped_files", "Closed files that wait for the ship command", registry=self.registry
+            "pointsman_namesrv_history_unshipped_files",
+            "Closed files that wait for the ship command",
+            registry=self.registry,
         )
-        self.history_queue = Gauge("namesrv_history_queue_rows", "Rows waiting to be written", registry=self.registry)
+        self.history_queue = Gauge(
+            "pointsman_namesrv_history_queue_rows", "Rows waiting to be written", registry=self.registry
+        )
         self.history_queue_bytes = Gauge(
-            "namesrv_history_queue_bytes", "Memory held by them, estimated", registry=self.registry
+            "pointsman_namesrv_history_queue_bytes", "Memory held by them, estimated", registry=self.registry
         )
         self.snapshot_age = Gauge(
-            "namesrv_snapshot_age_seconds",
+            "pointsman_namesrv_snapshot_age_seconds",
             "Time since the last moment that the snapshot on disk holds in full; 0 without one",
             registry=self.registry,
         )
         self.snapshot_brokers = Gauge(
-            "namesrv_snapshot_brokers",
+            "pointsman_namesrv_snapshot_brokers",
             "Brokers in the snapshot on disk, those that were lost included",
             registry=self.registry,
         )
-        self.snapshot_bytes = Gauge("namesrv_snapshot_bytes", "Bytes of the snapshot on disk", registry=self.registry)
+        self.snapshot_bytes = Gauge(
+            "pointsman_namesrv_snapshot_bytes", "Bytes of the snapshot on disk", registry=self.registry
+        )
         self.snapshot_errors = Counter(
-            "namesrv_snapshot_errors",
+            "pointsman_namesrv_snapshot_errors",
             "Rounds in which something of the snapshot could not be written",
             registry=self.registry,
         )
         self.settings_errors = Counter(
-            "namesrv_settings_errors",
+            "pointsman_namesrv_settings_errors",
             "Writes of operator settings that the disk refused or did not finish in time",
             registry=self.registry,
         )
         self.settings_refused = Counter(
-            "namesrv_settings_refused",
+            "pointsman_namesrv_settings_refused",
             "Operator settings, or whole databases of them, that were damaged or not valid at the start",
             registry=self.registry,
         )
         self.snapshot_refused = Counter(
-            "namesrv_snapshot_refused",
+            "pointsman_namesrv_snapshot_refused",
             "Brokers of the snapshot that were refused at the start, 1 for a damaged file",
             registry=self.registry,
         )

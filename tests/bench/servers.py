@@ -56,7 +56,7 @@ async def name_server(pipe: Connection) -> None:
 
         def sweeps() -> tuple[float, float]:
             """How many there were, and the seconds they took together."""
-            name = "namesrv_sweep_duration_seconds"
+            name = "pointsman_namesrv_sweep_duration_seconds"
             return sample(f"{name}_count") or 0.0, sample(f"{name}_sum") or 0.0
 
         async with asyncio.TaskGroup() as tasks:

@@ -129,8 +129,8 @@ async def test_watches_at_their_bounds_slow_others_no_more_than_a_bare_handler_d
     ):
         before = server.rss_bytes()
         ours = await load(taker, client)
-        watched, size = await server.metric("namesrv_watched_topics"), server.rss_bytes() - before
-        refused = await server.metric("namesrv_limits_exceeded_total")
+        watched, size = await server.metric("pointsman_namesrv_watched_topics"), server.rss_bytes() - before
+        refused = await server.metric("pointsman_namesrv_limits_exceeded_total")
     for phase, p99 in ours.items():
         report(f"{phase}: p99 {p99 * 1e3:.1f} ms, bare {of_bare[phase] * 1e3:.1f} ms")
     report(f"{watched:.0f} watched names and {BOUNDS.max_watchers} watches: {size / 1e6:.0f} MB; refused {refused:.0f}")
@@ -189,7 +189,7 @@ async def test_watchers_that_do_not_read_large_changes_take_no_more_than_their_b
         for queues in range(5, 9):
             await taker.ask("widen", 1, queues)
             await asyncio.sleep(ROOM_SECONDS)
-        grown, ended = server.rss_bytes() - before, await server.metric("namesrv_limits_exceeded_total")
+        grown, ended = server.rss_bytes() - before, await server.metric("pointsman_namesrv_limits_exceeded_total")
         report(
             f"{STALLED} watches that read nothing of a route of {WIDE_BROKERS} brokers: {grown / 1e6:.0f} MB, "
             f"{ended:.0f} ended; p99 of others {client.p99() * 1e3:.0f} ms"

@@ -101,7 +101,7 @@ async def test_openings_that_are_no_grpc_leave_nothing_behind(tmp_path: Path, re
             grown = server.rss_bytes() - size
             report(f"{grown / 1024:.0f} KiB and {_open_files(server) - open_files} open files more after two thirds")
             assert grown < MOST_GROWTH
-            assert await server.metric("namesrv_ready") == 1
+            assert await server.metric("pointsman_namesrv_ready") == 1
 
 
 def _open_files(server: RealNameServer) -> int:

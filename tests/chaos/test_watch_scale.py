@@ -170,7 +170,7 @@ async def wait_for_watchers(server: RealNameServer, count: int, *, seconds: floa
     """Wait until so many watch; return how long that took."""
     started = time.monotonic()
     async with asyncio.timeout(seconds):
-        while await server.metric("namesrv_watchers") != count:  # noqa: ASYNC110  # another process's doing
+        while await server.metric("pointsman_namesrv_watchers") != count:  # noqa: ASYNC110  # another process's doing
             await asyncio.sleep(0.2)
     return time.monotonic() - started
 
@@ -205,7 +205,7 @@ async def test_a_thousand_watchers_over_two_kills_and_stopped_clients_keep_every
                     found = await asyncio.to_thread(all_faults, records, fresh)
                 report(f"no fault {time.monotonic() - changed_at:.1f} s after the last change")
                 assert found == []
-                assert await server.metric("namesrv_watchers") == everybody
+                assert await server.metric("pointsman_namesrv_watchers") == everybody
     seen = await asyncio.to_thread(all_records, records)
     assert len({record.client for record in seen}) == everybody
     assert max(record.connection for record in seen) >= 3
@@ -229,12 +229,12 @@ async def test_five_thousand_watchers_are_back_within_fifteen_seconds_of_a_resta
         async with lives.life() as server:
             await brokers.register(lives.addr)
             await wait_for_first_states(records, HERD, seconds=120)
-            assert await server.metric("namesrv_watchers") == HERD
+            assert await server.metric("pointsman_namesrv_watchers") == HERD
         started = time.monotonic()
         async with lives.life() as server:
             await wait_for_first_states(records, 2 * HERD, seconds=HERD_SECONDS)
             report(f"{HERD} watchers served {time.monotonic() - started:.1f} s after the kill, the restart included")
-            assert await server.metric("namesrv_watchers") == HERD
+            assert await server.metric("pointsman_namesrv_watchers") == HERD
 
 
 async def wait_for_first_states(records: Path, count: int, *, seconds: float) -> None:

@@ -111,18 +111,18 @@ async def test_a_disk_that_is_full_and_then_read_only_holds_up_nothing_and_is_wr
         async with real_name_server(tmp_path, settings=WARM) as server:
             filler = await asyncio.to_thread(faults.fill, disk)
             await register_many(server, 50)
-            await until_metric(server, "namesrv_history_failing", 1)
+            await until_metric(server, "pointsman_namesrv_history_failing", 1)
             await serves(server, 50)
 
             await asyncio.to_thread(faults.make_read_only, disk)
             await register_many(server, 50, first=50)
             await serves(server, 100)
-            assert await server.metric("namesrv_history_failing") == 1
-            assert await server.metric("namesrv_history_queue_rows") >= 100
+            assert await server.metric("pointsman_namesrv_history_failing") == 1
+            assert await server.metric("pointsman_namesrv_history_queue_rows") >= 100
 
             await asyncio.to_thread(faults.make_writable, disk, filler)
-            await until_metric(server, "namesrv_history_failing", 0)
-            assert await server.metric("namesrv_history_rows_dropped_total") == 0
+            await until_metric(server, "pointsman_namesrv_history_failing", 0)
+            assert await server.metric("pointsman_namesrv_history_rows_dropped_total") == 0
             rows = server.events("REGISTERED")
     assert [row["broker_name"] for row in rows] == [f"b{number}" for number in range(100)]
 
@@ -131,9 +131,9 @@ async def test_a_quota_that_lets_no_file_grow_holds_up_nothing(tmp_path: Path) -
     async with real_name_server(tmp_path, settings=WARM) as server:
         faults.refuse_to_write(server.pid, refuse=True)
         await register_many(server, 20)
-        await until_metric(server, "namesrv_history_failing", 1)
+        await until_metric(server, "pointsman_namesrv_history_failing", 1)
         await serves(server, 20)
         faults.refuse_to_write(server.pid, refuse=False)
-        await until_metric(server, "namesrv_history_failing", 0)
-        assert await server.metric("namesrv_history_rows_dropped_total") == 0
+        await until_metric(server, "pointsman_namesrv_history_failing", 0)
+        assert await server.metric("pointsman_namesrv_history_rows_dropped_total") == 0
         assert len(server.events("REGISTERED")) == 20

@@ -22,5 +22,5 @@ async def test_a_broker_registers_and_a_client_finds_it(tmp_path: Path) -> None:
             broker.send(register(body=register_body(table)))
             assert (await broker.answer()).code == 0
             assert (await client.ask(105, {"topic": "topic-2999"})).json()["queueDatas"][0]["brokerName"] == "broker-a"
-            assert await server.metric("namesrv_remoting_connections") == 2
+            assert await server.metric("pointsman_namesrv_remoting_connections") == 2
         assert not [line for line in server.said() if line["level"] == "ERROR"]

@@ -182,7 +182,7 @@ async def stopped_name_server(server: RealNameServer, *, brokers: int, pace: Pac
         known=known,
         seconds=seconds,
         event_seconds=sum(float(row["detail"]["seconds"]) for row in paused),
-        metric_seconds=await server.metric("namesrv_paused_seconds_total"),
+        metric_seconds=await server.metric("pointsman_namesrv_paused_seconds_total"),
     )
 
 
@@ -218,7 +218,7 @@ async def cut_clusters(
             proxy.cut()
             await asyncio.sleep(stop)
             during = {cluster: await _route_states(view, cluster) for cluster in cut}
-            metric = {c: await server.metric("namesrv_expiry_guard_active", cluster=c) for c in cut}
+            metric = {c: await server.metric("pointsman_namesrv_expiry_guard_active", cluster=c) for c in cut}
             proxy.mend()
             await view.all_up(len(configs), patience=120 + pace.expiry)
             await asyncio.sleep(3 * pace.interval)

@@ -30,7 +30,7 @@ def main(folder: Path, boot_id: str) -> None:
         if not writing._waiting.rows:
             writing.record([broker_event(), topics_event({f"t{n}": QUEUES for n in range(600)}), broker_event()])
         threading.Event().wait(0.0005)
-        written = metrics.registry.get_sample_value("namesrv_history_rows_total") or 0.0
+        written = metrics.registry.get_sample_value("pointsman_namesrv_history_rows_total") or 0.0
         if written > said:
             said = written
             print(int(said), flush=True)

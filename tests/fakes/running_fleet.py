@@ -48,10 +48,10 @@ class RunningFleet:
         self.own.set(replace(self.own.value, leave=leave))
 
     def beats(self, name_server: str, answer: str = "ok") -> int:
-        return self._count("agent_beats_total", name_server=name_server, answer=answer)
+        return self._count("pointsman_agent_beats_total", name_server=name_server, answer=answer)
 
     def registrations(self, name_server: str, result: str = "accepted") -> int:
-        return self._count("agent_registrations_total", name_server=name_server, result=result)
+        return self._count("pointsman_agent_registrations_total", name_server=name_server, result=result)
 
     def standing(self, name_server: str) -> Standing | None:
         """None: there is no loop for it."""

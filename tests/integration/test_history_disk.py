@@ -47,7 +47,7 @@ def writing(disk: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def written(recorder: Recorder) -> float:
-    return recorder._metrics.registry.get_sample_value("namesrv_history_rows_total") or 0
+    return recorder._metrics.registry.get_sample_value("pointsman_namesrv_history_rows_total") or 0
 
 
 def write_until_it_refuses(recorder: Recorder) -> int:

@@ -61,7 +61,7 @@ def test_a_go_client_takes_the_next_address_of_one_that_is_stopped_or_warming(
         consumers = [fleet.client(beside_stopped.consumer(topic)) for topic in topics]
         until(lambda: [set(got(consumer)) for consumer in consumers] == [ALL, ALL], seconds=60, what="messages read")
         assert [failed(producer) for producer in producers] == [[], []]
-        assert warming.metric('namesrv_remoting_requests_total{code="105",result="closed"}') >= 1
+        assert warming.metric('pointsman_namesrv_remoting_requests_total{code="105",result="closed"}') >= 1
     finally:
         warming.stop()
 

@@ -55,13 +55,13 @@ class GroupCollector(Collector):
         """What is counted now."""
         tallies, gauges = self._tallies, self._gauges
         beats = CounterMetricFamily(
-            "agent_membership_beats", "Beats of consumers by answer: ok, taken_over.", labels=("answer",)
+            "pointsman_agent_membership_beats", "Beats of consumers by answer: ok, taken_over.", labels=("answer",)
         )
         for status, count in tallies.beats.items():
             beats.add_metric((status.value,), count)
         yield beats
         removals = CounterMetricFamily(
-            "agent_group_removals",
+            "pointsman_agent_group_removals",
             "Clients that left some or all groups, by cause: left, stream_ended, silence, limit.",
             labels=("cause",),
         )
@@ -69,24 +69,34 @@ class GroupCollector(Collector):
             removals.add_metric((cause.value,), count)
         yield removals
         yield CounterMetricFamily(
-            "agent_group_changes", "Changes of a group that its members are shown.", value=tallies.changes
+            "pointsman_agent_group_changes", "Changes of a group that its members are shown.", value=tallies.changes
         )
-        yield CounterMetricFamily("agent_group_notices", "Messages sent to watchers of groups.", value=gauges.notices())
         yield CounterMetricFamily(
-            "agent_client_takeovers", "Clients that a later stream took from an open one.", value=tallies.takeovers
+            "pointsman_agent_group_notices", "Messages sent to watchers of groups.", value=gauges.notices()
         )
-        yield GaugeMetricFamily("agent_clients", "Consumers that are alive.", value=gauges.clients())
+        yield CounterMetricFamily(
+            "pointsman_agent_client_takeovers",
+            "Clients that a later stream took from an open one.",
+            value=tallies.takeovers,
+        )
+        yield GaugeMetricFamily("pointsman_agent_clients", "Consumers that are alive.", value=gauges.clients())
         yield GaugeMetricFamily(
-            "agent_group_subscriptions", "Subscriptions of all members of groups.", value=gauges.subscriptions()
+            "pointsman_agent_group_subscriptions",
+            "Subscriptions of all members of groups.",
+            value=gauges.subscriptions(),
         )
-        yield GaugeMetricFamily("agent_membership_streams", "Open KeepMembership streams.", value=gauges.streams())
+        yield GaugeMetricFamily(
+            "pointsman_agent_membership_streams", "Open KeepMembership streams.", value=gauges.streams()
+        )
         yield CounterMetricFamily(
-            "agent_membership_streams_refused",
+            "pointsman_agent_membership_streams_refused",
             "KeepMembership streams that were ended because no heartbeat came.",
             value=gauges.refused_streams(),
         )
-        yield GaugeMetricFamily("agent_group_watchers", "Open WatchGroup streams.", value=gauges.watchers())
+        yield GaugeMetricFamily("pointsman_agent_group_watchers", "Open WatchGroup streams.", value=gauges.watchers())
         yield GaugeMetricFamily(
-            "agent_groups_held", "Groups that hold changes back so that several become one.", value=gauges.held_groups()
+            "pointsman_agent_groups_held",
+            "Groups that hold changes back so that several become one.",
+            value=gauges.held_groups(),
         )
-        yield GaugeMetricFamily("agent_groups_pinned", "Groups with a pin.", value=gauges.pinned_groups())
+        yield GaugeMetricFamily("pointsman_agent_groups_pinned", "Groups with a pin.", value=gauges.pinned_groups())

@@ -23,9 +23,11 @@ class NameServerListMetrics:
     """How the list of name servers does."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.listed = Gauge("agent_name_servers_listed", "Name servers in the last good list.", registry=registry)
+        self.listed = Gauge(
+            "pointsman_agent_name_servers_listed", "Name servers in the last good list.", registry=registry
+        )
         self.reads = Counter(
-            "agent_name_server_list_reads_total",
+            "pointsman_agent_name_server_list_reads_total",
             "Reads of the list of name servers by result: ok, failed.",
             ["result"],
             registry=registry,

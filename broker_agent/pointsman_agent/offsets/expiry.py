@@ -41,7 +41,9 @@ class OffsetExpiry:
         self._members = members
         self._ends = ends
         self._clock = clock
-        self._expired = Counter("agent_offsets_expired_total", "Offsets of unseen groups removed.", registry=registry)
+        self._expired = Counter(
+            "pointsman_agent_offsets_expired_total", "Offsets of unseen groups removed.", registry=registry
+        )
 
     async def run(self) -> None:
         """Let what was committed before there were begins have begun now; then check every hour, until cancelled."""

@@ -38,15 +38,19 @@ class OffsetMetrics:
     """What is told of the offsets; registers all of it in ``registry``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.offsets = Gauge("agent_offsets", "Committed offsets of all groups.", registry=registry)
+        self.offsets = Gauge("pointsman_agent_offsets", "Committed offsets of all groups.", registry=registry)
         self.unwritten = Gauge(
-            "agent_offsets_unwritten", "Offsets that only the agent's memory is known to hold.", registry=registry
+            "pointsman_agent_offsets_unwritten",
+            "Offsets that only the agent's memory is known to hold.",
+            registry=registry,
         )
         self.age = Gauge(
-            "agent_offsets_age_seconds", "How old the offsets are that a crash now would leave.", registry=registry
+            "pointsman_agent_offsets_age_seconds",
+            "How old the offsets are that a crash now would leave.",
+            registry=registry,
         )
         self.rounds = Counter(
-            "agent_offset_rounds_total",
+            "pointsman_agent_offset_rounds_total",
             "Rounds that had something to write or read, by result: written, loaded, failed.",
             ["result"],
             registry=registry,

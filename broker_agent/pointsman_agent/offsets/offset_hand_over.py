@@ -36,12 +36,12 @@ class HandOverMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.pending = Gauge(
-            "agent_offsets_pending",
+            "pointsman_agent_offsets_pending",
             "Offsets taken by a slave's agent that the master's agent has not acknowledged.",
             registry=registry,
         )
         self.handed_over = Counter(
-            "agent_offsets_handed_over_total",
+            "pointsman_agent_offsets_handed_over_total",
             "Pending offsets that left, by result: acknowledged, adopted (by the slave's promotion), refused.",
             ["result"],
             registry=registry,

@@ -14,18 +14,20 @@ class RedisMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._persists = Gauge(
-            "agent_redis_persists",
+            "pointsman_agent_redis_persists",
             "1 while the server would have its data after a restart (appendonly or save), 0 while not, NaN: not known.",
             registry=registry,
         )
         self._link_is_up = Gauge(
-            "agent_redis_replication_link_up",
+            "pointsman_agent_redis_replication_link_up",
             "1 while a replica hears its master, 0 while it does not, NaN for a master.",
             registry=registry,
         )
-        self._replicas = Gauge("agent_redis_replicas", "Replicas that are connected to the server.", registry=registry)
+        self._replicas = Gauge(
+            "pointsman_agent_redis_replicas", "Replicas that are connected to the server.", registry=registry
+        )
         self._offset = Gauge(
-            "agent_redis_replication_offset_bytes",
+            "pointsman_agent_redis_replication_offset_bytes",
             "How far the server is in the history that master and replicas share.",
             registry=registry,
         )

@@ -13,42 +13,53 @@ class QueueStatsMetrics:
     """Registers all of them in ``registry``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._queues = Gauge("agent_queues", "Queues of this broker whose ends are known.", registry=registry)
+        self._queues = Gauge("pointsman_agent_queues", "Queues of this broker whose ends are known.", registry=registry)
         self._unmeasured = Gauge(
-            "agent_queues_unmeasured", "Queues of this broker whose ends are not known.", registry=registry
+            "pointsman_agent_queues_unmeasured", "Queues of this broker whose ends are not known.", registry=registry
         )
-        self._depth = Gauge("agent_queue_depth_messages", "Messages that all queues hold.", registry=registry)
+        self._depth = Gauge("pointsman_agent_queue_depth_messages", "Messages that all queues hold.", registry=registry)
         self._put_rate = Gauge(
-            "agent_queue_puts_per_second", "Messages added a second to all queues, at the last look.", registry=registry
+            "pointsman_agent_queue_puts_per_second",
+            "Messages added a second to all queues, at the last look.",
+            registry=registry,
         )
         self._lag = Gauge(
-            "agent_queue_lag_messages",
+            "pointsman_agent_queue_lag_messages",
             "Messages between the committed offsets of all groups and the ends of the queues.",
             registry=registry,
         )
         self._top_put_rate = _TopGauge(
-            "agent_top_queue_puts_per_second", "The 20 queues that fill fastest.", ["topic", "queue"], registry
+            "pointsman_agent_top_queue_puts_per_second",
+            "The 20 queues that fill fastest.",
+            ["topic", "queue"],
+            registry,
         )
         self._top_depth = _TopGauge(
-            "agent_top_queue_depth_messages", "Messages that the same queues hold.", ["topic", "queue"], registry
+            "pointsman_agent_top_queue_depth_messages",
+            "Messages that the same queues hold.",
+            ["topic", "queue"],
+            registry,
         )
         self._top_lag = _TopGauge(
-            "agent_top_queue_lag_messages",
+            "pointsman_agent_top_queue_lag_messages",
             "The 20 queues in which a group is farthest behind.",
             ["group", "topic", "queue"],
             registry,
         )
         self._group_lag = _TopGauge(
-            "agent_group_lag_messages",
+            "pointsman_agent_group_lag_messages",
             "Lag of the 20 groups that are farthest behind in a topic.",
             ["group", "topic"],
             registry,
         )
         self._looks = Counter(
-            "agent_queue_looks_total", "Looks at all queues by result: measured, failed.", ["result"], registry=registry
+            "pointsman_agent_queue_looks_total",
+            "Looks at all queues by result: measured, failed.",
+            ["result"],
+            registry=registry,
         )
         self._reports = Counter(
-            "agent_queue_stats_reports_total",
+            "pointsman_agent_queue_stats_reports_total",
             "Reports to name servers by result: recorded, unknown_broker, stale_generation, unregistered, failed, "
             "unanswered.",
             ["result"],

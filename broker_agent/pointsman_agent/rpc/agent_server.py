@@ -18,7 +18,7 @@ class AgentServer(RpcServer):
     """
 
     def __init__(self, *, longest_silence: float, clock: Clock, registry: CollectorRegistry) -> None:
-        self.metrics = CallMetrics("agent", registry)
+        self.metrics = CallMetrics("pointsman_agent", registry)
         table = HandlerTable(clock=clock, metrics=self.metrics)
         super().__init__(
             table, options=server_options(longest_silence), limit_exceeded=LimitExceeded, stopping=stopping()

@@ -16,7 +16,7 @@ class SourceMetrics:
         self._clock = clock
         self._last_good_at: float | None = None
         self._reads = Counter(
-            "agent_topic_source_reads_total",
+            "pointsman_agent_topic_source_reads_total",
             "Looks at the topic source by result: changed, unchanged, failed.",
             ["result"],
             registry=registry,
@@ -24,13 +24,13 @@ class SourceMetrics:
         for result in RESULTS:
             self._reads.labels(result)
         age = Gauge(
-            "agent_topic_source_last_good_read_age_seconds",
+            "pointsman_agent_topic_source_last_good_read_age_seconds",
             "Time since the topic source could be read; NaN before the first time.",
             registry=registry,
         )
         age.set_function(self._age)
         self._left_out = Gauge(
-            "agent_topics_left_out",
+            "pointsman_agent_topics_left_out",
             "Topics of the broker that cannot be told to name servers: see the log for the first of them.",
             registry=registry,
         )

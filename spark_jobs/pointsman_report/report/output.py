@@ -18,7 +18,7 @@ from pointsman_report.report.sections.broker_states import Drawn
 from pointsman_report.report.sections.headline import Cluster
 
 PAGE = "report.html"
-PREFIX = "namesrv_report"
+PREFIX = "pointsman_report"
 
 
 def report_files(report: Report, drawn: Drawn) -> dict[str, str]:

@@ -74,7 +74,7 @@ async def test_many_agents_are_back_in_seconds_after_their_name_server_was_sprea
         seen = await all_registered(fleets, addr)
 
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while await server.metric("namesrv_brokers", state="UP") != agents:  # noqa: ASYNC110  # of another process
+            while await server.metric("pointsman_namesrv_brokers", state="UP") != agents:  # noqa: ASYNC110  # of another process
                 await asyncio.sleep(0.5)
         results = {
             result: sum(each.registrations(addr, result) for each in fleets)

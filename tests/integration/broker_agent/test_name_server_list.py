@@ -53,7 +53,9 @@ class Following:
     registry: CollectorRegistry
 
     def reads(self, result: str) -> int:
-        return int(self.registry.get_sample_value("agent_name_server_list_reads_total", {"result": result}) or 0)
+        return int(
+            self.registry.get_sample_value("pointsman_agent_name_server_list_reads_total", {"result": result}) or 0
+        )
 
     async def has_read(self, times: int, result: str = "ok") -> None:
         await until(lambda: self.reads(result) == times)
@@ -137,7 +139,7 @@ async def test_an_answer_that_is_none_keeps_the_last_good_list_and_is_said_once(
             resolver.hosts, resolver.error = good_hosts, None
             await clock.advance(10)
             await follower.has_read(2)
-            assert follower.registry.get_sample_value("agent_name_servers_listed") == 2
+            assert follower.registry.get_sample_value("pointsman_agent_name_servers_listed") == 2
 
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1

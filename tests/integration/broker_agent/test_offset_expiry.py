@@ -53,7 +53,7 @@ class Agent:
 
     @property
     def expired(self) -> float | None:
-        return self.registry.get_sample_value("agent_offsets_expired_total")
+        return self.registry.get_sample_value("pointsman_agent_offsets_expired_total")
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ class Slave:
         self.offsets.commit(group, offsets, reset=reset, now=1)
 
     def handed_over(self, result: str) -> float | None:
-        return self.registry.get_sample_value("agent_offsets_handed_over_total", {"result": result})
+        return self.registry.get_sample_value("pointsman_agent_offsets_handed_over_total", {"result": result})
 
 
 @asynccontextmanager

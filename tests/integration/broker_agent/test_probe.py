@@ -164,7 +164,7 @@ async def test_a_configured_master_that_became_a_replica_keeps_its_id_and_says_s
             config = with_probe(agent_config([server.addr]), kind="redis", interval_seconds=0.1)
             async with running_agent(config, probe=RedisProbe(redis.addr)) as agent:
                 told = await server.next_registration()
-                conflict = agent.agent.metrics.registry.get_sample_value("agent_broker_role_conflict")
+                conflict = agent.agent.metrics.registry.get_sample_value("pointsman_agent_broker_role_conflict")
 
     assert told.broker.identity.broker_id == 0
     assert told.broker.health.status == broker_pb2.PROBE_STATUS_PASSING

@@ -205,8 +205,8 @@ async def test_the_metrics_tell_how_many_there_are(clock: ManualClock) -> None:
     locks, registry = QueueLocks(), CollectorRegistry()
     register_lock_metrics(locks, registry)
     locks.lock("g", C1, [QueueKey("orders", 0), QueueKey("orders", 1)], now=clock.now)
-    assert registry.get_sample_value("agent_queue_locks") == 2.0
-    assert registry.get_sample_value("agent_queue_lock_groups") == 1.0
+    assert registry.get_sample_value("pointsman_agent_queue_locks") == 2.0
+    assert registry.get_sample_value("pointsman_agent_queue_lock_groups") == 1.0
 
 
 async def test_the_last_page_is_full_and_has_no_token(serving: Serving) -> None:

@@ -264,13 +264,15 @@ async def test_metrics_show_the_last_minute_and_reports_the_whole_period(clock: 
         for minute in range(1, 11):
             held[QueueKey("orders", 1)] += 60 * minute
             await clock.advance(60)
-            assert collecting.metric("agent_queue_puts_per_second") == pytest.approx(minute)
-        assert collecting.metric("agent_top_queue_puts_per_second", topic="orders", queue="1") == pytest.approx(10)
-        assert collecting.metric("agent_top_queue_puts_per_second", topic="orders", queue="0") is None
-        assert collecting.metric("agent_queue_depth_messages") == 3_400
-        assert collecting.metric("agent_top_queue_lag_messages", group="g", topic="orders", queue="0") == 60
-        assert collecting.metric("agent_group_lag_messages", group="g", topic="orders") == 3_360
-        assert collecting.metric("agent_queue_looks_total", result="measured") == 11
+            assert collecting.metric("pointsman_agent_queue_puts_per_second") == pytest.approx(minute)
+        assert collecting.metric(
+            "pointsman_agent_top_queue_puts_per_second", topic="orders", queue="1"
+        ) == pytest.approx(10)
+        assert collecting.metric("pointsman_agent_top_queue_puts_per_second", topic="orders", queue="0") is None
+        assert collecting.metric("pointsman_agent_queue_depth_messages") == 3_400
+        assert collecting.metric("pointsman_agent_top_queue_lag_messages", group="g", topic="orders", queue="0") == 60
+        assert collecting.metric("pointsman_agent_group_lag_messages", group="g", topic="orders") == 3_360
+        assert collecting.metric("pointsman_agent_queue_looks_total", result="measured") == 11
 
     (stats,) = collecting.told
     assert (stats.period, stats.put_rate, stats.depth, stats.lag) == (600.0, 5.5, 3_400, 3_360)
@@ -300,7 +302,7 @@ async def test_what_leaves_the_top_leaves_the_metrics(clock: ManualClock) -> Non
             sample.labels["queue"]
             for family in collecting.registry.collect()
             for sample in family.samples
-            if sample.name in {"agent_top_queue_puts_per_second", "agent_top_queue_lag_messages"}
+            if sample.name in {"pointsman_agent_top_queue_puts_per_second", "pointsman_agent_top_queue_lag_messages"}
         }
 
     async with collecting.running():
@@ -326,7 +328,7 @@ async def test_a_broker_that_cannot_be_asked_is_counted_and_the_report_waits_for
         collecting.broker.fault = fault
         await clock.advance(660)
         assert collecting.told == []
-        assert collecting.metric("agent_queue_looks_total", result="failed") == 11
+        assert collecting.metric("pointsman_agent_queue_looks_total", result="failed") == 11
         collecting.broker.fault = None
         collecting.broker.held[ORDERS] = 720
         await clock.advance(60)
@@ -352,7 +354,7 @@ async def test_without_an_interval_nothing_is_told_and_metrics_are_there_all_the
     async with collecting.running():
         collecting.broker.held[ORDERS] = 60
         await clock.advance(60)
-        assert collecting.metric("agent_queue_puts_per_second") == pytest.approx(1)
+        assert collecting.metric("pointsman_agent_queue_puts_per_second") == pytest.approx(1)
         await clock.advance(86_400)
 
     assert collecting.told == []
@@ -362,8 +364,8 @@ async def test_of_a_broker_that_tells_no_ends_nothing_is_told(clock: ManualClock
     collecting = Collecting(clock, source=UnknownQueueEnds())
     async with collecting.running():
         await clock.advance(1_800)
-        assert collecting.metric("agent_queues") == 0
-        assert collecting.metric("agent_queues_unmeasured") == 2
+        assert collecting.metric("pointsman_agent_queues") == 0
+        assert collecting.metric("pointsman_agent_queues_unmeasured") == 2
 
     assert collecting.told == []
     assert await UnknownQueueEnds().max_offsets([ORDERS]) == {}
@@ -375,8 +377,8 @@ async def test_a_queue_that_the_broker_has_no_more_is_no_longer_told(clock: Manu
     async with collecting.running():
         collecting.topics = topic_set(orders=1)
         await clock.advance(60)
-        assert collecting.metric("agent_queues") == 1
-        assert collecting.metric("agent_queue_depth_messages") == 1
+        assert collecting.metric("pointsman_agent_queues") == 1
+        assert collecting.metric("pointsman_agent_queue_depth_messages") == 1
 
 
 async def test_with_very_many_queues_the_first_are_measured_and_others_get_their_turns(
@@ -388,7 +390,7 @@ async def test_with_very_many_queues_the_first_are_measured_and_others_get_their
     collecting.broker.held |= {QueueKey(topic, number): 1 for topic in "ab" for number in range(15_000)}
     collecting.commits = [("g", "a", number, 0) for number in range(15_000)]
     turns = 0
-    looked: Callable[[], object] = lambda: collecting.metric("agent_queue_lag_messages")  # noqa: E731
+    looked: Callable[[], object] = lambda: collecting.metric("pointsman_agent_queue_lag_messages")  # noqa: E731
     running = asyncio.create_task(collecting.collector.run())
     async with asyncio.timeout(60):
         while not looked():
@@ -398,9 +400,9 @@ async def test_with_very_many_queues_the_first_are_measured_and_others_get_their
     await asyncio.gather(running, return_exceptions=True)
 
     assert turns >= 20_000 / 500 + 20_000 / 1_000 + 15_000 / 1_000
-    assert collecting.metric("agent_queues") == 20_000
-    assert collecting.metric("agent_queues_unmeasured") == 10_000
-    assert collecting.metric("agent_queue_lag_messages") == 15_000
+    assert collecting.metric("pointsman_agent_queues") == 20_000
+    assert collecting.metric("pointsman_agent_queues_unmeasured") == 10_000
+    assert collecting.metric("pointsman_agent_queue_lag_messages") == 15_000
 
 
 # --- the reporter ----------------------------------------------------------------------------------------------
@@ -452,7 +454,7 @@ async def reported(listeners: Iterable[OneListener], *, seconds: float = 10.0, t
         sample.labels["result"]: sample.value
         for family in registry.collect()
         for sample in family.samples
-        if sample.name == "agent_queue_stats_reports_total"
+        if sample.name == "pointsman_agent_queue_stats_reports_total"
     }
 
 
@@ -513,7 +515,7 @@ async def test_from_messages_in_redis_to_a_row_of_the_history(clock: ManualClock
         await put(redis, ORDERS, 5)
 
         def looks(count: int) -> Callable[[], bool]:
-            return lambda: collecting.metric("agent_queue_looks_total", result="measured") == count
+            return lambda: collecting.metric("pointsman_agent_queue_looks_total", result="measured") == count
 
         async with collecting.running():
             await until(looks(1))
@@ -521,7 +523,7 @@ async def test_from_messages_in_redis_to_a_row_of_the_history(clock: ManualClock
             for look in range(2, 12):
                 await clock.advance(60)
                 await until(looks(look))
-            await until(lambda: collecting.metric("agent_queue_stats_reports_total", result="recorded") == 1)
+            await until(lambda: collecting.metric("pointsman_agent_queue_stats_reports_total", result="recorded") == 1)
         await listener.close()
 
     (row,) = [row for row in rows_in(tmp_path / "history") if row["event"] == "QUEUE_STATS"]

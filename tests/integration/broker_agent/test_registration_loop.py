@@ -521,10 +521,10 @@ async def test_monitoring_tells_standing_and_counts_over_http() -> None:
 
     assert health["healthy"] is True
     assert health["name_servers"][server.addr]["standing"] == "registered"
-    assert f'agent_name_server_standing{{name_server="{server.addr}",standing="registered"}} 1.0' in metrics
-    assert f'agent_registrations_total{{name_server="{server.addr}",result="accepted"}} 1.0' in metrics
-    assert "agent_topics 1.0" in metrics
-    assert math.isnan(agent.agent.metrics.registry.get_sample_value("agent_broker_up") or 0)
+    assert f'pointsman_agent_name_server_standing{{name_server="{server.addr}",standing="registered"}} 1.0' in metrics
+    assert f'pointsman_agent_registrations_total{{name_server="{server.addr}",result="accepted"}} 1.0' in metrics
+    assert "pointsman_agent_topics 1.0" in metrics
+    assert math.isnan(agent.agent.metrics.registry.get_sample_value("pointsman_agent_broker_up") or 0)
 
 
 async def fetch(port: int, path: str) -> str:

@@ -211,7 +211,9 @@ async def test_the_longest_and_strangest_that_is_allowed_comes_out_of_history_an
     values = {value for family in families for sample in family.samples for value in sample.labels.values()}
     assert "Z" * 262 in values
     assert not any(strange in value or "\n" in value for value in values)
-    assert not any(sample.name == "namesrv_ready" and sample.value != 1 for f in families for sample in f.samples)
+    assert not any(
+        sample.name == "pointsman_namesrv_ready" and sample.value != 1 for f in families for sample in f.samples
+    )
 
     async with asyncio.timeout(60):
         while not any("PROBE_FAILED" in path.read_text() for path in tmp_path.rglob("*.jsonl")):  # noqa: ASYNC110, ASYNC240  # a thread writes it

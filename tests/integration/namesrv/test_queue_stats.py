@@ -53,7 +53,7 @@ def report(generation: int, stats: messages.QueueStats = STATS, **who: object) -
 
 
 def counted(server: NameServerApp, result: str) -> float | None:
-    return server.metrics.registry.get_sample_value("namesrv_queue_stats_reports_total", {"result": result})
+    return server.metrics.registry.get_sample_value("pointsman_namesrv_queue_stats_reports_total", {"result": result})
 
 
 async def test_a_report_is_one_row_of_the_history_that_keeps_the_public_schema(tmp_path: Path) -> None:

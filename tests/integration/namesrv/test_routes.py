@@ -35,13 +35,13 @@ async def route(peer: Peer, topic: str = "orders", *, cluster: str = "", zone: s
 
 
 def built(server: NameServerApp) -> float:
-    return server.metrics.registry.get_sample_value("namesrv_route_answers_built_total") or 0.0
+    return server.metrics.registry.get_sample_value("pointsman_namesrv_route_answers_built_total") or 0.0
 
 
 def queries(server: NameServerApp) -> dict[str, float]:
     value = server.metrics.registry.get_sample_value
     return {
-        result: value("namesrv_route_queries_total", {"result": result}) or 0.0
+        result: value("pointsman_namesrv_route_queries_total", {"result": result}) or 0.0
         for result in ("ok", "unchanged", "not_found", "not_ready")
     }
 

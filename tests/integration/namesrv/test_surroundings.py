@@ -110,7 +110,7 @@ async def test_streams_of_health_and_reflection_are_bounded_and_one_peer_cannot_
             while server.server._standard_streams.bound.total:  # noqa: ASYNC110  # another peer's socket
                 await asyncio.sleep(0.005)
     count = server.metrics.registry.get_sample_value(
-        "namesrv_limits_exceeded_total", {"limit": "health_and_reflection_streams"}
+        "pointsman_namesrv_limits_exceeded_total", {"limit": "health_and_reflection_streams"}
     )
     assert count == 2
 
@@ -124,9 +124,9 @@ async def test_metrics_and_health_over_http(server: NameServerApp, peer: Peer, c
     assert (status, json.loads(body)["healthy"]) == (200, True)
     status, metrics = await get(f"{base}/metrics")
     assert status == 200
-    assert 'namesrv_brokers{cluster="c1",role="master",state="UP"} 1.0' in metrics
-    assert "namesrv_topics 1.0" in metrics
-    assert 'namesrv_events_total{event="REGISTERED",reason=""} 1.0' in metrics
+    assert 'pointsman_namesrv_brokers{cluster="c1",role="master",state="UP"} 1.0' in metrics
+    assert "pointsman_namesrv_topics 1.0" in metrics
+    assert 'pointsman_namesrv_events_total{event="REGISTERED",reason=""} 1.0' in metrics
     assert (await get(f"{base}/else"))[0] == 404
 
 
@@ -228,7 +228,7 @@ async def test_a_disk_that_refuses_holds_up_nobody_and_is_counted(tmp_path: Path
             async with asyncio.timeout(60):
                 while not server.recorder.complaints():  # noqa: ASYNC110  # the writer's thread has no event to wait for
                     await asyncio.sleep(0.05)
-    lost = server.metrics.registry.get_sample_value("namesrv_history_rows_dropped_total", {"cause": "disk"})
+    lost = server.metrics.registry.get_sample_value("pointsman_namesrv_history_rows_dropped_total", {"cause": "disk"})
     assert lost == server.recorder.dropped > 0
 
 

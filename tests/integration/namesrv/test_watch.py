@@ -274,15 +274,15 @@ async def test_hundreds_of_watchers_all_hear_the_same_bytes(server: NameServerAp
 
         first = await asyncio.gather(*map(hear, watches))
         await asyncio.gather(*(watch.synced() for watch in watches))
-        assert server.hub.count == value(server, "namesrv_watchers") == 200
+        assert server.hub.count == value(server, "pointsman_namesrv_watchers") == 200
         await register(peer, wire.topic("orders", 2))
         await clock.advance(STEP)
         second = await asyncio.gather(*map(hear, watches))
         assert (len(set(first)), len(set(second))) == (1, 1)
         assert first[0] != second[0]
-        assert value(server, "namesrv_route_answers_built_total") == 2
-        await until(lambda: value(server, "namesrv_watch_lag_seconds_count") == 200)
-    await until(lambda: value(server, "namesrv_watchers") == 0)
+        assert value(server, "pointsman_namesrv_route_answers_built_total") == 2
+        await until(lambda: value(server, "pointsman_namesrv_watch_lag_seconds_count") == 200)
+    await until(lambda: value(server, "pointsman_namesrv_watchers") == 0)
 
 
 # --- a slow reader --------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ async def test_a_reader_that_does_not_read_holds_up_nobody_and_gets_the_latest_a
         assert 1 <= stuck.pending <= 2
         assert stuck.waiting_since is not None
         assert started < stuck.waiting_since < clock.now
-        assert value(server, "namesrv_watch_coalesced_total") > 10
+        assert value(server, "pointsman_namesrv_watch_coalesced_total") > 10
         read = [(await slow.news()).WhichOneof("news")]
         counters: list[int] = []
         while not counters or counters[-1] != latest.revision.counter:
@@ -452,7 +452,7 @@ async def test_a_watch_of_too_many_topics_is_refused_with_the_bound_and_counted(
     assert (code, details.code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
     assert details.facts == {"limit": "topics_per_watch", "bound": "1000"}
     assert said == "topics: this name server allows at most 1000 topics_per_watch, not 10000"
-    assert value(server, "namesrv_limits_exceeded_total", limit="topics_per_watch") == 1
+    assert value(server, "pointsman_namesrv_limits_exceeded_total", limit="topics_per_watch") == 1
 
 
 async def test_more_watchers_than_allowed_are_refused_and_one_that_goes_makes_room(
@@ -483,8 +483,11 @@ async def test_a_connection_that_watches_most_makes_room_for_another_and_learns_
         honest = await stack.enter_async_context(watching(other, "a"))
         assert (await honest.gone()).topic == "a"
         assert await latest.ending() == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
-        assert value(server, "namesrv_limits_exceeded_total", limit="watched_topics") == 1
-        assert (value(server, "namesrv_watchers"), value(server, "namesrv_watched_topics")) == (2, 3)
+        assert value(server, "pointsman_namesrv_limits_exceeded_total", limit="watched_topics") == 1
+        assert (value(server, "pointsman_namesrv_watchers"), value(server, "pointsman_namesrv_watched_topics")) == (
+            2,
+            3,
+        )
         await register(peer, wire.topic("a"))
 
 
@@ -556,10 +559,10 @@ async def test_health_follows_the_state(server: NameServerApp, peer: Peer, clock
             == health_pb2.HealthCheckResponse.SERVING
         }
 
-    assert (await serving(), value(server, "namesrv_ready")) == ({"registration", "admin", "live"}, 0)
+    assert (await serving(), value(server, "pointsman_namesrv_ready")) == ({"registration", "admin", "live"}, 0)
     await clock.advance(WARM_UP)
-    assert (await serving(), value(server, "namesrv_ready")) == (set(names), 1)
+    assert (await serving(), value(server, "pointsman_namesrv_ready")) == (set(names), 1)
     server.lifecycle.drain(by="ann")
-    assert (await serving(), value(server, "namesrv_ready")) == ({"registration", "admin", "live"}, 0)
+    assert (await serving(), value(server, "pointsman_namesrv_ready")) == ({"registration", "admin", "live"}, 0)
     server.lifecycle.undrain(by="ann", now=clock.now, still_provisional=0)
-    assert (await serving(), value(server, "namesrv_ready")) == (set(names), 1)
+    assert (await serving(), value(server, "pointsman_namesrv_ready")) == (set(names), 1)

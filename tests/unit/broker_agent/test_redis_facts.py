@@ -85,7 +85,7 @@ def test_facts_become_metrics_and_what_is_not_known_is_no_number() -> None:
     metrics = RedisMetrics(registry)
 
     def gauges() -> list[float | None]:
-        return [registry.get_sample_value(f"agent_redis_{name}") for name in NAMES]
+        return [registry.get_sample_value(f"pointsman_agent_redis_{name}") for name in NAMES]
 
     assert all(value is not None and math.isnan(value) for value in gauges())
     metrics.set(read_facts(SERVER, REPLICA, NO_AOF, ""))

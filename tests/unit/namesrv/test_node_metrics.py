@@ -25,7 +25,7 @@ BOUNDED_LABELS = {
 
 
 def ours() -> list[Metric]:
-    return [metric for metric in Metrics().registry.collect() if metric.name.startswith("namesrv_")]
+    return [metric for metric in Metrics().registry.collect() if metric.name.startswith("pointsman_namesrv_")]
 
 
 def name_of(metric: Metric) -> str:

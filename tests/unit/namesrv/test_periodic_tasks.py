@@ -72,6 +72,6 @@ async def test_a_pause_in_the_middle_of_a_sweep_is_credited_once(beats: bool) ->
         await clock.advance(SWEEP_SECONDS + STEP_SECONDS)
         if beating is not None:
             beating.cancel()
-    paused = metrics.registry.get_sample_value("namesrv_paused_seconds_total") or 0.0
+    paused = metrics.registry.get_sample_value("pointsman_namesrv_paused_seconds_total") or 0.0
     assert core.stalls == 1
     assert paused == pytest.approx(PAUSE_SECONDS, abs=STEP_SECONDS + CREDITED_SECONDS)

@@ -40,15 +40,15 @@ def test_the_headline_stands_in_the_file(tmp_path: Path) -> None:
 
     written = read(path)
     cluster = (("cluster", AWKWARD),)
-    assert written["namesrv_report_last_success_timestamp_seconds", ()] == 1_795_227_044.5
-    assert written["namesrv_report_findings", ()] == 1
-    assert written["namesrv_report_rows_missing", ()] == 5
-    assert written["namesrv_report_topics_at_risk", (("worst", "unwritable"),)] == 2
-    assert written["namesrv_report_topics_unwritable", ()] == 3
-    assert written["namesrv_report_watched_ratio", ()] == 0.25
-    assert written["namesrv_report_outages", cluster] == 3
-    assert written["namesrv_report_slo_budget_left_seconds", cluster] == -4
-    assert written["namesrv_report_brokers", (("class", "healthy"), *cluster)] == 1
+    assert written["pointsman_report_last_success_timestamp_seconds", ()] == 1_795_227_044.5
+    assert written["pointsman_report_findings", ()] == 1
+    assert written["pointsman_report_rows_missing", ()] == 5
+    assert written["pointsman_report_topics_at_risk", (("worst", "unwritable"),)] == 2
+    assert written["pointsman_report_topics_unwritable", ()] == 3
+    assert written["pointsman_report_watched_ratio", ()] == 0.25
+    assert written["pointsman_report_outages", cluster] == 3
+    assert written["pointsman_report_slo_budget_left_seconds", cluster] == -4
+    assert written["pointsman_report_brokers", (("class", "healthy"), *cluster)] == 1
 
 
 def test_the_json_has_a_key_for_each_field_dates_as_text_and_null_for_a_number_that_it_cannot_write() -> None:
@@ -70,7 +70,7 @@ def test_a_cluster_that_nobody_watched_has_no_availability(tmp_path: Path) -> No
 
     write_textfile(path, calm_report(headline={"clusters": [a_cluster(availability=None)]}), succeeded_at=1.0)
 
-    assert not [name for name, _ in read(path) if name == "namesrv_report_availability_ratio"]
+    assert not [name for name, _ in read(path) if name == "pointsman_report_availability_ratio"]
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one_whole(

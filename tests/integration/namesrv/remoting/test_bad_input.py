@@ -25,7 +25,7 @@ A = GroupKey("DefaultCluster", "broker-a")
 
 
 def closed(server: NameServerApp, cause: str) -> float:
-    name = "namesrv_remoting_connections_closed_total"
+    name = "pointsman_namesrv_remoting_connections_closed_total"
     return server.metrics.registry.get_sample_value(name, {"cause": cause}) or 0.0
 
 
@@ -137,7 +137,7 @@ async def test_a_bad_topic_costs_itself_and_is_counted(rocketmq: RemotingPeer, s
     rocketmq.send(register(body=body))
     assert (await rocketmq.answer()).code == 0
     assert (await rocketmq.ask(206)).json() == {"topicList": ["good"]}
-    assert server.metrics.registry.get_sample_value("namesrv_remoting_topics_skipped_total") == 2
+    assert server.metrics.registry.get_sample_value("pointsman_namesrv_remoting_topics_skipped_total") == 2
 
 
 async def test_a_zip_bomb_is_refused(rocketmq: RemotingPeer) -> None:
@@ -186,7 +186,7 @@ async def test_frames_that_never_end_are_bounded_together(
         assert closed(server, "limit") == 1
         async with remoting_peer(server.remoting_addr) as client:
             assert await client.is_answered()
-    await eventually(lambda: server.metrics.registry.get_sample_value("namesrv_remoting_connections") == 0)
+    await eventually(lambda: server.metrics.registry.get_sample_value("pointsman_namesrv_remoting_connections") == 0)
     assert running(server).coming_in == 0
 
 
@@ -273,7 +273,7 @@ class TestFewBrokers:
             greedy.send(register(broker_ext("broker-7", addr="10.0.0.7:1")))
             assert (await greedy.answer()).code == 0
         refused = {"limit": "brokers"}
-        assert server.metrics.registry.get_sample_value("namesrv_limits_exceeded_total", refused) == 100
+        assert server.metrics.registry.get_sample_value("pointsman_namesrv_limits_exceeded_total", refused) == 100
 
     async def test_more_topics_than_the_node_may_hold_are_refused_with_the_limit(self, server: NameServerApp) -> None:
         async with remoting_peer(server.remoting_addr) as broker:

@@ -221,7 +221,7 @@ async def test_a_wipe_ends_with_the_next_version(rocketmq: RemotingPeer, server:
     await registered(rocketmq, body=register_body(counter=2))
     assert await perm_of(rocketmq) == 6
     ended = {"event": "PERM_CHANGED", "reason": "DATA_VERSION"}
-    assert server.metrics.registry.get_sample_value("namesrv_events_total", ended) == 1
+    assert server.metrics.registry.get_sample_value("pointsman_namesrv_events_total", ended) == 1
 
 
 async def test_deleting_a_topic(rocketmq: RemotingPeer) -> None:

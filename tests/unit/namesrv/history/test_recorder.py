@@ -41,7 +41,7 @@ def recorder(clock: ManualClock, folder: Path, *, queue_rows: int = 100, queue_b
 
 
 def sample(recorder: Recorder, name: str, **labels: str) -> float | None:
-    return recorder._metrics.registry.get_sample_value(f"namesrv_history_{name}", labels)
+    return recorder._metrics.registry.get_sample_value(f"pointsman_namesrv_history_{name}", labels)
 
 
 def write_all(recorder: Recorder) -> None:

@@ -35,7 +35,7 @@ def enforce(
     keeping = Retention(folder / "raw", days=days, max_bytes=max_bytes, metrics=metrics, waits=waits)
     removed = keeping.enforce(today=TODAY, utc_now=NOW, open_path=folder / "raw" / f"dt=2026-{own}" if own else None)
     counted = {
-        cause: metrics.registry.get_sample_value("namesrv_history_files_removed_total", {"cause": cause})
+        cause: metrics.registry.get_sample_value("pointsman_namesrv_history_files_removed_total", {"cause": cause})
         for cause in ("days", "bytes", "unshipped")
     }
     assert removed == sum(count or 0 for count in counted.values())

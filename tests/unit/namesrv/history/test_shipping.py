@@ -40,7 +40,7 @@ def shipper(
 
 
 def count(metrics: Metrics, result: str) -> float | None:
-    return metrics.registry.get_sample_value("namesrv_history_shipped_total", {"result": result})
+    return metrics.registry.get_sample_value("pointsman_namesrv_history_shipped_total", {"result": result})
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_each_closed_file_of_this_node_is_shipped_once(tmp_path: Path, store: Pa
 
     assert arrived(store) == []
     assert count(metrics, "shipped") == 2
-    assert metrics.registry.get_sample_value("namesrv_history_unshipped_files") == 0
+    assert metrics.registry.get_sample_value("pointsman_namesrv_history_unshipped_files") == 0
 
 
 def test_what_a_killed_process_left_is_shipped_by_the_next_and_its_list_forgets_what_is_gone(

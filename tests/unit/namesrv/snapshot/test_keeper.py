@@ -82,12 +82,12 @@ async def test_a_round_is_written_each_interval(clock: ManualClock, tmp_path: Pa
         await clock.advance(INTERVAL - 0.1)
         assert brokers_in(tmp_path) == []
         await clock.advance(0.1)
-        await until(lambda: value(keeper, "namesrv_snapshot_brokers") == 1)
+        await until(lambda: value(keeper, "pointsman_namesrv_snapshot_brokers") == 1)
         assert brokers_in(tmp_path) == ["b1"]
-        assert value(keeper, "namesrv_snapshot_bytes") == bytes_in(tmp_path)
-        assert value(keeper, "namesrv_snapshot_age_seconds") == 0.0
+        assert value(keeper, "pointsman_namesrv_snapshot_bytes") == bytes_in(tmp_path)
+        assert value(keeper, "pointsman_namesrv_snapshot_age_seconds") == 0.0
         await clock.advance(1.0)
-        assert value(keeper, "namesrv_snapshot_age_seconds") == 1.0
+        assert value(keeper, "pointsman_namesrv_snapshot_age_seconds") == 1.0
 
 
 async def test_a_restarted_server_has_all_that_the_last_one_had(clock: ManualClock, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ async def test_a_disk_that_refuses_is_said_once_until_it_works_again(
         assert keeper.complaints() == [
             "the snapshot on disk is 15 s old, for it cannot be written: [Errno 28] No space left on device"
         ]
-        assert value(keeper, "namesrv_snapshot_age_seconds") == 15.0
+        assert value(keeper, "pointsman_namesrv_snapshot_age_seconds") == 15.0
         monkeypatch.undo()
         await clock.advance(INTERVAL)
         await until(lambda: not keeper.complaints())
@@ -145,7 +145,7 @@ def _refuse(*_: object) -> None:
 
 
 def _has_failed(keeper: SnapshotKeeper, times: float) -> bool:
-    return value(keeper, "namesrv_snapshot_errors_total") == times
+    return value(keeper, "pointsman_namesrv_snapshot_errors_total") == times
 
 
 async def test_a_fault_of_our_own_in_a_round_is_said_and_the_next_round_comes(
