@@ -45,16 +45,20 @@ class RealNameServer:
     async def start(self) -> None:
         """Start it and wait until it serves."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        lives = len(self._serving())
         with self._log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 COMMAND, env=self._environment, cwd=self.folder, stderr=output
             )
         async with asyncio.timeout(START_SECONDS):
-            while not (serving := [line for line in self.said() if line["message"] == "serving"]):
+            while len(serving := self._serving()) == lives:
                 assert self.is_alive, self._log.read_text()
                 await asyncio.sleep(POLL_SECONDS)
         self.addr = serving[-1]["addr"]
         self._monitoring = f"127.0.0.1:{serving[-1]['metrics']}"
+
+    def _serving(self) -> list[dict[str, Any]]:
+        return [line for line in self.said() if line["message"] == "serving"]
 
     @property
     def pid(self) -> int:
@@ -77,6 +81,12 @@ class RealNameServer:
     def resume(self) -> None:
         """SIGCONT."""
         self._signal(signal.SIGCONT)
+
+    async def stop(self) -> int:
+        """SIGTERM; return the exit code once it has left. :meth:`start` starts it again."""
+        self._signal(signal.SIGTERM)
+        assert self._process is not None
+        return await self._process.wait()
 
     async def kill(self) -> None:
         """SIGKILL, whether it is stopped or not."""

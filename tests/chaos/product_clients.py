@@ -1,0 +1,68 @@
+"""Many clients in one process, as applications have them: each keeps a route and asks for it past its cache."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from multiprocessing.connection import Connection
+
+from pointsman_client import NameServerClient, PointsmanError, TopicRoute
+from tests.bench.worker import obey
+
+
+async def clients(pipe: Connection, name_servers: Sequence[str], count: int, topic: str, period: float) -> None:
+    """Be ``count`` clients that prefer the name servers in the order given; each asks every ``period`` seconds."""
+    fleet = _Fleet(topic, period)
+    async with AsyncExitStack() as stack:
+        for _ in range(count):
+            client = NameServerClient(name_servers, shuffle_name_servers=False)
+            fleet.clients.append(await stack.enter_async_context(client))
+        await obey(pipe, {"begin": fleet.begin, "known": fleet.known, "end": fleet.end})
+
+
+class _Fleet:
+    def __init__(self, topic: str, period: float) -> None:
+        self.clients: list[NameServerClient] = []
+        self._topic = topic
+        self._period = period
+        self._asking: list[asyncio.Task[None]] = []
+        self._answers = 0
+        self._errors: list[str] = []
+
+    async def begin(self) -> None:
+        """Have every route, and ask from now on."""
+        await asyncio.gather(*(client.wait_until_ready([self._topic], timeout_seconds=60) for client in self.clients))
+        self._asking = [
+            asyncio.create_task(self._ask(client, self._period * number / len(self.clients)))
+            for number, client in enumerate(self.clients)
+        ]
+
+    async def known(self, queues: int) -> float:
+        """Wait until each client's cached route has that number of queues; return when, monotonic seconds."""
+        for client in self.clients:
+            while _queues(await client.topic_route(self._topic)) != queues:  # noqa: ASYNC110  # other processes bring it about
+                await asyncio.sleep(0.02)
+        return time.monotonic()
+
+    async def end(self) -> tuple[int, list[str], list[str]]:
+        """Stop asking; return the number of answers, the errors, and the name server that each client uses."""
+        for task in self._asking:
+            task.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
+        return self._answers, self._errors, [client.name_server_in_use for client in self.clients]
+
+    async def _ask(self, client: NameServerClient, first_after: float) -> None:
+        await asyncio.sleep(first_after)
+        while True:
+            try:
+                await client.fetch_route(self._topic)
+                self._answers += 1
+            except PointsmanError as error:
+                self._errors.append(repr(error))
+            await asyncio.sleep(self._period)
+
+
+def _queues(route: TopicRoute) -> int:
+    return max((queues.write_queue_nums for queues in route.queue_datas), default=0)
