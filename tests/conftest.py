@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from tests.spark.tables import DayRunner
 
 pytest_plugins = ["tests.leaks"]
+
+# As in the daemons (pointsman.service), wherever a test imports gRPC first.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 settings.register_profile("fast", max_examples=30, stateful_step_count=20, derandomize=True, deadline=None)
 FRESH: dict[str, Any] = {"derandomize": False, "deadline": None, "print_blob": True}

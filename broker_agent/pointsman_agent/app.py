@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from pointsman.service.monitoring import MonitoringServer
+from pointsman.service.tls import load_certificates
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import join_addr, split_addr
 from pointsman_agent.agent_metrics import AgentMetrics
@@ -64,6 +65,7 @@ class Agent:
     """One broker's agent. ``draw(a, b)`` is ``random.uniform`` in production.
 
     ``metrics`` and ``source_metrics`` are what ``probe`` and ``topic_source`` were made with; without them new ones.
+    Raises ConfigError for certificates that cannot be used.
     """
 
     def __init__(
@@ -83,6 +85,9 @@ class Agent:
         self._version = version
         self._draw = draw
         self.metrics = metrics or AgentMetrics(version=version)
+        self._certificates = load_certificates(
+            config.tls, prefix="pointsman_agent", registry=self.metrics.registry, clock=clock
+        )
         self._follower = TopicFollower(
             topic_source or TomlTopicSource(config),
             clock=clock,
@@ -108,6 +113,8 @@ class Agent:
                 looking = [tasks.create_task(self._follower.run())]
                 if self._prober is not None:
                     looking.append(tasks.create_task(self._prober.run()))
+                if self._certificates is not None:
+                    looking.append(tasks.create_task(self._certificates.run()))
                 await self._await_first_looks(stop)
                 if not stop.is_set():
                     await self._serve(stop, tasks)
@@ -206,7 +213,7 @@ class Agent:
                 clock=self._clock,
                 registry=self.metrics.registry,
             )
-            self._agent_addr = self._services.bind()
+            self._agent_addr = self._services.bind(self._certificates)
         drainer = self._build_drainer(ends)
         if self._services is not None:
             service = AgentService(drainer, facts=self._facts, clock=self._clock).service()

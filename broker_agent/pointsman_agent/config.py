@@ -12,6 +12,7 @@ from pathlib import Path
 from pointsman.service import config as service_config
 from pointsman.service.logs import LEVELS
 from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
+from pointsman.service.tls import TlsConfig
 from pointsman.wire.names import (
     MAX_BROKER_ID,
     MAX_FILTER_SERVERS,
@@ -360,6 +361,8 @@ class MonitoringSection:
 
     listen: str = "127.0.0.1:9881"
     """host:port; port 0 takes a free one and says so in the log."""
+    tls: bool = False
+    """HTTPS with the certificate of ``[tls]``; clients are asked for none."""
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
@@ -388,6 +391,7 @@ class AgentConfig:
     stop: StopSection = field(default_factory=StopSection)
     topics: TopicsSection = field(default_factory=TopicsSection)
     rpc: RpcSection = field(default_factory=RpcSection)
+    tls: TlsConfig = field(default_factory=TlsConfig)
     groups: GroupsSection = field(default_factory=GroupsSection)
     offsets: OffsetsSection = field(default_factory=OffsetsSection)
     queue_stats: QueueStatsSection = field(default_factory=QueueStatsSection)
@@ -396,6 +400,9 @@ class AgentConfig:
 
     def problems(self) -> Iterable[str]:
         """List what cannot be together."""
+        yield from self.tls.unprotected("rpc.listen", self.rpc.listen)
+        if self.monitoring.tls and not self.tls.is_on:
+            yield "monitoring.tls: needs tls.certificate and tls.key"
         if self.broker.replica_id and self.probe.kind != "redis":
             yield f"broker.replica_id: needs a probe of kind 'redis', which tells the role, not {self.probe.kind!r}"
 

@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -31,6 +32,9 @@ from pointsman_agent.offsets.stored_offsets import OffsetStore
 from pointsman_agent.queue_locks.queue_lock_servicer import QueueLockServicer, register_lock_metrics
 from pointsman_agent.queue_stats.ends import QueueEnds
 from pointsman_agent.rpc.agent_server import AgentServer
+
+if TYPE_CHECKING:
+    from pointsman.service.server_certificates import ServerCertificates
 
 STORE_SECONDS = 1.0
 """For one exchange with Redis."""
@@ -114,13 +118,13 @@ class ClientServices:
         registry.register(self.groups.collector())
         register_lock_metrics(self.locks, registry)
 
-    def bind(self) -> str:
+    def bind(self, certificates: ServerCertificates | None) -> str:
         """Take the address to listen on, and return the one at which clients reach it. Raises CannotListen.
 
         That is ``broker.agent_addr``; without one the address listened on, unless that is every address there is:
         then at the broker's host.
         """
-        port = self._server.bind(self._config.rpc.listen)
+        port = self._server.bind(self._config.rpc.listen, certificates)
         if self._config.broker.agent_addr:
             return self._config.broker.agent_addr
         host, _ = split_addr(self._config.rpc.listen)

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 import click
 
 from pointsman.service import daemon_process, logs
-from pointsman.service.config import to_toml
+from pointsman.service.config import ConfigError, to_toml
 from pointsman.service.daemon_command import LOOP, Daemon, Given
 from pointsman.service.sd_notify import ServiceManager
+from pointsman.service.tls import check_certificates
 from pointsman.wire.clock import SystemClock
 from pointsman_namesrv import __version__
 from pointsman_namesrv.config import NameServerConfig, load
@@ -45,7 +46,8 @@ log = logging.getLogger(__name__)
 
 
 def prepare(config: NameServerConfig, given: Given) -> Callable[[], int]:
-    """Return what serves until a signal."""
+    """Return what serves until a signal. Raises ConfigError."""
+    check_certificates(config.tls, clock=SystemClock())
 
     def start() -> int:
         logs.configure(config.log.level)
@@ -66,9 +68,12 @@ async def serve(config: NameServerConfig, stop: asyncio.Event, *, running: Calla
     from pointsman_namesrv.app import NameServerApp  # noqa: PLC0415
 
     manager = ServiceManager(os.environ, clock=SystemClock())
-    app = NameServerApp(config, version=__version__, manager=manager, running=running)
     try:
+        app = NameServerApp(config, version=__version__, manager=manager, running=running)
         await app.run(stop)
+    except ConfigError as error:  # the certificates changed since they were checked
+        log.error("cannot start: %s", error)  # noqa: TRY400  # the sentence says it all
+        return daemon_process.EXIT_BAD_CONFIGURATION
     except (CannotListen, OSError) as error:
         log.error("cannot start: %s", _sentence(error))  # noqa: TRY400  # the sentence says it all
         return daemon_process.EXIT_FAILED

@@ -14,6 +14,7 @@ from pathlib import Path
 from pointsman.service.fair_bound import FairBound
 from pointsman.service.monitoring import MonitoringServer
 from pointsman.service.sd_notify import ServiceManager
+from pointsman.service.tls import load_certificates
 from pointsman.wire.clock import Clock, SystemClock
 from pointsman.wire.names import join_addr, split_addr
 from pointsman_namesrv.config import NameServerConfig
@@ -66,7 +67,10 @@ class NameServerApp:
         manager: ServiceManager | None = None,
         running: Callable[[], NameServerConfig] | None = None,
     ) -> None:
-        """``running`` returns the configuration with its reloads, for operators; by default there are none."""
+        """``running`` returns the configuration with its reloads, for operators; by default there are none.
+
+        Raises ConfigError for certificates that cannot be used.
+        """
         self.config = config
         self._running_config = running or (lambda: config)
         self.clock = clock or SystemClock()
@@ -77,6 +81,9 @@ class NameServerApp:
         """Where RocketMQ's wire is served; empty: nowhere."""
         self.monitoring_port = 0
         self.metrics = Metrics()
+        self._certificates = load_certificates(
+            config.tls, prefix="pointsman_namesrv", registry=self.metrics.registry, clock=self.clock
+        )
         self._started_at = self.clock.monotonic()
         self.lifecycle = NodeLifecycle(started_at=self._started_at, warm_up_seconds=config.server.warm_up_seconds)
         self.core = NameServer(
@@ -118,7 +125,7 @@ class NameServerApp:
         Raises CannotListen or OSError when an address or a folder is not to be had.
         """
         host, _ = split_addr(self.config.server.listen)
-        port = self.server.bind(self.config.server.listen)
+        port = self.server.bind(self.config.server.listen, self._certificates)
         self.addr = join_addr(host, port)
         self._node = self.config.server.node or f"{socket.gethostname()}:{port}"
         self.recorder = recorder_assembly.recorder(
@@ -345,6 +352,8 @@ class NameServerApp:
             ]
             if self._keeper is not None:
                 work.append(self._keeper.run())
+            if self._certificates is not None:
+                work.append(self._certificates.run())
             if self._remoting is not None:
                 work.append(self._remoting.run())
             running = [tasks.create_task(task) for task in work]
@@ -381,7 +390,8 @@ class NameServerApp:
         snapshot = self._keeper.complaints() if self._keeper is not None else []
         orders = order_problems(self.core.routes, self.core.kv)
         settings = self._settings.complaints()
-        return [*overdue, *orders, *self.recorder.complaints(), *snapshot, *settings]
+        tls = self._certificates.complaints() if self._certificates is not None else []
+        return [*overdue, *orders, *self.recorder.complaints(), *snapshot, *settings, *tls]
 
 
 def _cache_bytes(config: NameServerConfig) -> int:

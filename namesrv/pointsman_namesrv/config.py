@@ -9,12 +9,14 @@ from pathlib import Path
 
 from pointsman.service import config, daemon_process, logs
 from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
+from pointsman.service.tls import TlsConfig
 from pointsman.wire.names import text_problem
 from pointsman_namesrv.core.guard import GuardRules
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.request_rules import IntervalBounds
 
 ENVIRONMENT_PREFIX = "NAMESRV"
+REMOTING_TLS = ("required", "permissive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class MonitoringConfig:
 
     listen: str = "127.0.0.1:9877"
     """host:port; port 0 picks a free one."""
+    tls: bool = False
+    """HTTPS with the certificate of ``[tls]``; clients are asked for none."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
@@ -154,6 +158,8 @@ class RemotingConfig:
 
     listen: str = ""
     """host:port, port 0 picks a free one; empty: off."""
+    tls: str = "required"
+    """Where ``[tls]`` has a certificate: required, or permissive, which takes plaintext as well."""
     support_acting_master: bool = False
     """Show clients the lowest id of a group without master as id 0 (RocketMQ ``supportActingMaster``)."""
     order_message_enable: bool = False
@@ -165,6 +171,7 @@ class RemotingConfig:
         """Rules of this section."""
         if self.listen:
             yield from unusable_listen("listen", self.listen)
+        yield from not_one_of("tls", self.tls, REMOTING_TLS)
         yield from outside("max_connections", self.max_connections, 1, 1_000_000)
 
 
@@ -242,6 +249,7 @@ class NameServerConfig:
 
     server: ServerConfig = field(default_factory=ServerConfig)
     monitoring: MonitoringConfig = field(default_factory=MonitoringConfig)
+    tls: TlsConfig = field(default_factory=TlsConfig)
     liveness: LivenessConfig = field(default_factory=LivenessConfig)
     guard: GuardConfig = field(default_factory=GuardConfig)
     routes: RoutesConfig = field(default_factory=RoutesConfig)
@@ -251,7 +259,12 @@ class NameServerConfig:
     log: LogConfig = field(default_factory=LogConfig)
 
     def problems(self) -> Iterator[str]:
-        """Rules between sections: two that cannot share a port or a folder."""
+        """Rules between sections: plaintext, and two that cannot share a port or a folder."""
+        yield from self.tls.unprotected("server.listen", self.server.listen)
+        permissive = self.remoting.tls == "permissive"
+        yield from self.tls.unprotected("remoting.listen", self.remoting.listen, takes_plaintext=permissive)
+        if self.monitoring.tls and not self.tls.is_on:
+            yield "monitoring.tls: needs tls.certificate and tls.key"
         listen, directory = self.monitoring.listen, self.snapshot.directory
         if listen == self.server.listen and not listen.endswith(":0"):
             yield f"monitoring.listen: {listen!r} is server.listen as well"

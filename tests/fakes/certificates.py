@@ -28,12 +28,19 @@ class Authority:
         self.file = folder / f"{name}.pem"
         self._ca.cert_pem.write_to_path(str(self.file))
 
-    def issue(self, name: str, *identities: str, expires: dt.datetime | None = None) -> Files:
+    def issue(
+        self,
+        name: str,
+        *identities: str,
+        begins: dt.datetime | None = None,
+        expires: dt.datetime | None = None,
+    ) -> Files:
         """Write ``name``.pem and ``name``.key, for these DNS names and addresses (by default for loopback).
 
         Written again under the same name they are a rotation: each file is replaced as a whole.
         """
-        issued = self._ca.issue_cert(*(identities or ("localhost", "127.0.0.1", "::1")), not_after=expires)
+        names = identities or ("localhost", "127.0.0.1", "::1")
+        issued = self._ca.issue_cert(*names, not_before=begins, not_after=expires)
         files = Files(self.file, self.folder / f"{name}.pem", self.folder / f"{name}.key")
         chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
         for path, pem in ((files.key, issued.private_key_pem.bytes()), (files.certificate, chain)):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from pointsman.service.tls import TlsConfig
 from pointsman.wire.clock import Clock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import (
@@ -31,12 +32,15 @@ async def running_name_server(
     snapshot: Path | None = None,
     remoting: RemotingConfig | None = None,
     routes: RoutesConfig | None = None,
+    tls: TlsConfig | None = None,
+    monitoring: MonitoringConfig | None = None,
     warm_up_seconds: float = 0.0,
 ) -> AsyncIterator[NameServerApp]:
     """Serve for the length of the block; ``addr`` says where. Invariants are checked at the end."""
     config = NameServerConfig(
         server=ServerConfig(listen=listen, stop_grace_seconds=1.0, warm_up_seconds=warm_up_seconds),
-        monitoring=MonitoringConfig(listen="127.0.0.1:0"),
+        monitoring=monitoring or MonitoringConfig(listen="127.0.0.1:0"),
+        tls=tls or TlsConfig(),
         liveness=liveness or LivenessConfig(),
         remoting=remoting or RemotingConfig(),
         routes=routes or RoutesConfig(),

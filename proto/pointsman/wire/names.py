@@ -1,10 +1,11 @@
-"""The grammar of names and addresses, the same for server, agent and client. Pure: imports ``re`` only.
+"""The grammar of names and addresses, the same for server, agent and client. Pure.
 
 Each check returns what is wrong as a sentence without its subject, or ``None``; the caller knows which field it read.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 
 MAX_NAME_LENGTH = 127
@@ -112,3 +113,12 @@ def split_addr(addr: str) -> tuple[str, int]:
     """Split an address that :func:`addr_problem` accepts into host (without brackets) and port."""
     host, _, port = addr.rpartition(":")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def is_loopback(addr: str) -> bool:
+    """Whether host:port is reached from this machine alone. A host name other than localhost counts as reachable."""
+    host = addr.rpartition(":")[0].removeprefix("[").removesuffix("]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

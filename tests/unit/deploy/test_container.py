@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pointsman.service.config import ConfigError
 from pointsman_agent.config import load as load_agent
 from pointsman_namesrv.config import load as load_name_server
 
@@ -116,11 +117,19 @@ def test_the_base_has_a_python_that_we_run_on_and_a_java_that_spark_runs_on() ->
 
 
 def test_the_settings_in_the_images_exist_and_open_the_ports_that_are_exposed() -> None:
-    name_server = load_name_server(None, environment("namesrv"))
+    tls = {"NAMESRV_TLS__CERTIFICATE": "server.pem", "NAMESRV_TLS__KEY": "server.key"}
+    name_server = load_name_server(None, environment("namesrv") | tls)
     ports = [listen.split(":")[1] for listen in (name_server.server.listen, name_server.monitoring.listen)]
     assert inherited("namesrv", "EXPOSE") == [" ".join(ports)]
     agent = load_agent(ROOT / "deploy/config/agent.example.toml", environment("agent"))
     assert inherited("agent", "EXPOSE") == [agent.monitoring.listen.split(":")[1]]
+
+
+def test_the_name_servers_image_does_not_serve_the_network_in_plaintext_by_itself() -> None:
+    with pytest.raises(
+        ConfigError, match=r"server.listen: .* set tls.certificate and tls.key, or tls.plaintext_beyond"
+    ):
+        load_name_server(None, environment("namesrv"))
 
 
 def test_what_the_name_server_keeps_stands_in_its_volume() -> None:
@@ -134,8 +143,10 @@ def test_what_the_name_server_keeps_stands_in_its_volume() -> None:
 def test_the_name_server_is_asked_for_its_health_without_a_shell() -> None:
     (check,) = inherited("namesrv", "HEALTHCHECK")
     command = json.loads(check[check.index("[") :])
-    assert [Path(command[0]).name, *command[1:]] == ["pointsmanctl", "health"]
-    assert (INSTALLED / "pointsmanctl").is_file()
+    # Over HTTP, which needs no certificate.
+    assert [Path(command[0]).name, command[1]] == ["python", "-c"]
+    port = load_name_server(None, {}).monitoring.listen.split(":")[1]
+    assert f"http://127.0.0.1:{port}/healthz" in command[2]
     start = re.findall(r"--start-period=(\d+)s", check)
     assert float(start[0]) >= load_name_server(None, {}).server.warm_up_seconds
     assert inherited("agent", "HEALTHCHECK") == ["NONE"]

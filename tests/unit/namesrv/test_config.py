@@ -71,18 +71,22 @@ def test_every_fault_is_listed_at_once_and_the_command_exits_with_2(
 
 def test_environment_beats_file_and_flag_beats_environment(tmp_path: Path) -> None:
     file = tmp_path / "f.toml"
-    file.write_text('[server]\nlisten = "h:1"\nnode = "from-file"\nloop = "asyncio"\n')
-    environment = {"NAMESRV_SERVER__LISTEN": "h:2", "NAMESRV_SERVER__NODE": "from-env", "NAMESRV_OTHER": "not ours"}
-    config = load(file, environment, {"server.listen": "h:3", "server.loop": None})
-    assert (config.server.listen, config.server.node, config.server.loop) == ("h:3", "from-env", "asyncio")
+    file.write_text('[server]\nlisten = "127.0.0.1:1"\nnode = "from-file"\nloop = "asyncio"\n')
+    environment = {
+        "NAMESRV_SERVER__LISTEN": "localhost:2",
+        "NAMESRV_SERVER__NODE": "from-env",
+        "NAMESRV_OTHER": "not ours",
+    }
+    config = load(file, environment, {"server.listen": "[::1]:3", "server.loop": None})
+    assert (config.server.listen, config.server.node, config.server.loop) == ("[::1]:3", "from-env", "asyncio")
 
 
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
         (
-            '[server]\nlisten = "h:1"\n[monitoring]\nlisten = "h:1"',
-            "monitoring.listen: 'h:1' is server.listen as well",
+            '[server]\nlisten = "127.0.0.1:1"\n[monitoring]\nlisten = "127.0.0.1:1"',
+            "monitoring.listen: '127.0.0.1:1' is server.listen as well",
         ),
         (
             '[history]\ndirectory = "data"\n[snapshot]\ndirectory = "./data/"',
@@ -101,7 +105,7 @@ def test_a_port_or_a_folder_for_two_is_a_fault(tmp_path: Path, toml: str, words:
 def test_any_free_port_twice_and_the_folder_of_what_is_off_are_none(tmp_path: Path) -> None:
     file = tmp_path / "fine.toml"
     file.write_text(
-        '[server]\nlisten = "h:0"\n[monitoring]\nlisten = "h:0"\n'
+        '[server]\nlisten = "127.0.0.1:0"\n[monitoring]\nlisten = "127.0.0.1:0"\n'
         '[history]\nenabled = false\ndirectory = "data"\n[snapshot]\ndirectory = "data"'
     )
     assert load(file, {}).snapshot.directory == "data"

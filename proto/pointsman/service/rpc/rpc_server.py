@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
@@ -17,6 +18,9 @@ from pointsman.service.rpc.handler_table import HandlerTable
 from pointsman.service.rpc.standard_services import HealthServicer, ReflectionServicer, StandardStreams
 from pointsman.wire.channel_options import SERVER_OPTIONS
 from pointsman.wire.refusals import LimitExceeded, Refusal
+
+if TYPE_CHECKING:
+    from pointsman.service.server_certificates import ServerCertificates
 
 LAST_WORDS_SECONDS = 0.2
 """How long statuses that were sent may take to leave."""
@@ -67,9 +71,14 @@ class RpcServer:
         self.services: tuple[Service, ...] = ()
         self._stopping = asyncio.Event()
 
-    def bind(self, listen: str) -> int:
-        """Take host:port (port 0: a free one) and return the port. Raises CannotListen."""
+    def bind(self, listen: str, certificates: ServerCertificates | None = None) -> int:
+        """Take host:port (port 0: a free one) and return the port; without certificates in plaintext.
+
+        Raises CannotListen.
+        """
         try:
+            if certificates is not None:
+                return self._server.add_secure_port(listen, certificates.grpc_credentials())
             return self._server.add_insecure_port(listen)
         except RuntimeError as error:
             raise CannotListen(f"cannot listen on {listen}: is it this machine's address, and free?") from error

@@ -1,0 +1,128 @@
+"""Certificates and keys in PEM files: what is wrong with them, in words that name the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+MAX_PEM_BYTES = 1024 * 1024
+
+
+class BadCertificate(Exception):
+    """A file cannot be used; the text begins with the name of its setting."""
+
+    def __init__(self, setting: str, path: str | Path, problem: str) -> None:
+        super().__init__(f"{setting}: {str(path)!r} {problem}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """A file as it was read."""
+
+    setting: str
+    path: Path
+    data: bytes
+
+    def bad(self, problem: str) -> BadCertificate:
+        """Name this file."""
+        return BadCertificate(self.setting, self.path, problem)
+
+
+def read_pem(setting: str, path: Path) -> Pem:
+    """Read a file. Raises BadCertificate."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_PEM_BYTES + 1)
+    except OSError as error:
+        raise BadCertificate(setting, path, f"cannot be read: {error.strerror}") from error
+    if len(data) > MAX_PEM_BYTES:
+        raise BadCertificate(setting, path, f"has more than {MAX_PEM_BYTES} bytes")
+    return Pem(setting, path, data)
+
+
+def read_certificates(pem: Pem) -> list[x509.Certificate]:
+    """Return the certificates of a file, at least one. Raises BadCertificate."""
+    # cryptography skips a block without its end, so a half-written chain would pass as a shorter one.
+    if pem.data.count(b"-----BEGIN ") != pem.data.count(b"-----END "):
+        raise pem.bad("is cut off: a block has no end")
+    try:
+        return x509.load_pem_x509_certificates(pem.data)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise pem.bad("is not a certificate in PEM form") from error
+
+
+def read_authorities(pem: Pem, *, now: datetime) -> list[x509.Certificate]:
+    """Return the certificates of authorities, one of which is valid now. Raises BadCertificate."""
+    found = read_certificates(pem)
+    for each in found:
+        if not _is_authority(each):
+            raise pem.bad(f"holds the certificate of {name_of(each)!r}, which may not sign others")
+    if not any(each.not_valid_before_utc <= now <= each.not_valid_after_utc for each in found):
+        raise pem.bad("holds no certificate that is valid now")
+    return found
+
+
+def check_pair(certificate: Pem, key: Pem, *, now: datetime) -> list[x509.Certificate]:
+    """Return the certificates of a file whose first one is valid now and belongs to ``key``. Raises BadCertificate."""
+    chain = read_certificates(certificate)
+    for each in chain:
+        if now > each.not_valid_after_utc:
+            raise certificate.bad(f"expired at {each.not_valid_after_utc:%Y-%m-%d %H:%M} UTC ({name_of(each)})")
+        if now < each.not_valid_before_utc:
+            raise certificate.bad(f"is valid from {each.not_valid_before_utc:%Y-%m-%d %H:%M} UTC ({name_of(each)})")
+    try:
+        private = load_pem_private_key(key.data, password=None)
+    except TypeError as error:
+        raise key.bad("is encrypted: store it without a password, readable by the daemon alone") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise key.bad("is not a private key in PEM form") from error
+    form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if private.public_key().public_bytes(*form) != chain[0].public_key().public_bytes(*form):
+        raise key.bad(f"is not the key of {str(certificate.path)!r}")
+    for child, issuer in pairwise(chain):
+        if not is_issued_by(child, [issuer]):
+            raise certificate.bad(f"is out of order: {name_of(child)!r} is not followed by its issuer")
+    return chain
+
+
+def is_issued_by(certificate: x509.Certificate, issuers: Sequence[x509.Certificate]) -> bool:
+    """Whether one of these signed it."""
+    for issuer in issuers:
+        try:
+            certificate.verify_directly_issued_by(issuer)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return True
+    return False
+
+
+def name_of(certificate: x509.Certificate) -> str:
+    """Its names for people: those in it that peers compare, else its subject."""
+    return ", ".join(alternative_names(certificate)) or certificate.subject.rfc4514_string() or "no name"
+
+
+def alternative_names(certificate: x509.Certificate) -> list[str]:
+    """DNS names, addresses and URIs."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return []
+    return [
+        str(each.value)
+        for each in names
+        if isinstance(each, x509.DNSName | x509.IPAddress | x509.UniformResourceIdentifier)
+    ]
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, ValueError):
+        return False

@@ -1,0 +1,170 @@
+"""A daemon's certificate and key: read, checked, and read again while it runs; what listeners make of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from pointsman.service.certificate_files import BadCertificate, Pem, check_pair, read_authorities, read_pem
+from pointsman.service.config import ConfigError
+from pointsman.service.tls import TlsConfig
+from pointsman.wire.clock import Clock
+
+LOOK_SECONDS = 5.0
+"""How often the files are read."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """Files that fit together."""
+
+    pems: tuple[Pem, ...]
+    expires_at: datetime
+    for_grpc: grpc.ServerCertificateConfiguration
+    context: ssl.SSLContext
+    """Asks clients for their certificate as configured."""
+    open_context: ssl.SSLContext
+    """Asks for none."""
+
+
+class ServerCertificates:
+    """What is valid now. Use :attr:`context`, :attr:`open_context` and :meth:`grpc_credentials` from any thread."""
+
+    def __init__(self, config: TlsConfig, *, prefix: str, registry: CollectorRegistry, clock: Clock) -> None:
+        """Read the files, and register metrics whose names begin with ``prefix``. Raises ConfigError."""
+        self._config = config
+        self._clock = clock
+        try:
+            self._loaded = _load(config, now=clock.utc_now())
+        except BadCertificate as error:
+            raise ConfigError([f"tls.{error}"]) from error
+        self._problem = ""
+        self._failures = Counter(
+            f"{prefix}_tls_reload_failures_total",
+            "Times that the TLS files could not be used, each 5 s while that lasts; the last valid ones serve",
+            registry=registry,
+        )
+        expiry = Gauge(
+            f"{prefix}_tls_certificate_expiry_timestamp_seconds",
+            "When the served TLS certificate, or the first of its intermediates, expires; Unix time",
+            registry=registry,
+        )
+        expiry.set_function(lambda: self._loaded.expires_at.timestamp())  # noqa: PLW0108  # it changes
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For the next handshake; asks clients for their certificate as configured."""
+        return self._loaded.context
+
+    @property
+    def open_context(self) -> ssl.SSLContext:
+        """For the next handshake; asks clients for no certificate."""
+        return self._loaded.open_context
+
+    def grpc_credentials(self) -> grpc.ServerCredentials:
+        """Make the credentials of a gRPC server, which looks here before each handshake."""
+        # gRPC for Python either requires a client's certificate or does not ask for one.
+        required = bool(self._config.client_ca) and self._config.client_certificate == "required"
+        return grpc.dynamic_ssl_server_credentials(self._loaded.for_grpc, lambda: self._loaded.for_grpc, required)
+
+    async def run(self) -> None:
+        """Pick up new files until cancelled."""
+        while True:
+            await self._clock.sleep(LOOK_SECONDS)
+            await asyncio.to_thread(self.look)
+
+    def look(self) -> None:
+        """Read the files; keep the last valid ones where they cannot be used. Blocks."""
+        try:
+            fresh = _load(self._config, now=self._clock.utc_now(), known=self._loaded)
+        except BadCertificate as error:
+            self._failures.inc()
+            if str(error) != self._problem:
+                self._problem = str(error)
+                log.warning("the new TLS files are not used: tls.%s", error, extra={"facts": self._facts()})
+            return
+        if fresh is not self._loaded or self._problem:
+            self._loaded, self._problem = fresh, ""
+            log.info("TLS files are read again", extra={"facts": self._facts()})
+
+    def complaints(self) -> list[str]:
+        """List what is wrong now, for people."""
+        found = [f"tls.{self._problem}; the files of before serve"] if self._problem else []
+        if self._clock.utc_now() > self._loaded.expires_at:
+            found.append(f"tls.certificate: {self._config.certificate!r} expired: clients refuse to connect")
+        return found
+
+    def _facts(self) -> Mapping[str, object]:
+        return {"certificate": self._config.certificate, "serving_until": self._loaded.expires_at.isoformat()}
+
+
+def _load(config: TlsConfig, *, now: datetime, known: _Loaded | None = None) -> _Loaded:
+    """Read and check; ``known`` again where the files are its own. Raises BadCertificate."""
+    pems = _read(config)
+    if known is not None and known.pems == pems:
+        return known
+    certificate, key, *authorities = pems
+    pair = check_pair(certificate, key, now=now)
+    context, open_context = (_context(certificate, key) for _ in range(2))
+    for authority in authorities:
+        read_authorities(authority, now=now)
+        try:
+            context.load_verify_locations(authority.path)
+        except OSError as error:
+            raise authority.bad(f"cannot be used: {_reason(error)}") from error
+        is_required = config.client_certificate == "required"
+        context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+    if _read(config) != pems:
+        # OpenSSL took the files by name.
+        raise certificate.bad("changed while it was read")
+    return _Loaded(
+        pems,
+        min(each.not_valid_after_utc for each in pair),
+        grpc.ssl_server_certificate_configuration(
+            [(key.data, certificate.data)], root_certificates=authorities[0].data if authorities else None
+        ),
+        context,
+        open_context,
+    )
+
+
+def _read(config: TlsConfig) -> tuple[Pem, ...]:
+    names = ("certificate", "key", "client_ca") if config.client_ca else ("certificate", "key")
+    return tuple(read_pem(name, Path(getattr(config, name))) for name in names)
+
+
+def _context(certificate: Pem, key: Pem) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    try:
+        context.load_cert_chain(certificate.path, key.path)
+    except OSError as error:
+        raise certificate.bad(f"cannot be used: {_reason(error)}") from error
+    return context
+
+
+def _reason(error: OSError) -> str:
+    return str(getattr(error, "reason", None) or error)
+
+
+def names_of(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the identities in a verified peer certificate as ``ssl`` shows it: SAN DNS names and URIs, else its CN."""
+    if not certificate:
+        return ()
+    names = tuple(value for kind, value in certificate.get("subjectAltName", ()) if kind in {"DNS", "URI"})
+    if names:
+        return names
+    subject = (pair for part in certificate.get("subject", ()) for pair in part)
+    return tuple(value for kind, value in subject if kind == "commonName")

@@ -1,0 +1,85 @@
+"""The section ``[tls]`` of both daemons: how their listeners are protected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pointsman.service.setting import fault, not_one_of
+from pointsman.wire.clock import Clock
+from pointsman.wire.names import is_loopback, text_problem
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from pointsman.service.server_certificates import ServerCertificates
+
+CLIENT_CERTIFICATES = ("required", "optional")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsConfig:
+    """PEM files; new ones are picked up while the daemon runs."""
+
+    certificate: str = ""
+    """The server's certificate, then its intermediates, each followed by its issuer. Empty: no TLS."""
+    key: str = ""
+    """Its private key, not encrypted."""
+    client_ca: str = ""
+    """Certificates of the authorities that sign clients; empty: clients present none."""
+    client_certificate: str = "required"
+    """optional: RocketMQ's wire serves clients without one as well; gRPC then does not ask for one, so its clients are
+    identified by their tokens."""
+    plaintext_beyond_loopback: bool = False
+    """Listen on other addresses than loopback without TLS."""
+
+    def problems(self) -> Iterator[str]:
+        """Rules of this section."""
+        for name in ("certificate", "key", "client_ca"):
+            yield from fault(name, getattr(self, name), text_problem(getattr(self, name), longest=4_096))
+        for given, missing in (("certificate", "key"), ("key", "certificate"), ("client_ca", "certificate")):
+            if getattr(self, given) and not getattr(self, missing):
+                yield f"{missing}: must be given with {given}"
+        yield from not_one_of("client_certificate", self.client_certificate, CLIENT_CERTIFICATES)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether listeners use TLS."""
+        return bool(self.certificate)
+
+    def unprotected(self, name: str, listen: str, *, takes_plaintext: bool = False) -> Iterator[str]:
+        """Yield the fault of an address beyond loopback that serves without TLS; ``takes_plaintext``: also with it."""
+        host_is_given = ":" in listen[1:]
+        if (
+            not host_is_given
+            or is_loopback(listen)
+            or self.plaintext_beyond_loopback
+            or (self.is_on and not takes_plaintext)
+        ):
+            return
+        ways = "set tls.certificate and tls.key" if not self.is_on else "set remoting.tls = 'required'"
+        yield (
+            f"{name}: {listen!r} is reached from other machines without TLS: {ways}, "
+            "or tls.plaintext_beyond_loopback = true for a network you trust"
+        )
+
+
+def load_certificates(
+    config: TlsConfig, *, prefix: str, registry: CollectorRegistry, clock: Clock
+) -> ServerCertificates | None:
+    """Read the files; None without TLS. Metrics begin with ``prefix``. Blocks. Raises ConfigError."""
+    if not config.is_on:
+        return None
+    # A daemon without TLS saves the time and memory of `cryptography`.
+    from pointsman.service.server_certificates import ServerCertificates  # noqa: PLC0415
+
+    return ServerCertificates(config, prefix=prefix, registry=registry, clock=clock)
+
+
+def check_certificates(config: TlsConfig, *, clock: Clock) -> None:
+    """Read the files as a start would. Blocks. Raises ConfigError."""
+    if config.is_on:
+        from prometheus_client import CollectorRegistry  # noqa: PLC0415  # as above
+
+        load_certificates(config, prefix="unused", registry=CollectorRegistry(), clock=clock)

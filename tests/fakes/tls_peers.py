@@ -1,0 +1,23 @@
+"""Peers that speak TLS to a daemon, and files for it that do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+
+from pointsman.service.tls import TlsConfig
+from tests.fakes.certificates import Files
+
+
+def tls_config(files: Files, *, mutual: bool = False, **more: str) -> TlsConfig:
+    """The section for these files; ``mutual``: clients of the same authority alone."""
+    ca = str(files.ca) if mutual else ""
+    return TlsConfig(certificate=str(files.certificate), key=str(files.key), client_ca=ca, **more)  # type: ignore[arg-type]  # texts
+
+
+def channel(addr: str, ca: Path, own: Files | None = None) -> grpc.aio.Channel:
+    """A separate connection to a daemon; ``own``: what it presents."""
+    key, chain = (own.key.read_bytes(), own.certificate.read_bytes()) if own else (None, None)
+    credentials = grpc.ssl_channel_credentials(ca.read_bytes(), key, chain)
+    return grpc.aio.secure_channel(addr, credentials, options=[("grpc.use_local_subchannel_pool", 1)])

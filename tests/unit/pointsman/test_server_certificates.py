@@ -1,0 +1,241 @@
+"""A daemon's certificate files: what is wrong at the start, and what a rotation with a fault changes: nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from prometheus_client import CollectorRegistry
+
+from pointsman.service.certificate_files import MAX_PEM_BYTES
+from pointsman.service.config import ConfigError
+from pointsman.service.server_certificates import ServerCertificates, names_of
+from pointsman.service.tls import TlsConfig, check_certificates, load_certificates
+from pointsman.wire.manual_clock import ManualClock
+from tests.fakes.certificates import Authority, Files
+
+Break = Callable[[Files, Authority], object]
+
+
+def config_of(files: Files) -> TlsConfig:
+    return TlsConfig(certificate=str(files.certificate), key=str(files.key), client_ca=str(files.ca))
+
+
+def of_now(clock: ManualClock, days: float) -> dt.datetime:
+    return clock.utc_now() + dt.timedelta(days=days)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def files(authority: Authority, clock: ManualClock) -> Files:
+    return authority.issue("server", expires=of_now(clock, 90))
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def served(files: Files, registry: CollectorRegistry, clock: ManualClock) -> ServerCertificates:
+    return ServerCertificates(config_of(files), prefix="p", registry=registry, clock=clock)
+
+
+def encrypt(key: Path) -> None:
+    private = load_pem_private_key(key.read_bytes(), password=None)
+    form = (Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    key.write_bytes(private.private_bytes(*form))
+
+
+def cut(path: Path, share: float = 0.5) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+
+
+def put_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def expired(files: Files, authority: Authority) -> None:
+    authority.issue(files.key.stem, expires=dt.datetime(2025, 12, 31, tzinfo=dt.UTC))
+
+
+FAULTS: list[tuple[str, Break, str]] = [
+    ("missing", lambda files, _: files.certificate.unlink(), r"tls\.certificate: '.*server\.pem' cannot be read"),
+    ("a folder", lambda files, _: put_folder(files.key), r"tls\.key: '.*' cannot be read: Is a dir"),
+    ("half-written certificate", lambda files, _: cut(files.certificate), r"tls\.certificate: '.*' is cut off"),
+    ("half-written key", lambda files, _: cut(files.key), r"tls\.key: '.*server\.key' is not a private key"),
+    ("empty", lambda files, _: files.certificate.write_bytes(b""), r"tls\.certificate: .* is not a certificate in PEM"),
+    ("no PEM", lambda files, _: files.certificate.write_bytes(b"\x30\x82"), r"certificate: .* is not a certificate in"),
+    ("too large", lambda files, _: files.key.write_bytes(bytes(MAX_PEM_BYTES + 1)), r"key: .* has more than 10485"),
+    ("encrypted key", lambda files, _: encrypt(files.key), r"tls\.key: '.*' is encrypted: store it without a password"),
+    (
+        "of next year",
+        lambda files, authority: authority.issue(files.key.stem, begins=dt.datetime(2027, 1, 1, tzinfo=dt.UTC)),
+        r"tls\.certificate: '.*' is valid from 2027-01-01 00:00 UTC",
+    ),
+    ("expired", expired, r"tls\.certificate: '.*' expired at 2025-12-31 00:00 UTC \(localhost, 127\.0\.0\.1, ::1\)"),
+    (
+        "another's key",
+        lambda files, authority: authority.issue("other").key.replace(files.key),
+        r"tls\.key: '.*server\.key' is not the key of '.*server\.pem'",
+    ),
+    (
+        "swapped",
+        lambda files, _: (
+            files.key.replace(files.key.with_suffix(".x")),
+            files.certificate.replace(files.key),
+            files.key.with_suffix(".x").replace(files.certificate),
+        ),
+        r"tls\.certificate: '.*' is not a certificate in PEM form",
+    ),
+    (
+        "a chain in disorder",
+        lambda files, authority: files.certificate.write_bytes(
+            files.certificate.read_bytes() + authority.issue("other").certificate.read_bytes()
+        ),
+        r"tls\.certificate: '.*' is out of order: 'localhost, .*' is not followed by its issuer",
+    ),
+    (
+        "a client CA that is none",
+        lambda files, _: files.ca.write_bytes(files.certificate.read_bytes()),
+        r"tls\.client_ca: '.*ca\.pem' holds the certificate of 'localhost, .*', which may not sign others",
+    ),
+    ("half-written CA", lambda files, _: cut(files.ca), r"tls\.client_ca: '.*ca\.pem' is cut off"),
+]  # fmt: skip
+NAMES = [name for name, _, _ in FAULTS]
+
+
+@pytest.mark.parametrize(("break_it", "problem"), [fault[1:] for fault in FAULTS], ids=NAMES)
+def test_at_the_start_a_fault_names_the_file_and_what_is_wrong(
+    files: Files, authority: Authority, clock: ManualClock, break_it: Break, problem: str
+) -> None:
+    check_certificates(config_of(files), clock=clock)
+    break_it(files, authority)
+    with pytest.raises(ConfigError, match=problem):
+        check_certificates(config_of(files), clock=clock)
+
+
+@pytest.mark.parametrize(("break_it", "problem"), [fault[1:] for fault in FAULTS], ids=NAMES)
+def test_a_faulty_rotation_keeps_the_last_valid_files_and_logs_once(
+    files: Files,
+    authority: Authority,
+    served: ServerCertificates,
+    registry: CollectorRegistry,
+    caplog: pytest.LogCaptureFixture,
+    break_it: Break,
+    problem: str,
+) -> None:
+    caplog.set_level(logging.INFO)
+    before = served.context
+    break_it(files, authority)
+    for _ in range(3):
+        served.look()
+    assert served.context is before
+    assert registry.get_sample_value("p_tls_reload_failures_total") == 3
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("the new TLS files are not used: ")
+    with pytest.raises(ConfigError, match=problem):
+        raise ConfigError([line.removeprefix("the new TLS files are not used: ")])
+    assert served.complaints()
+
+
+def test_a_fault_that_is_repaired_is_logged_and_the_new_files_serve(
+    files: Files, authority: Authority, served: ServerCertificates, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    before = served.context
+    cut(files.key)
+    served.look()
+    authority.issue("server", expires=of_now(clock, 30))
+    served.look()
+    served.look()
+    assert served.context is not before
+    assert served.complaints() == []
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "the new TLS files are not used",
+        "TLS files are read again",
+    ]
+
+
+def test_files_that_are_as_before_after_a_fault_are_no_longer_a_complaint(
+    files: Files, served: ServerCertificates
+) -> None:
+    before, context = files.key.read_bytes(), served.context
+    cut(files.key)
+    served.look()
+    files.key.write_bytes(before)
+    served.look()
+    assert served.complaints() == []
+    assert served.context is context
+
+
+def test_the_metric_says_when_the_served_certificate_expires(
+    authority: Authority, served: ServerCertificates, registry: CollectorRegistry, clock: ManualClock
+) -> None:
+    def shown() -> float | None:
+        return registry.get_sample_value("p_tls_certificate_expiry_timestamp_seconds")
+
+    assert shown() == of_now(clock, 90).timestamp()
+    authority.issue("server", expires=of_now(clock, 7))
+    served.look()
+    assert shown() == of_now(clock, 7).timestamp()
+
+
+async def test_a_certificate_that_expires_while_it_serves_is_a_complaint(
+    served: ServerCertificates, clock: ManualClock
+) -> None:
+    assert served.complaints() == []
+    await clock.advance(91 * 86_400.0)
+    assert "expired" in served.complaints()[0]
+
+
+def test_without_files_there_is_nothing_to_read(registry: CollectorRegistry, clock: ManualClock) -> None:
+    assert load_certificates(TlsConfig(), prefix="p", registry=registry, clock=clock) is None
+    assert list(registry.collect()) == []
+
+
+def test_without_client_ca_no_certificate_is_asked_for(files: Files, clock: ManualClock) -> None:
+    config = replace(config_of(files), client_ca="")
+    served = ServerCertificates(config, prefix="p", registry=CollectorRegistry(), clock=clock)
+    assert served.context.verify_mode == served.open_context.verify_mode
+
+
+@pytest.mark.parametrize(
+    ("certificate", "names"),
+    [
+        (None, ()),
+        ({}, ()),
+        ({"subject": ((("organizationName", "o"),), (("commonName", "broker-a"),))}, ("broker-a",)),
+        (
+            {
+                "subject": ((("commonName", "ignored"),),),
+                "subjectAltName": (("DNS", "a.example"), ("URI", "spiffe://x/a"), ("IP Address", "10.0.0.1")),
+            },
+            ("a.example", "spiffe://x/a"),
+        ),
+        (
+            {"subject": ((("commonName", "a"),),), "subjectAltName": (("IP Address", "10.0.0.1"),)},
+            ("a",),
+        ),
+    ],
+)
+def test_a_peer_is_named_by_dns_names_and_uris_else_by_its_common_name(
+    certificate: dict[str, object] | None, names: tuple[str, ...]
+) -> None:
+    assert names_of(certificate) == names
