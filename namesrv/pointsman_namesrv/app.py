@@ -274,6 +274,7 @@ class NameServerApp:
             pauses=self._pauses,
             coming_in=self._coming_in,
             cache_bytes=_cache_bytes(self.config),
+            certificates=self._certificates,
         )
         self.remoting_addr = self._remoting.bind(self.config.remoting.listen)
         await self._remoting.start()

@@ -43,7 +43,7 @@ class RemotingMetrics:
         self.closed = Counter(
             "pointsman_namesrv_remoting_connections_closed",
             "Connections that we closed: idle, elsewhere (warming or draining), limit, stopping, or what came in place "
-            "of a frame (tls, http, proxy, length, form, header)",
+            "of a frame (tls, http, proxy, length, form, header) or of TLS (plaintext, handshake: failed or too slow)",
             ["cause"],
             registry=registry,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -101,10 +102,10 @@ class RemotingPeer:
 
 
 @asynccontextmanager
-async def remoting_peer(addr: str) -> AsyncIterator[RemotingPeer]:
+async def remoting_peer(addr: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[RemotingPeer]:
     """Connect for the length of the block."""
     host, port = split_addr(addr)
-    peer = RemotingPeer(*await asyncio.open_connection(host, port))
+    peer = RemotingPeer(*await asyncio.open_connection(host, port, ssl=tls))
     try:
         yield peer
     finally:

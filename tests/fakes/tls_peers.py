@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import grpc
@@ -21,3 +22,11 @@ def channel(addr: str, ca: Path, own: Files | None = None) -> grpc.aio.Channel:
     key, chain = (own.key.read_bytes(), own.certificate.read_bytes()) if own else (None, None)
     credentials = grpc.ssl_channel_credentials(ca.read_bytes(), key, chain)
     return grpc.aio.secure_channel(addr, credentials, options=[("grpc.use_local_subchannel_pool", 1)])
+
+
+def context(ca: Path, own: Files | None = None) -> ssl.SSLContext:
+    """The same for a plain TLS connection."""
+    made = ssl.create_default_context(cafile=str(ca))
+    if own is not None:
+        made.load_cert_chain(own.certificate, own.key)
+    return made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pointsman.service.fair_bound import FairBound
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import split_addr
@@ -17,7 +19,11 @@ from pointsman_namesrv.remoting.broker_codes import BrokerCodes
 from pointsman_namesrv.remoting.operator_codes import OperatorCodes
 from pointsman_namesrv.remoting.remoting_server import RemotingServer
 from pointsman_namesrv.remoting.requests import Requests
+from pointsman_namesrv.remoting.tls_connection import Handshakes
 from pointsman_namesrv.settings.settings_keeper import SettingsKeeper
+
+if TYPE_CHECKING:
+    from pointsman.service.server_certificates import ServerCertificates
 
 
 def remoting_server(
@@ -32,6 +38,7 @@ def remoting_server(
     pauses: OwnPauses,
     coming_in: FairBound,
     cache_bytes: int,
+    certificates: ServerCertificates | None,
 ) -> RemotingServer:
     """Build the server; nothing is opened yet."""
     remoting = config.remoting
@@ -71,7 +78,14 @@ def remoting_server(
         lifecycle=lifecycle,
         clock=clock,
         metrics=metrics,
+        handshakes=_handshakes(certificates, permissive=remoting.tls == "permissive", clock=clock),
     )
+
+
+def _handshakes(certificates: ServerCertificates | None, *, permissive: bool, clock: Clock) -> Handshakes | None:
+    if certificates is None:
+        return None
+    return Handshakes(lambda: certificates.context, permissive=permissive, monotonic=clock.monotonic)
 
 
 def _java(value: bool) -> str:

@@ -7,7 +7,7 @@ import itertools
 import logging
 import socket
 from collections import deque
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import cast
 
 from pointsman.remoting.frames import BadFrame, FrameReader, ReadyAnswer
@@ -19,6 +19,7 @@ from pointsman_namesrv.core.model import BrokerIdentity, NodeState
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.remoting.broker_codes import BrokerCodes, Steps
 from pointsman_namesrv.remoting.requests import Connection, GoElsewhere, Requests
+from pointsman_namesrv.remoting.tls_connection import Handshakes, TlsConnection
 
 COMING_IN_BYTES = 32 * 1024 * 1024
 """Of frames that are not whole yet and of those whose turn has not come, on all connections together."""
@@ -61,7 +62,9 @@ class RemotingServer:
         lifecycle: NodeLifecycle,
         clock: Clock,
         metrics: Metrics,
+        handshakes: Handshakes | None = None,
     ) -> None:
+        """``handshakes``: with TLS."""
         self.requests = requests
         self.clock = clock
         self.coming_in = 0
@@ -70,6 +73,7 @@ class RemotingServer:
         self._max_connections = max_connections
         self._lifecycle = lifecycle
         self._metrics = metrics
+        self._handshakes = handshakes
         self._server: asyncio.Server | None = None
         self._socket: socket.socket | None = None
         self._streams = itertools.count(-1, -1)
@@ -112,13 +116,22 @@ class RemotingServer:
         """Serve; :meth:`run` must run from now on."""
         loop = asyncio.get_running_loop()
         assert self._socket is not None, "bind comes first"  # noqa: S101
-        self._server = await loop.create_server(lambda: RemotingConnection(self), sock=self._socket, backlog=BACKLOG)
+        self._server = await loop.create_server(self._connection(), sock=self._socket, backlog=BACKLOG)
+
+    def _connection(self) -> Callable[[], asyncio.Protocol]:
+        """Return what makes a connection."""
+        handshakes = self._handshakes
+        if handshakes is None:
+            return lambda: RemotingConnection(self)
+        return lambda: TlsConnection(RemotingConnection(self), handshakes)
 
     async def run(self) -> None:
         """Work off what is done in slices, and close who is idle, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work_off())
             tasks.create_task(self._close_idle())
+            if self._handshakes is not None:
+                tasks.create_task(self._handshakes.run())
 
     async def stop(self) -> None:
         """Close every connection ourselves: that says nothing of the brokers behind them."""
@@ -165,13 +178,14 @@ class RemotingServer:
         self._metrics.remoting.connections.set(len(self._connections))
         self._brokers.end(connection, by_us=by_us or self._stopping)
 
-    def count_closed(self, cause: str, peer: str) -> None:
+    def count_closed(self, cause: str, peer: str, problem: str = "") -> None:
         """Count why we closed a connection, and log it once a minute for each cause."""
         self._metrics.remoting.closed.labels(cause).inc()
         now = self.clock.monotonic()
         if cause not in {"elsewhere", "idle", "stopping"} and now >= self._logged_at.get(cause, now):
             self._logged_at[cause] = now + LOG_EACH_SECONDS
-            log.warning("a connection of RocketMQ's wire is closed", extra={"facts": {"cause": cause, "peer": peer}})
+            facts = {"cause": cause, "peer": peer} | ({"problem": problem} if problem else {})
+            log.warning("a connection of RocketMQ's wire is closed", extra={"facts": facts})
 
     def note_coming_in(self, by: int) -> None:
         """Count bytes that wait; beyond the bound the connection that holds most is closed."""
@@ -223,6 +237,8 @@ class RemotingServer:
     async def _close_idle(self) -> None:
         while True:
             await self.clock.sleep(LOOK_SECONDS)
+            if self._handshakes is not None:
+                self._handshakes.close_overdue()
             now = self.clock.monotonic()
             for connection in list(self._connections):
                 if now - connection.active_at > IDLE_SECONDS:
@@ -244,6 +260,8 @@ class RemotingConnection(asyncio.Protocol, Connection):
         self.held: dict[BrokerIdentity, None] = {}
         self.is_brokers = False
         self.peer = ""
+        self.certificate_names: tuple[str, ...] = ()
+        """DNS names and URIs of the peer's verified certificate, else its CN; empty without one."""
         self.active_at = server.clock.monotonic()
         """When it last sent something, or took an answer."""
         self.coming_in = 0
@@ -277,6 +295,10 @@ class RemotingConnection(asyncio.Protocol, Connection):
         peer = transport.get_extra_info("peername")
         self.peer = join_addr(peer[0], peer[1]) if peer else ""
         self.stream = self._server.opened(self)
+
+    def use(self, transport: asyncio.Transport) -> None:
+        """Go on with another transport to the same peer."""
+        self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         """Answer what has come."""
@@ -382,11 +404,14 @@ class RemotingConnection(asyncio.Protocol, Connection):
         if self.coming_in != before:
             self._server.note_coming_in(self.coming_in - before)
 
-    def close(self, cause: str) -> None:
-        """Close once what was written is sent. It is our doing, and says nothing of the brokers on it."""
+    def close(self, cause: str, problem: str = "") -> None:
+        """Close once what was written is sent. It is our doing, and says nothing of the brokers on it.
+
+        ``problem``: what the peer did wrong, for the log.
+        """
         if not self.is_closing and self._transport is not None:
             self.is_closing = self._by_us = True
-            self._server.count_closed(cause, self.peer)
+            self._server.count_closed(cause, self.peer, problem)
             self._transport.close()
 
     def abort(self, cause: str) -> None:

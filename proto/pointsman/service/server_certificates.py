@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import grpc
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -157,14 +156,3 @@ def _context(certificate: Pem, key: Pem) -> ssl.SSLContext:
 
 def _reason(error: OSError) -> str:
     return str(getattr(error, "reason", None) or error)
-
-
-def names_of(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return the identities in a verified peer certificate as ``ssl`` shows it: SAN DNS names and URIs, else its CN."""
-    if not certificate:
-        return ()
-    names = tuple(value for kind, value in certificate.get("subjectAltName", ()) if kind in {"DNS", "URI"})
-    if names:
-        return names
-    subject = (pair for part in certificate.get("subject", ()) for pair in part)
-    return tuple(value for kind, value in subject if kind == "commonName")

@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry
 
 from pointsman.service.certificate_files import MAX_PEM_BYTES
 from pointsman.service.config import ConfigError
-from pointsman.service.server_certificates import ServerCertificates, names_of
-from pointsman.service.tls import TlsConfig, check_certificates, load_certificates
+from pointsman.service.server_certificates import ServerCertificates
+from pointsman.service.tls import TlsConfig, check_certificates, load_certificates, names_of
 from pointsman.wire.manual_clock import ManualClock
 from tests.fakes.certificates import Authority, Files
 

@@ -1,0 +1,222 @@
+"""TLS under a connection of RocketMQ's wire: first byte, handshake, and bytes in the clear from there on.
+
+Without TLS nothing of this is in the way: the server then makes the connections themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from pointsman.service.tls import names_of
+
+if TYPE_CHECKING:
+    from pointsman_namesrv.remoting.remoting_server import RemotingConnection
+
+HANDSHAKE_SECONDS = 10.0
+"""From the opening of a connection; as gRPC's (``pointsman.wire.channel_options``)."""
+READ_BYTES = 64 * 1024
+_HANDSHAKE_RECORD = 0x16
+
+
+class Handshakes:
+    """Those of all connections. A step takes about a millisecond of CPU, so each has a turn of the loop to itself."""
+
+    def __init__(
+        self, context: Callable[[], ssl.SSLContext], *, permissive: bool, monotonic: Callable[[], float]
+    ) -> None:
+        """``context``: what holds for the next handshake. ``permissive``: plaintext is served too."""
+        self.context = context
+        self.permissive = permissive
+        self._monotonic = monotonic
+        self._open: dict[TlsConnection, float] = {}
+        self._ready: deque[TlsConnection] = deque()
+        self._has_ready = asyncio.Event()
+
+    def begin(self, connection: TlsConnection) -> None:
+        """Take a connection that was opened."""
+        self._open[connection] = self._monotonic()
+
+    def end(self, connection: TlsConnection) -> None:
+        """Its handshake is over, or the connection is."""
+        self._open.pop(connection, None)
+
+    def queue(self, connection: TlsConnection) -> None:
+        """Give a connection whose bytes have come its turn."""
+        self._ready.append(connection)
+        self._has_ready.set()
+
+    async def run(self) -> None:
+        """Take the steps until cancelled."""
+        while True:
+            while not self._ready:
+                self._has_ready.clear()
+                await self._has_ready.wait()
+            self._ready.popleft().shake_hands()
+            await asyncio.sleep(0)
+
+    def close_overdue(self) -> None:
+        """Close who has not finished in time."""
+        since = self._monotonic() - HANDSHAKE_SECONDS
+        for connection in [each for each, opened_at in self._open.items() if opened_at < since]:
+            connection.overdue()
+
+
+class TlsConnection(asyncio.Protocol):
+    """Stands between a socket and a connection: the protocol of the one, the transport of the other."""
+
+    def __init__(self, connection: RemotingConnection, handshakes: Handshakes) -> None:
+        self._connection = connection
+        self._handshakes = handshakes
+        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls: ssl.SSLObject | None = None
+        self._is_open = False
+        """Whether the handshake is over."""
+
+    # --- asyncio.Protocol -------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Open; it counts from here on."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._handshakes.begin(self)
+        self._connection.connection_made(cast("asyncio.Transport", self))
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes as they are on the wire."""
+        if self._tls is None:
+            if data[0] != _HANDSHAKE_RECORD:
+                self._take_plaintext(data)
+                return
+            self._tls = self._handshakes.context().wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._incoming.write(data)
+        if self._is_open:
+            self._read()
+        else:
+            self._transport.pause_reading()
+            self._handshakes.queue(self)
+
+    def pause_writing(self) -> None:
+        """Pass it on."""
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass it on."""
+        self._connection.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Its end."""
+        self._handshakes.end(self)
+        self._tls = None
+        self._connection.connection_lost(error)
+
+    # --- handshake --------------------------------------------------------------------------------------------
+
+    def _take_plaintext(self, data: bytes) -> None:
+        self._handshakes.end(self)
+        if not self._handshakes.permissive:
+            self._connection.close("plaintext")
+            return
+        self._transport.set_protocol(self._connection)
+        self._connection.use(self._transport)
+        self._connection.data_received(data)
+
+    def shake_hands(self) -> None:
+        """Take the next step, once more bytes have come."""
+        if self._tls is None or self._transport.is_closing():
+            return
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            self._transport.resume_reading()
+            return
+        except ssl.SSLError as error:
+            self._flush()  # the alert that names the reason
+            self._connection.close("handshake", str(getattr(error, "verify_message", "") or error.reason))
+            return
+        self._is_open = True
+        self._handshakes.end(self)
+        self._connection.certificate_names = names_of(self._tls.getpeercert())
+        self._flush()
+        self._transport.resume_reading()
+        self._read()  # what came with the last message of the handshake
+
+    def overdue(self) -> None:
+        """Close it: the handshake took too long."""
+        self._connection.abort("handshake")
+
+    def _read(self) -> None:
+        """Pass on what came, in the clear."""
+        assert self._tls is not None  # noqa: S101  # its callers looked
+        parts: list[bytes] = []
+        has_ended = False
+        try:
+            while part := self._tls.read(READ_BYTES):
+                parts.append(part)
+            has_ended = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:
+            self._transport.abort()
+            return
+        self._flush()
+        if parts:
+            self._connection.data_received(b"".join(parts))
+        if has_ended:
+            self._transport.close()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending:
+            self._transport.write(self._outgoing.read())
+
+    # --- what a connection needs of a transport ---------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Encrypt and send."""
+        if self._tls is None:
+            return
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._tls.write(rest) :]
+        except ssl.SSLError:
+            self._transport.abort()
+            return
+        self._flush()
+
+    def close(self) -> None:
+        """Close once what was written is sent."""
+        if self._is_open and self._tls is not None:
+            with contextlib.suppress(ssl.SSLError):  # it does not wait for the other side's
+                self._tls.unwrap()
+            self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._transport.abort()
+
+    def pause_reading(self) -> None:
+        """Pass it on."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Pass it on."""
+        self._transport.resume_reading()
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        """Pass it on."""
+        self._transport.set_write_buffer_limits(high=high)
+
+    def get_write_buffer_size(self) -> int:
+        """Pass it on."""
+        return self._transport.get_write_buffer_size()
+
+    def get_extra_info(self, name: str) -> Any:  # noqa: ANN401  # as asyncio has it
+        """Pass it on."""
+        return self._transport.get_extra_info(name)
