@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from pointsman.service.monitoring import MonitoringServer
-from pointsman.service.tls import load_certificates
+from pointsman.service.tls import load_certificates, open_context
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import join_addr, split_addr
 from pointsman_agent.agent_metrics import AgentMetrics
@@ -152,7 +152,12 @@ class Agent:
     def _start_monitoring(self) -> MonitoringServer:
         listen = self._config.monitoring.listen
         host, _ = split_addr(listen)
-        monitoring = MonitoringServer(listen, registry=self.metrics.registry, health=self.health)
+        monitoring = MonitoringServer(
+            listen,
+            registry=self.metrics.registry,
+            health=self.health,
+            tls=open_context(self._certificates, self._config.monitoring.tls),
+        )
         monitoring.start()
         facts = {
             "monitoring": join_addr(host, monitoring.port),

@@ -14,7 +14,7 @@ from pathlib import Path
 from pointsman.service.fair_bound import FairBound
 from pointsman.service.monitoring import MonitoringServer
 from pointsman.service.sd_notify import ServiceManager
-from pointsman.service.tls import load_certificates
+from pointsman.service.tls import load_certificates, open_context
 from pointsman.wire.clock import Clock, SystemClock
 from pointsman.wire.names import join_addr, split_addr
 from pointsman_namesrv.config import NameServerConfig
@@ -324,7 +324,12 @@ class NameServerApp:
         def health() -> tuple[bool, dict[str, object]]:
             return self._is_ready(), {"state": self.lifecycle.state, "node": self._node}
 
-        monitoring = MonitoringServer(self.config.monitoring.listen, registry=self.metrics.registry, health=health)
+        monitoring = MonitoringServer(
+            self.config.monitoring.listen,
+            registry=self.metrics.registry,
+            health=health,
+            tls=open_context(self._certificates, self.config.monitoring.tls),
+        )
         self.monitoring_port = monitoring.port
         return monitoring
 

@@ -10,6 +10,7 @@ import json
 import logging
 import selectors
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -55,6 +56,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  # the base's arguments
         self._clock = SystemClock()
+        self.tls: Callable[[], ssl.SSLContext] | None = None
         self._open: dict[socket.socket, float] = {}
         self._asked: set[socket.socket] = set()
         """Those of them whose request is being answered."""
@@ -82,6 +84,12 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().server_close()
         self._stopping.close()
         self._stop.close()
+
+    def get_request(self) -> tuple[Any, Any]:
+        request, client_address = super().get_request()
+        if self.tls is not None:
+            request = self.tls().wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+        return request, client_address
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  # the base's signature
         if len(self._open) >= MAX_CONNECTIONS and not self._hang_up_on_the_oldest_silent():
@@ -124,7 +132,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 def _hang_up(request: socket.socket) -> None:
     with contextlib.suppress(OSError):  # it ended meanwhile
-        request.shutdown(socket.SHUT_RDWR)
+        socket.socket.shutdown(request, socket.SHUT_RDWR)  # that of TLS takes its state from the thread that reads
 
 
 class _Server6(_Server):
@@ -134,6 +142,12 @@ class _Server6(_Server):
 class _Handler(WSGIRequestHandler):
     timeout = REQUEST_TIMEOUT_SECONDS
     server: _Server
+
+    def setup(self) -> None:
+        if isinstance(self.request, ssl.SSLSocket):
+            self.request.settimeout(self.timeout)
+            self.request.do_handshake()
+        super().setup()
 
     def parse_request(self) -> bool:
         is_whole = super().parse_request()
@@ -148,10 +162,17 @@ class _Handler(WSGIRequestHandler):
 class MonitoringServer:
     """Serves until :meth:`stop`. ``listen`` is host:port; port 0 picks a free one, and :attr:`port` says which.
 
-    Raises CannotListen.
+    ``tls``: what holds for the next handshake; None: plaintext. Raises CannotListen.
     """
 
-    def __init__(self, listen: str, *, registry: CollectorRegistry, health: HealthCheck) -> None:
+    def __init__(
+        self,
+        listen: str,
+        *,
+        registry: CollectorRegistry,
+        health: HealthCheck,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
         # Those are another series for each counter and histogram, which no alert or graph uses.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._metrics: WSGIApplication = make_wsgi_app(registry)
@@ -164,6 +185,7 @@ class MonitoringServer:
             raise CannotListen(
                 f"cannot listen on {listen} for metrics and health: {error.strerror or error}"
             ) from error
+        self._server.tls = tls
         self._thread = threading.Thread(target=self._server.serve_until_stopped, name="monitoring", daemon=True)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,8 @@ from pointsman.wire.clock import Clock
 from pointsman.wire.names import is_loopback, text_problem
 
 if TYPE_CHECKING:
+    import ssl
+
     from prometheus_client import CollectorRegistry
 
     from pointsman.service.server_certificates import ServerCertificates
@@ -75,6 +77,11 @@ def load_certificates(
     from pointsman.service.server_certificates import ServerCertificates  # noqa: PLC0415
 
     return ServerCertificates(config, prefix=prefix, registry=registry, clock=clock)
+
+
+def open_context(certificates: ServerCertificates | None, is_wanted: bool) -> Callable[[], ssl.SSLContext] | None:
+    """Return what gives a listener that asks clients for no certificate its context; None: it is to be plaintext."""
+    return (lambda: certificates.open_context) if certificates is not None and is_wanted else None
 
 
 def check_certificates(config: TlsConfig, *, clock: Clock) -> None:
