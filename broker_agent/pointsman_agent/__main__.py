@@ -21,6 +21,7 @@ registration over or unregisters it when it is stopped. A name server that is do
 \b
 Examples:
   pointsman-agent config check --config agent.toml
+  pointsman-agent certs check --config agent.toml
   pointsman-agent --config agent.toml
   curl -s http://127.0.0.1:9881/healthz
 

@@ -32,6 +32,7 @@ Examples:
   pointsman-namesrv --config namesrv.toml    with settings from a file
   pointsman-namesrv config print             every setting with its value, as a file to start from
   pointsman-namesrv config check --config namesrv.toml
+  pointsman-namesrv certs check --config namesrv.toml
 """
 
 EPILOG = """\

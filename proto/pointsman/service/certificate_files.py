@@ -20,6 +20,8 @@ class BadCertificate(Exception):
 
     def __init__(self, setting: str, path: str | Path, problem: str) -> None:
         super().__init__(f"{setting}: {str(path)!r} {problem}")
+        self.setting = setting
+        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""What the daemons' command lines have in common: ``--config``, ``config check``, ``config print``, how a run ends."""
+"""What the daemons' command lines have in common: ``--config``, ``config``, ``certs``, how a run ends."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,8 @@ from typing import Any, Generic, TypeVar
 import click
 
 from pointsman.service.config import ConfigError
-from pointsman.service.daemon_process import EXIT_BAD_CONFIGURATION, EXIT_FORCED, EXIT_OK, LOOPS
+from pointsman.service.daemon_process import EXIT_BAD_CONFIGURATION, EXIT_FAILED, EXIT_FORCED, EXIT_OK, LOOPS
+from pointsman.wire.clock import SystemClock
 
 ConfigT = TypeVar("ConfigT")
 
@@ -91,15 +93,54 @@ class Daemon(Generic[ConfigT]):
             """Print every setting with the value that applies, as TOML."""
             click.echo(self.to_toml(self._prepared(given, config)[0]).rstrip())
 
+        @root.group("certs", no_args_is_help=False)
+        def certs_commands() -> None:
+            """Check the certificates."""
+
+        @certs_commands.command("check")
+        @config_option
+        @click.option("--days", type=click.FloatRange(0), default=14, show_default=True, help="Least days left.")
+        @click.option("--ca", type=click.Path(path_type=Path), metavar="FILE", help="CA that must have issued them.")
+        @click.option("--output", "-o", type=click.Choice(("table", "json")), default="table", show_default=True)
+        @click.pass_obj
+        def check_certificates(given: Given, config: Path | None, days: float, ca: Path | None, output: str) -> int:
+            """Check the TLS files of the configuration: readable, belong together, names, days left.
+
+            Exit 1 if any cannot be used or expires within --days.
+            """
+            given = self._with_file(given, config)
+            return _check_certificates(self.load(given.file, os.environ, given.flags), days, ca, output)
+
         root.params[1:1] = self.options
         return root
 
     def _prepared(self, given: Given, file: Path | None = None) -> tuple[ConfigT, Callable[[], int]]:
+        given = self._with_file(given, file)
+        config = self.load(given.file, os.environ, given.flags)
+        return config, self.prepare(config, given)
+
+    def _with_file(self, given: Given, file: Path | None) -> Given:
         given = replace(given, file=file or given.file)
         if self.needs_file and given.file is None:
             raise click.UsageError("--config FILE is required")
-        config = self.load(given.file, os.environ, given.flags)
-        return config, self.prepare(config, given)
+        return given
+
+
+def _check_certificates(config: object, days: float, ca: Path | None, output: str) -> int:
+    # `cryptography` takes its time to import, and most commands do without.
+    from pointsman.service.certificate_files import BadCertificate  # noqa: PLC0415
+    from pointsman.service.certificate_report import check_files, table  # noqa: PLC0415
+
+    try:
+        rows = check_files(config, now=SystemClock().utc_now(), days=days, ca=ca)
+    except BadCertificate as error:
+        raise click.UsageError(f"--{error}") from error
+    ok = not any(row.problems for row in rows)
+    if output == "json":
+        click.echo(json.dumps({"ok": ok, "files": [row.as_json() for row in rows]}, indent=2))
+    else:
+        click.echo(table(rows) if rows else "the configuration names no certificates: listeners use plaintext")
+    return EXIT_OK if ok else EXIT_FAILED
 
 
 def run(command: click.Command, arguments: Sequence[str] | None) -> int:
