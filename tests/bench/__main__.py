@@ -21,6 +21,7 @@ from tests.bench import (
     registrations,
     remoting,
     routes,
+    tls_cost,
     watches,
 )
 from tests.bench.nightly import growth, large_day, skewed
@@ -34,6 +35,7 @@ SUBJECTS = {
     "registrations": registrations.measure,
     "capacity": capacity.measure,
     "remoting": remoting.measure,
+    "tls_cost": tls_cost.measure,
     "fleet": fleet.measure,
     "groups": groups.measure,
     "idle_agent": idle_agent.measure,

@@ -31,12 +31,12 @@ async def measure(report: Report) -> None:
             await messages.register(channel, messages.registration(number, topics=1)) for number in range(STREAMS)
         ]
         beats = [messages.beat(number, generation) for number, generation in enumerate(generations)]
-        ours_streams = [_stream(channel) for _ in beats]
+        ours_streams = [open_stream(channel) for _ in beats]
         answer = await _beat(ours_streams[0], beats[0])
         await bare.ask("answer", answer)
         turns = {
-            "ours": Turn(ours, _beating(ours_streams, beats)),
-            "bare": Turn(bare, _beating([_stream(bare_channel) for _ in beats], beats)),
+            "ours": Turn(ours, beating(ours_streams, beats)),
+            "bare": Turn(bare, beating([open_stream(bare_channel) for _ in beats], beats)),
         }
         costs = await in_turns(turns, report, title="heartbeats")
     report.figure(
@@ -45,9 +45,10 @@ async def measure(report: Report) -> None:
     )
 
 
-def _stream(channel: grpc.aio.Channel) -> _Stream:
-    open_stream: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(messages.KEEP_ALIVE)
-    return open_stream()
+def open_stream(channel: grpc.aio.Channel) -> _Stream:
+    """Open a keep-alive stream."""
+    keep_alive: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(messages.KEEP_ALIVE)
+    return keep_alive()
 
 
 async def _beat(stream: _Stream, beat: bytes) -> bytes:
@@ -57,7 +58,7 @@ async def _beat(stream: _Stream, beat: bytes) -> bytes:
     return answer
 
 
-def _beating(streams: list[_Stream], beats: list[bytes]) -> Load:
+def beating(streams: list[_Stream], beats: list[bytes]) -> Load:
     """Beat all the time, on each stream one beat after the other."""
 
     async def load(seconds: float) -> int:

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -83,7 +83,9 @@ class NameServer:
 class Pointsman(NameServer):
     """The installed name server with RocketMQ's wire, on the same ports after a restart."""
 
-    def __init__(self, folder: Path, *, warm_up_seconds: float = 0.0) -> None:
+    def __init__(
+        self, folder: Path, *, warm_up_seconds: float = 0.0, settings: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(f"127.0.0.1:{free_port()}")
         self.folder = folder
         self.started_at = 0.0
@@ -99,6 +101,7 @@ class Pointsman(NameServer):
             "history.directory": str(folder / "history"),
             "snapshot.directory": str(folder / "state"),
             "snapshot.interval_seconds": "0.5",
+            **(settings or {}),
         }
         self.start()
 
