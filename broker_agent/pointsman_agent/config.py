@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pointsman.service import config as service_config
+from pointsman.service.access_settings import AccessSettings
 from pointsman.service.logs import LEVELS
 from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
 from pointsman.service.tls import TlsConfig
@@ -396,6 +397,7 @@ class AgentConfig:
     offsets: OffsetsSection = field(default_factory=OffsetsSection)
     queue_stats: QueueStatsSection = field(default_factory=QueueStatsSection)
     monitoring: MonitoringSection = field(default_factory=MonitoringSection)
+    access: AccessSettings = field(default_factory=AccessSettings)
     log: LogSection = field(default_factory=LogSection)
 
     def problems(self) -> Iterable[str]:
@@ -405,6 +407,7 @@ class AgentConfig:
             yield "monitoring.tls: needs tls.certificate and tls.key"
         if self.broker.replica_id and self.probe.kind != "redis":
             yield f"broker.replica_id: needs a probe of kind 'redis', which tells the role, not {self.probe.kind!r}"
+        yield from self.access.unauthenticated(has_certificates=self.tls.requires_certificates, has_remoting=False)
 
     @property
     def redis_login(self) -> tuple[str, str, str]:

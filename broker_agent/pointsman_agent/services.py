@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
+from pointsman.service.access import Access
 from pointsman.service.rpc.rpc_server import Service
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import join_addr, split_addr
@@ -114,7 +115,16 @@ class ClientServices:
             QueueLockServicer(self.locks, topics=topics, clock=clock).service(),
             OffsetServicer(replica, flushers=self._flushers, topics=topics, ends=ends, clock=clock).service(),
         ]
-        self._server = AgentServer(longest_silence=config.groups.expiry_seconds, clock=clock, registry=registry)
+        self._access = Access(
+            config.access,
+            clock=clock,
+            prefix="pointsman_agent",
+            registry=registry,
+            own=(config.broker.cluster, config.broker.name),
+        )
+        self._server = AgentServer(
+            longest_silence=config.groups.expiry_seconds, clock=clock, registry=registry, access=self._access
+        )
         registry.register(self.groups.collector())
         register_lock_metrics(self.locks, registry)
 
@@ -142,6 +152,7 @@ class ClientServices:
             tasks.create_task(self.flusher.run())
             tasks.create_task(self.member_lists.run())
             tasks.create_task(self._expiry.run())
+            tasks.create_task(self._access.follow())
             if self._pending_flusher is not None:
                 tasks.create_task(self._pending_flusher.run())
                 tasks.create_task(self._hand_over.run())

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from pointsman.service import daemon_process
+from pointsman.service.access_settings import check_files
 from pointsman.service.config import ConfigError
 from pointsman.service.monitoring import CannotListen
 from pointsman.wire.clock import SystemClock
@@ -41,6 +42,8 @@ def build_agent(config: AgentConfig, *, file: Path | None, flags: Mapping[str, o
 
 
 def _built(config: AgentConfig, file: Path | None, flags: Mapping[str, object]) -> Agent:
+    for warning in check_files(config.access, where="pointsman-agent"):
+        click.echo(warning, err=True)
     clock, metrics = SystemClock(), AgentMetrics(version=__version__)
     source_metrics = SourceMetrics(metrics.registry, clock=clock)
     if config.rpc.listen and config.keeps_offsets_in_redis:

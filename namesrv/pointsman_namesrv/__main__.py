@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from pointsman.service import daemon_process, logs
+from pointsman.service.access_settings import check_files
 from pointsman.service.config import ConfigError, to_toml
 from pointsman.service.daemon_command import LOOP, Daemon, Given
 from pointsman.service.sd_notify import ServiceManager
@@ -49,6 +50,8 @@ log = logging.getLogger(__name__)
 def prepare(config: NameServerConfig, given: Given) -> Callable[[], int]:
     """Return what serves until a signal. Raises ConfigError."""
     check_certificates(config.tls, clock=SystemClock())
+    for warning in check_files(config.access, where="pointsman-namesrv"):
+        click.echo(warning, err=True)
 
     def start() -> int:
         logs.configure(config.log.level)
@@ -72,7 +75,7 @@ async def serve(config: NameServerConfig, stop: asyncio.Event, *, running: Calla
     try:
         app = NameServerApp(config, version=__version__, manager=manager, running=running)
         await app.run(stop)
-    except ConfigError as error:  # the certificates changed since they were checked
+    except ConfigError as error:  # certificates or tokens changed since they were checked
         log.error("cannot start: %s", error)  # noqa: TRY400  # the sentence says it all
         return daemon_process.EXIT_BAD_CONFIGURATION
     except (CannotListen, OSError) as error:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from pointsman.service.access import Access
 from pointsman.service.fair_bound import FairBound
 from pointsman.service.monitoring import MonitoringServer
 from pointsman.service.sd_notify import ServiceManager
@@ -56,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 class NameServerApp:
-    """One name server. Nothing is opened before :meth:`run`."""
+    """One name server. Nothing is opened before :meth:`run`; the file of tokens is read. Raises ConfigError."""
 
     def __init__(
         self,
@@ -108,6 +109,9 @@ class NameServerApp:
             unix_offset=unix_offset,
         )
         self._version = version
+        self.access = Access(
+            config.access, clock=self.clock, prefix="pointsman_namesrv", registry=self.metrics.registry
+        )
         self._remoting: RemotingServer | None = None
         self._manager = manager or ServiceManager({}, clock=self.clock)
         self.server = NodeServer(
@@ -117,6 +121,7 @@ class NameServerApp:
             clock=self.clock,
             metrics=self.metrics,
             record=self.record,
+            access=self.access,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -275,6 +280,7 @@ class NameServerApp:
             coming_in=self._coming_in,
             cache_bytes=_cache_bytes(self.config),
             certificates=self._certificates,
+            access=self.access,
         )
         self.remoting_addr = self._remoting.bind(self.config.remoting.listen)
         await self._remoting.start()
@@ -354,6 +360,7 @@ class NameServerApp:
                 self.server.follow(),
                 self._settings.run(),
                 self._manager.feed_watchdog(),
+                self.access.follow(),
                 self._tell_manager(),
             ]
             if self._keeper is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pointsman.service import config, daemon_process, logs
+from pointsman.service.access_settings import AccessSettings
 from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
 from pointsman.service.tls import TlsConfig
 from pointsman.wire.names import text_problem
@@ -256,6 +257,7 @@ class NameServerConfig:
     remoting: RemotingConfig = field(default_factory=RemotingConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     snapshot: SnapshotConfig = field(default_factory=SnapshotConfig)
+    access: AccessSettings = field(default_factory=AccessSettings)
     log: LogConfig = field(default_factory=LogConfig)
 
     def problems(self) -> Iterator[str]:
@@ -265,6 +267,9 @@ class NameServerConfig:
         yield from self.tls.unprotected("remoting.listen", self.remoting.listen, takes_plaintext=permissive)
         if self.monitoring.tls and not self.tls.is_on:
             yield "monitoring.tls: needs tls.certificate and tls.key"
+        yield from self.access.unauthenticated(
+            has_certificates=self.tls.requires_certificates, has_remoting=bool(self.remoting.listen)
+        )
         listen, directory = self.monitoring.listen, self.snapshot.directory
         if listen == self.server.listen and not listen.endswith(":0"):
             yield f"monitoring.listen: {listen!r} is server.listen as well"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.duration_pb2 import Duration
 
+from pointsman.service.access import ADMINS, BROKERS, Rules, author
 from pointsman.service.rpc.calling_peer import Peer
 from pointsman.service.rpc.handler_table import Ended, Write
 from pointsman.service.rpc.request_fields import by_violations
@@ -23,6 +24,11 @@ from pointsman_agent.drain.drainer import Drainer, DrainRun, DrainRuns
 from pointsman_agent.registration.registration_messages import to_health
 from pointsman_agent.rpc.agent_refusals import HeldByOther, Unavailable
 
+RULES: Rules = {
+    "Drain": ADMINS,
+    # The agent of a slave looks whom it hands its offsets to.
+    "GetAgentInfo": BROKERS,
+}
 SERVICE = wire.DESCRIPTOR.services_by_name["AgentService"]
 MAX_QUIET_SECONDS = 300.0
 MAX_PRODUCERS_SECONDS = 3_600.0
@@ -56,12 +62,12 @@ class AgentService:
 
     def service(self) -> Service:
         """The service as the server takes it."""
-        return Service(descriptor=SERVICE, servicer=self)
+        return Service(descriptor=SERVICE, servicer=self, rules=RULES)
 
     async def drain(self, request_bytes: bytes, write: Write, peer: Peer) -> None:
         """See the protocol. The drain runs in a task of its own; a caller who goes away aborts it."""
         request = wire.DrainRequest.FromString(request_bytes)
-        drain = self._begin(_to_options(request), by=request.by or peer.addr)
+        drain = self._begin(_to_options(request), by=author(request.by, peer.caller).name or peer.addr)
         try:
             async with aclosing(drain.news()) as news:
                 async for progress, elapsed in news:

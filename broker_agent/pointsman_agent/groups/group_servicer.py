@@ -10,6 +10,7 @@ import itertools
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 
+from pointsman.service.access import ADMINS, CLIENTS, Rules, author
 from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Peer
 from pointsman.service.rpc.handler_table import Ended, Write
 from pointsman.service.rpc.request_fields import page
@@ -37,6 +38,15 @@ from pointsman_agent.groups.tallies import Gauges, GroupCollector, Tallies
 from pointsman_agent.rpc.agent_fields import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, name_violations
 from pointsman_agent.rpc.agent_refusals import HeldByOther, LimitExceeded, NotFound, stopping
 
+RULES: Rules = {
+    "KeepMembership": CLIENTS,
+    "LeaveGroups": CLIENTS,
+    "WatchGroup": CLIENTS,
+    "GetMembership": CLIENTS,
+    "GetGroup": CLIENTS,
+    "ListGroups": CLIENTS,
+    "PinGroup": ADMINS,
+}
 SERVICE = wire.DESCRIPTOR.services_by_name["ConsumerGroupService"]
 
 log = logging.getLogger(__name__)
@@ -63,7 +73,7 @@ class ConsumerGroups:
 
     def service(self) -> Service:
         """The service as the server takes it."""
-        return Service(descriptor=SERVICE, servicer=self, run=self.run, drain=self.drain)
+        return Service(descriptor=SERVICE, servicer=self, rules=RULES, run=self.run, drain=self.drain)
 
     def collector(self) -> GroupCollector:
         """Its metrics, to be registered."""
@@ -220,8 +230,10 @@ class ConsumerGroups:
         except GroupLimitReached as reached:
             raise _limit_exceeded(reached) from reached
         self._apply(changes)
-        facts = {"group": order.group, "to": order.targets, "seconds": order.seconds, "by": order.by}
-        log.info("pin", extra={"facts": {**facts, "peer": peer.addr}})
+        facts = {"group": order.group, "to": order.targets, "seconds": order.seconds}
+        who = author(order.by, peer.caller)
+        claimed = {"claimed_by": who.claimed} if who.claimed else {}
+        log.info("pin", extra={"facts": {**facts, "by": who.name, **claimed, "peer": peer.addr}})
         held = self.core.membership(order.group)
         return wire.PinGroupResponse(
             pinned_client_ids=held.pinned_client_ids,

@@ -7,6 +7,7 @@ from itertools import chain
 
 from google.protobuf.duration_pb2 import Duration
 
+from pointsman.service.access import BROKERS, CLIENTS, Rule, Rules
 from pointsman.service.rpc.calling_peer import Peer
 from pointsman.service.rpc.rpc_server import Service
 from pointsman.v1 import offset_service_pb2 as wire
@@ -21,6 +22,14 @@ from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError
 from pointsman_agent.rpc.agent_fields import MAX_QUEUES_A_CALL, QueueFields, cut, name_violations, read_page, to_queues
 from pointsman_agent.rpc.agent_refusals import LimitExceeded, OutOfRange
 
+COMMITS = Rule(CLIENTS.roles | BROKERS.roles)
+"""A broker: the agent of a slave hands over what it took."""
+RULES: Rules = {
+    "CommitOffsets": COMMITS,
+    "GetOffsets": CLIENTS,
+    "BeginTopics": COMMITS,
+    "ListOffsets": CLIENTS,
+}
 SERVICE = wire.DESCRIPTOR.services_by_name["OffsetService"]
 MAX_MOMENT_SECONDS = 253_402_300_799
 """The last second of the year 9999, where timestamps end."""
@@ -49,7 +58,7 @@ class OffsetServicer:
 
     def service(self) -> Service:
         """The service as the server takes it."""
-        return Service(descriptor=SERVICE, servicer=self)
+        return Service(descriptor=SERVICE, servicer=self, rules=RULES)
 
     async def commit_offsets(self, request: wire.CommitOffsetsRequest, peer: Peer) -> wire.CommitOffsetsResponse:
         """See offset_service.proto."""

@@ -8,6 +8,7 @@ from itertools import chain
 from google.protobuf.duration_pb2 import Duration
 from prometheus_client import CollectorRegistry, Gauge
 
+from pointsman.service.access import CLIENTS, Rules
 from pointsman.service.rpc.rpc_server import Service
 from pointsman.v1 import queue_lock_service_pb2 as wire
 from pointsman.wire.clock import Clock
@@ -26,6 +27,7 @@ from pointsman_agent.rpc.agent_fields import (
 )
 from pointsman_agent.rpc.agent_refusals import LimitExceeded
 
+RULES: Rules = {"LockQueues": CLIENTS, "UnlockQueues": CLIENTS, "ListQueueLocks": CLIENTS}
 SERVICE = wire.DESCRIPTOR.services_by_name["QueueLockService"]
 
 
@@ -39,7 +41,7 @@ class QueueLockServicer:
 
     def service(self) -> Service:
         """The service as the server takes it."""
-        return Service(descriptor=SERVICE, servicer=self)
+        return Service(descriptor=SERVICE, servicer=self, rules=RULES)
 
     def lock_queues(self, request: wire.LockQueuesRequest) -> wire.LockQueuesResponse:
         """See queue_lock_service.proto."""

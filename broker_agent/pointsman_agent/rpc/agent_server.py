@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
+from pointsman.service.access import Access
 from pointsman.service.rpc.call_tallies import CallMetrics
 from pointsman.service.rpc.handler_table import HandlerTable
 from pointsman.service.rpc.rpc_server import RpcServer, server_options
@@ -17,9 +18,15 @@ class AgentServer(RpcServer):
     ``longest_silence``: of a client, seconds, after which its service judges it.
     """
 
-    def __init__(self, *, longest_silence: float, clock: Clock, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, *, longest_silence: float, clock: Clock, registry: CollectorRegistry, access: Access | None = None
+    ) -> None:
         self.metrics = CallMetrics("pointsman_agent", registry)
-        table = HandlerTable(clock=clock, metrics=self.metrics)
+        table = HandlerTable(clock=clock, metrics=self.metrics, access=access)
         super().__init__(
-            table, options=server_options(longest_silence), limit_exceeded=LimitExceeded, stopping=stopping()
+            table,
+            options=server_options(longest_silence),
+            limit_exceeded=LimitExceeded,
+            stopping=stopping(),
+            access=access,
         )

@@ -21,6 +21,7 @@ from pointsman.remoting.register_body import (
     mapping_version_span,
     read_data_version,
 )
+from pointsman.service.access import Access, Caller, Limit, check_writes
 from pointsman.service.fair_bound import FairBound
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import MAX_TEXT_LENGTH, text_problem
@@ -65,6 +66,8 @@ class BrokerConnection(Protocol):
     """The brokers that registered or beat on it, and did not leave."""
     is_brokers: bool
     """Whether any ever did."""
+    caller: Caller | None
+    """Who it is, with its grants; None where everything is open."""
 
     def abort(self, cause: str) -> None:
         """Close it now, for a bound of ours."""
@@ -108,9 +111,11 @@ class BrokerCodes:
         metrics: Metrics,
         record: RecordEvents,
         pauses: OwnPauses,
+        access: Access,
     ) -> None:
         self._core = core
         self._word = word
+        self._access = access
         self._coming_in = coming_in
         self._bound: dict[BrokerIdentity, BrokerConnection] = {}
         """The connection of each broker, the last one that registered or beat for it."""
@@ -139,6 +144,7 @@ class BrokerCodes:
         start, end = mapping_version_span(body)
         accepted = self._renew(connection, facts, identity, body, start, end)
         if accepted is None:
+            self._access.limit(Limit.REGISTRATIONS, connection.caller)
             # Of known bytes it was checked before, and what else there is in the body is not read.
             if wanted:
                 found, parts = BodyCrc32(), memoryview(body)  # its slices copy nothing
@@ -281,8 +287,8 @@ class BrokerCodes:
             self._record(events)
         return SUCCESS
 
-    def add_topic(self, _: BrokerConnection, command: Command, body: bytes) -> ReadyAnswer:
-        """Take one topic of a broker that is known. Raises InvalidRequest, LimitExceeded."""
+    def add_topic(self, connection: BrokerConnection, command: Command, body: bytes) -> ReadyAnswer:
+        """Take one topic of a broker that is known. Raises InvalidRequest, LimitExceeded, PermissionDenied."""
         topic = text(command, "topic")
         route = read_json(body, "body")
         queue_datas = route.get("queueDatas") if isinstance(route, dict) else None
@@ -293,6 +299,11 @@ class BrokerCodes:
             queues = QueueConfig._make(data.get(field, 0) for field in fields)
             if not all(type(number) is int for number in queues):
                 raise InvalidRequest([FieldViolation("queueDatas", "holds something other than whole numbers")])
+            if connection.caller is not None:
+                # The frame names no cluster: what it may change is every group of that name.
+                for key in self._core.routes.groups:
+                    if key.broker_name == data["brokerName"]:
+                        check_writes(connection.caller, key.cluster, key.broker_name)
             self._record(self._word.add_topic(data["brokerName"], topic, queues, now=self._clock.monotonic()))
         return SUCCESS
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pointsman.service.access import Access
 from pointsman.service.fair_bound import FairBound
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import split_addr
@@ -39,6 +40,7 @@ def remoting_server(
     coming_in: FairBound,
     cache_bytes: int,
     certificates: ServerCertificates | None,
+    access: Access,
 ) -> RemotingServer:
     """Build the server; nothing is opened yet."""
     remoting = config.remoting
@@ -53,6 +55,7 @@ def remoting_server(
         metrics=metrics,
         record=record,
         pauses=pauses,
+        access=access,
     )
 
     def shown() -> dict[str, str]:
@@ -70,7 +73,7 @@ def remoting_server(
         }
 
     operators = OperatorCodes(core, settings, clock=clock, record=record, shown=shown)
-    requests = Requests(tables, brokers, operators, lifecycle=lifecycle, metrics=metrics, record=record)
+    requests = Requests(tables, brokers, operators, lifecycle=lifecycle, metrics=metrics, record=record, access=access)
     return RemotingServer(
         requests,
         brokers,
@@ -79,6 +82,7 @@ def remoting_server(
         clock=clock,
         metrics=metrics,
         handshakes=_handshakes(certificates, permissive=remoting.tls == "permissive", clock=clock),
+        access=access,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import cast
 
 from pointsman.remoting.frames import BadFrame, FrameReader, ReadyAnswer
+from pointsman.service.access import Access, Caller
 from pointsman.service.monitoring import CannotListen
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import join_addr, split_addr
@@ -63,9 +64,11 @@ class RemotingServer:
         clock: Clock,
         metrics: Metrics,
         handshakes: Handshakes | None = None,
+        access: Access,
     ) -> None:
         """``handshakes``: with TLS."""
         self.requests = requests
+        self.access = access
         self.clock = clock
         self.coming_in = 0
         self._unsent = 0
@@ -262,6 +265,7 @@ class RemotingConnection(asyncio.Protocol, Connection):
         self.peer = ""
         self.certificate_names: tuple[str, ...] = ()
         """DNS names and URIs of the peer's verified certificate, else its CN; empty without one."""
+        self.caller: Caller | None = None
         self.active_at = server.clock.monotonic()
         """When it last sent something, or took an answer."""
         self.coming_in = 0
@@ -269,6 +273,7 @@ class RemotingConnection(asyncio.Protocol, Connection):
         """Bytes that it has not read, while it is not read for that."""
         self.is_closing = False
         self._server = server
+        self._serve = server.requests.serve
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._at_work = 0
@@ -294,6 +299,9 @@ class RemotingConnection(asyncio.Protocol, Connection):
         transport.set_write_buffer_limits(high=UNSENT_A_CONNECTION)
         peer = transport.get_extra_info("peername")
         self.peer = join_addr(peer[0], peer[1]) if peer else ""
+        self.caller = self._server.access.connection((), peer[0] if peer else "")
+        if self.caller is not None and not self.caller.roles:
+            self._serve = self._server.requests.refuse
         self.stream = self._server.opened(self)
 
     def use(self, transport: asyncio.Transport) -> None:
@@ -343,7 +351,7 @@ class RemotingConnection(asyncio.Protocol, Connection):
         """Answer whole frames while this connection may go on, and write what they gave together."""
         written: list[bytes] = []
         size, cause = 0, ""
-        next_frame, serve = self._reader.next, self._server.requests.serve
+        next_frame, serve = self._reader.next, self._serve
         try:
             while not (self._at_work or self.unsent or self.is_closing):
                 frame = next_frame()

@@ -5,12 +5,24 @@ from __future__ import annotations
 import logging
 import secrets
 import weakref
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from pointsman.remoting.codes import RequestCode, ResponseCode
 from pointsman.remoting.frames import ONE_WAY_FLAG, Command, Frame, ReadyAnswer, cut_opaque, read_header
+from pointsman.service.access import (
+    ADMINS,
+    ANY_ROLE,
+    BROKERS,
+    Access,
+    Caller,
+    Denied,
+    Limit,
+    RateLimited,
+    Rule,
+    check_writes,
+)
 from pointsman.service.rpc.call_tallies import Tally
 from pointsman.wire.refusals import InvalidRequest, Refusal
 from pointsman_namesrv.core.events import RecordEvents
@@ -30,6 +42,33 @@ KNOWN_HEADER_BYTES = 1_024
 MAX_REMARK = 2_000
 _READY = NodeState.READY
 """Looked up once: in CPython 3.11 that takes longer than the kept answer."""
+
+RULES: Mapping[int, Rule] = {
+    RequestCode.PUT_KV_CONFIG: ADMINS,
+    RequestCode.GET_KV_CONFIG: ANY_ROLE,
+    RequestCode.DELETE_KV_CONFIG: ADMINS,
+    RequestCode.REGISTER_BROKER: BROKERS,
+    RequestCode.UNREGISTER_BROKER: BROKERS,
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: ANY_ROLE,
+    RequestCode.GET_BROKER_CLUSTER_INFO: ANY_ROLE,
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: ADMINS,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: ANY_ROLE,
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: ADMINS,
+    RequestCode.REGISTER_TOPIC_IN_NAMESRV: BROKERS,
+    RequestCode.GET_KVLIST_BY_NAMESPACE: ANY_ROLE,
+    RequestCode.GET_TOPICS_BY_CLUSTER: ANY_ROLE,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: ANY_ROLE,
+    RequestCode.GET_UNIT_TOPIC_LIST: ANY_ROLE,
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: ANY_ROLE,
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: ANY_ROLE,
+    RequestCode.UPDATE_NAMESRV_CONFIG: ADMINS,
+    RequestCode.GET_NAMESRV_CONFIG: ADMINS,
+    RequestCode.QUERY_DATA_VERSION: BROKERS,
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: ADMINS,
+    RequestCode.GET_BROKER_MEMBER_GROUP: ANY_ROLE,
+    RequestCode.BROKER_HEARTBEAT: BROKERS,
+}
+"""Who may send each code; a broker for its own cluster and broker name alone. An unknown code needs any role."""
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +110,10 @@ class Requests:
         lifecycle: NodeLifecycle,
         metrics: Metrics,
         record: RecordEvents,
+        access: Access,
     ) -> None:
         self._tables = tables
+        self._access = access
         self._lifecycle = lifecycle
         self._metrics = metrics
         self._record = record
@@ -110,6 +151,9 @@ class Requests:
             ),
             code.BROKER_HEARTBEAT: brokers.heartbeat,
         }
+        for number, rule in RULES.items():
+            if rule.limit is not None:
+                self._handlers[number] = self._limited(self._handlers[number], rule.limit)
 
     def serve(
         self, connection: Connection, frame: Frame
@@ -141,12 +185,14 @@ class Requests:
                 return route.to(cut[1])
             handler, command, opaque = known.handler, known.command, cut[1]
         try:
+            if connection.caller is not None:
+                self._authorise(connection.caller, command)
             answer = handler(connection, command, body)
         except GoElsewhere:
             self._count(command.code, "closed")
             raise
         except Exception as error:  # noqa: BLE001  # the border: every fault becomes an answer
-            answer = self._refusal(error, command.code)
+            answer = self._refusal(error, command.code, connection)
         wanted = None if command.flag & ONE_WAY_FLAG else opaque
         if isinstance(answer, ReadyAnswer):
             self._note(command.code, answer)
@@ -157,8 +203,36 @@ class Requests:
             return answer.to(wanted)
         # Last, for a look at an abstract class takes as long as half of the rest.
         if isinstance(answer, Iterator):
-            return self._guarded(answer, command.code), wanted
-        return self._awaited(answer, command.code), wanted
+            return self._guarded(answer, command.code, connection), wanted
+        return self._awaited(answer, command.code, connection), wanted
+
+    def refuse(self, connection: Connection, frame: Frame) -> bytes | None:
+        """Answer one frame of a connection whose caller has no role. Raises BadFrame."""
+        form, header, _ = frame
+        command = read_header(form, header)
+        if command.is_answer or connection.caller is None:
+            return None
+        try:
+            self._access.authorise(connection.caller, ANY_ROLE)
+        except Denied as denied:
+            answer = self._refusal(denied, command.code, connection)
+            self._note(command.code, answer)
+            return None if command.flag & ONE_WAY_FLAG else answer.to(b"%d" % command.opaque)
+        return None
+
+    def _authorise(self, caller: Caller, command: Command) -> None:
+        """Raise PermissionDenied for a code that a caller may not send, or a broker that it may not write."""
+        rule = RULES.get(command.code, ANY_ROLE)
+        self._access.authorise(caller, rule)
+        if rule is BROKERS and command.code != RequestCode.REGISTER_TOPIC_IN_NAMESRV:
+            check_writes(caller, command.ext.get("clusterName", ""), command.ext.get("brokerName", ""))
+
+    def _limited(self, handler: Handler, limit: Limit) -> Handler:
+        def limited(connection: Connection, command: Command, body: bytes) -> Answer:
+            self._access.limit(limit, connection.caller)
+            return handler(connection, command, body)
+
+        return limited
 
     def _keep(self, key: tuple[bytes, bytes], handler: Handler, command: Command) -> None:
         # A header of a registration is not met again: it holds the checksum of its body.
@@ -171,7 +245,7 @@ class Requests:
             del self._known[next(iter(self._known))]
         self._known[key] = _Known(handler, command, _no_route)
 
-    def _guarded(self, steps: Steps, code: int) -> Steps:
+    def _guarded(self, steps: Steps, code: int, connection: Connection) -> Steps:
         """Work in slices whose faults are answers as well."""
         try:
             for answer in steps:
@@ -179,16 +253,16 @@ class Requests:
                     self._note(code, answer)
                 yield answer
         except Exception as error:  # noqa: BLE001  # as above
-            answer = self._refusal(error, code)
+            answer = self._refusal(error, code, connection)
             self._note(code, answer)
             yield answer
 
-    async def _awaited(self, change: Awaitable[ReadyAnswer], code: int) -> ReadyAnswer:
+    async def _awaited(self, change: Awaitable[ReadyAnswer], code: int, connection: Connection) -> ReadyAnswer:
         """Wait for a change that is saved first; its faults are answers as well."""
         try:
             answer = await change
         except Exception as error:  # noqa: BLE001  # as above
-            answer = self._refusal(error, code)
+            answer = self._refusal(error, code, connection)
         self._note(code, answer)
         return answer
 
@@ -208,7 +282,13 @@ class Requests:
         self._ok()
         return answer
 
-    def _refusal(self, error: Exception, code: int) -> ReadyAnswer:
+    def _refusal(self, error: Exception, code: int, connection: Connection) -> ReadyAnswer:
+        if isinstance(error, Denied):
+            name = RequestCode(code).name if code in self._handlers else "OTHER"
+            self._access.note(error, f"remoting {name}", connection.peer)
+            is_busy = isinstance(error, RateLimited)
+            answer = ResponseCode.SYSTEM_BUSY if is_busy else ResponseCode.NO_PERMISSION
+            return ReadyAnswer(code=answer, remark=str(error)[:MAX_REMARK])
         if isinstance(error, Refusal):
             if isinstance(error, IdentityHeld):
                 self._record((error.event,))
@@ -246,7 +326,9 @@ def _no_route() -> None:
 
 
 def _by(connection: Connection) -> str:
-    return f"remoting {connection.peer}"
+    """Return the author of a change: who proved its identity by a certificate, else the address."""
+    caller = connection.caller
+    return caller.identity if caller is not None and caller.proof == "certificate" else f"remoting {connection.peer}"
 
 
 def _unsupported(_: Connection, command: Command, __: bytes) -> ReadyAnswer:

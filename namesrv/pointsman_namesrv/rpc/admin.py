@@ -7,9 +7,11 @@ here, the check first, then the change with its events.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any, TypedDict, TypeVar
 
+from pointsman.service.access import Author, Caller, author, check_writes
 from pointsman.service.rpc.request_fields import by_violations
 from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.wire.clock import Clock
@@ -23,7 +25,7 @@ from pointsman_namesrv.core.administration import (
     TopicDeletion,
     end_of,
 )
-from pointsman_namesrv.core.events import RecordEvents
+from pointsman_namesrv.core.events import Event, RecordEvents
 from pointsman_namesrv.core.kv import entry_violations
 from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.core.name_server import NameServer
@@ -59,19 +61,26 @@ class AdminServicer(Inspection):
         self._record = record
         self._settings = settings
 
-    async def set_write_perm(self, request: wire.SetWritePermRequest) -> wire.SetWritePermResponse:
+    async def set_write_perm(
+        self, request: wire.SetWritePermRequest, caller: Caller | None = None
+    ) -> wire.SetWritePermResponse:
         """Wipe or give back the write permission of a broker name."""
+        who = author(request.by, caller)
         refuse_if_any(chain(_group_violations(request), by_violations(request.by)))
+        check_writes(caller, request.cluster, request.broker_name)
         key, admin = GroupKey(request.cluster, request.broker_name), self._administration
         done = await self._settings.change(
             lambda: admin.check_write_perm(key, writable=request.writable),
-            lambda: self._recorded(admin.set_write_perm(key, writable=request.writable, by=request.by)),
+            lambda: self._recorded(admin.set_write_perm(key, writable=request.writable, by=who.name), who),
         )
         topic_count, changed = done.outcome.topic_count, done.outcome.changed
         return wire.SetWritePermResponse(topic_count=topic_count, changed=changed, **_durability(done))
 
-    async def delete_topic(self, request: wire.DeleteTopicRequest) -> wire.DeleteTopicResponse:
+    async def delete_topic(
+        self, request: wire.DeleteTopicRequest, caller: Caller | None = None
+    ) -> wire.DeleteTopicResponse:
         """Delete a topic."""
+        who = author(request.by, caller)
         refuse_if_any(
             chain(
                 name_violations("topic", request.topic),
@@ -83,23 +92,26 @@ class AdminServicer(Inspection):
         done = await self._settings.change(
             lambda: admin.check_delete_topic(topic, cluster=where, force=force),
             lambda: self._recorded(
-                admin.delete_topic(topic, cluster=where, force=force, by=request.by, now=self._clock.monotonic())
+                admin.delete_topic(topic, cluster=where, force=force, by=who.name, now=self._clock.monotonic()),
+                who,
             ),
         )
         return wire.DeleteTopicResponse(hidden_on=map(str, done.outcome.hidden_on), **_durability(done))
 
-    async def put_kv(self, request: wire.PutKvRequest) -> wire.PutKvResponse:
+    async def put_kv(self, request: wire.PutKvRequest, caller: Caller | None = None) -> wire.PutKvResponse:
         """Set one key."""
+        who = author(request.by, caller)
         refuse_if_any(chain(entry_violations(request.namespace, request.key, request.value), by_violations(request.by)))
         admin, entry = self._administration, (request.namespace, request.key, request.value)
         done = await self._settings.change(
             lambda: admin.check_put_kv(*entry),
-            lambda: self._recorded(admin.put_kv(*entry, by=request.by)),
+            lambda: self._recorded(admin.put_kv(*entry, by=who.name), who),
         )
         return wire.PutKvResponse(changed=done.outcome.changed, **_durability(done))
 
-    async def delete_kv(self, request: wire.DeleteKvRequest) -> wire.DeleteKvResponse:
+    async def delete_kv(self, request: wire.DeleteKvRequest, caller: Caller | None = None) -> wire.DeleteKvResponse:
         """Remove one key."""
+        who = author(request.by, caller)
         refuse_if_any(
             chain(
                 name_violations("namespace", request.namespace),
@@ -110,12 +122,13 @@ class AdminServicer(Inspection):
         admin, name = self._administration, (request.namespace, request.key)
         done = await self._settings.change(
             lambda: admin.check_delete_kv(*name),
-            lambda: self._recorded(admin.delete_kv(*name, by=request.by)),
+            lambda: self._recorded(admin.delete_kv(*name, by=who.name), who),
         )
         return wire.DeleteKvResponse(**_durability(done))
 
-    async def set_guard(self, request: wire.SetGuardRequest) -> wire.SetGuardResponse:
+    async def set_guard(self, request: wire.SetGuardRequest, caller: Caller | None = None) -> wire.SetGuardResponse:
         """Set how the guard of a cluster works."""
+        who = author(request.by, caller)
         lasts = request.HasField("duration")
         refuse_if_any(
             chain(
@@ -131,7 +144,7 @@ class AdminServicer(Inspection):
         def apply() -> GuardChange:
             now = self._clock.monotonic()
             return self._recorded(
-                admin.set_guard(request.cluster, mode, seconds=seconds, by=request.by, now=now, since=asked_at)
+                admin.set_guard(request.cluster, mode, seconds=seconds, by=who.name, now=now, since=asked_at), who
             )
 
         done = await self._settings.change(
@@ -142,8 +155,11 @@ class AdminServicer(Inspection):
         guard = admin_codec.guard_status(done.outcome.guard, now=self._clock.monotonic())
         return wire.SetGuardResponse(guard=guard, **_durability(done))
 
-    async def set_maintenance(self, request: wire.SetMaintenanceRequest) -> wire.SetMaintenanceResponse:
+    async def set_maintenance(
+        self, request: wire.SetMaintenanceRequest, caller: Caller | None = None
+    ) -> wire.SetMaintenanceResponse:
         """Announce an absence, or end it."""
+        who = author(request.by, caller)
         lasts = request.HasField("duration")
         longest = LONGEST_MAINTENANCE_SECONDS
         refuse_if_any(
@@ -161,27 +177,29 @@ class AdminServicer(Inspection):
             self._clock.monotonic(),
         )
         seconds = seconds_of(request.duration) if lasts else None
-        note, by = request.note, request.by
+        note, by = request.note, who.name
         done = await self._settings.change(
             lambda: admin.check_maintenance(key, until=end_of(seconds, since=asked_at), note=note, by=by),
-            lambda: self._recorded(admin.set_maintenance(key, seconds=seconds, note=note, by=by, now=asked_at)),
+            lambda: self._recorded(admin.set_maintenance(key, seconds=seconds, note=note, by=by, now=asked_at), who),
             may_be_lost=True,
         )
         return wire.SetMaintenanceResponse(changed=done.outcome.changed, **_durability(done))
 
-    def set_drain(self, request: wire.SetDrainRequest) -> wire.SetDrainResponse:
+    def set_drain(self, request: wire.SetDrainRequest, caller: Caller | None = None) -> wire.SetDrainResponse:
         """Send this node's clients elsewhere, or take them again."""
+        who = author(request.by, caller)
         refuse_if_any(by_violations(request.by))
         lifecycle = self._node.lifecycle
         if request.draining:
-            self._record(lifecycle.drain(by=request.by))
+            self._record(_signed(lifecycle.drain(by=who.name), who))
         else:
             now, still_provisional = self._clock.monotonic(), self._core.provisional_count()
-            self._record(lifecycle.undrain(by=request.by, now=now, still_provisional=still_provisional))
+            self._record(_signed(lifecycle.undrain(by=who.name, now=now, still_provisional=still_provisional), who))
         return wire.SetDrainResponse(state=broker_codec.node_state(lifecycle.state))
 
-    def evict_broker(self, request: wire.EvictBrokerRequest) -> wire.EvictBrokerResponse:
+    def evict_broker(self, request: wire.EvictBrokerRequest, caller: Caller | None = None) -> wire.EvictBrokerResponse:
         """Remove one registration."""
+        who = author(request.by, caller)
         refuse_if_any(
             chain(
                 _group_violations(request),
@@ -190,20 +208,30 @@ class AdminServicer(Inspection):
             )
         )
         done = self._administration.evict(
-            request.cluster, request.broker_name, request.broker_id, by=request.by, now=self._clock.monotonic()
+            request.cluster, request.broker_name, request.broker_id, by=who.name, now=self._clock.monotonic()
         )
-        self._record(done.events)
+        self._record(_signed(done.events, who))
         return wire.EvictBrokerResponse(identity=broker_codec.to_identity(done.identity))
 
-    def _recorded(self, change: ChangeT) -> ChangeT:
+    def _recorded(self, change: ChangeT, who: Author) -> ChangeT:
         """Record the events of a change in the step that makes it: its caller may have gone."""
-        self._record(change.events)
+        self._record(_signed(change.events, who))
         return change
 
 
 class _Durability(TypedDict):
     durable: bool
     warning: str
+
+
+def _signed(events: tuple[Event, ...], who: Author) -> tuple[Event, ...]:
+    """Add to each event of a change what its author claimed, where that is not who it is."""
+    if not who.claimed:
+        return events
+    return tuple(
+        replace(event, detail={**event.detail, "claimed_by": who.claimed}) if "by" in event.detail else event
+        for event in events
+    )
 
 
 def _durability(done: Done[Any]) -> _Durability:

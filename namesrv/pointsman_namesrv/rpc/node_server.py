@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from pointsman.service.access import ADMINS, ANY_ROLE, BROKERS, Access, Limit, Rule, Rules
 from pointsman.service.rpc.handler_table import HandlerTable
 from pointsman.service.rpc.rpc_server import RpcServer, Service, server_options
 from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
@@ -23,6 +24,44 @@ from pointsman_namesrv.rpc.routes import RAW_METHODS, RouteServicer
 REGISTRATION = registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"]
 ROUTE = route_service_pb2.DESCRIPTOR.services_by_name["RouteService"]
 ADMIN = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]
+REGISTERS = Rule(BROKERS.roles, Limit.REGISTRATIONS)
+
+ROUTE_RULES: Rules = {
+    "GetTopicRoute": ANY_ROLE,
+    "GetTopicRoutes": ANY_ROLE,
+    "WatchTopicRoutes": ANY_ROLE,
+    "ListTopics": ANY_ROLE,
+    "GetClusterInfo": ANY_ROLE,
+}
+REGISTRATION_RULES: Rules = {
+    "RegisterBroker": REGISTERS,
+    "UpdateTopics": REGISTERS,
+    "Heartbeat": BROKERS,
+    "KeepAlive": BROKERS,
+    "UnregisterBroker": BROKERS,
+    "ReportQueueStats": BROKERS,
+}
+"""A broker writes its own cluster and broker name alone: checked where those are read."""
+ADMIN_RULES: Rules = {
+    "ListBrokers": ADMINS,
+    "ListBrokerEvents": ADMINS,
+    "ListFlapping": ADMINS,
+    "ListWatchers": ADMINS,
+    "ListRouteDigests": ADMINS,
+    "ListSettings": ADMINS,
+    "GetNodeInfo": ADMINS,
+    # An agent that drains its broker; its own alone.
+    "SetWritePerm": Rule(BROKERS.roles, Limit.ADMIN_CALLS),
+    "DeleteTopic": ADMINS,
+    "PutKv": ADMINS,
+    "DeleteKv": ADMINS,
+    "ListKv": ADMINS,
+    "SetGuard": ADMINS,
+    "SetMaintenance": ADMINS,
+    "ListMaintenance": ADMINS,
+    "SetDrain": ADMINS,
+    "EvictBroker": ADMINS,
+}
 LIVE = "live"
 """Health of the process: SERVING until it stops, whatever its state. For a probe that would restart it."""
 
@@ -54,14 +93,21 @@ class NodeServer(RpcServer):
         clock: Clock,
         metrics: Metrics,
         record: RecordEvents,
+        access: Access | None = None,
     ) -> None:
         self._lifecycle = lifecycle
         self._metrics = metrics
         self._record = record
         self._changed = asyncio.Event()
-        self._table = HandlerTable(clock=clock, metrics=metrics.calls, on_refusal=self._on_refusal)
+        self._table = HandlerTable(clock=clock, metrics=metrics.calls, on_refusal=self._on_refusal, access=access)
         options = node_options(longest_interval, max_connections)
-        super().__init__(self._table, options=options, limit_exceeded=LimitExceeded, stopping=draining(stopping=True))
+        super().__init__(
+            self._table,
+            options=options,
+            limit_exceeded=LimitExceeded,
+            stopping=draining(stopping=True),
+            access=access,
+        )
         lifecycle.on_change(self._apply_state)
 
     async def follow(self) -> None:
@@ -108,7 +154,9 @@ class NodeServer(RpcServer):
 def services_of(registration: RegistrationServicer, route: RouteServicer, admin: AdminServicer) -> Sequence[Service]:
     """Return the services of a node, the one with the most calls first."""
     return (
-        Service(descriptor=ROUTE, servicer=route, raw=RAW_METHODS, drains=True, drain=route.hub.drain),
-        Service(descriptor=REGISTRATION, servicer=registration, drain=registration.drain),
-        Service(descriptor=ADMIN, servicer=admin),
+        Service(
+            descriptor=ROUTE, servicer=route, rules=ROUTE_RULES, raw=RAW_METHODS, drains=True, drain=route.hub.drain
+        ),
+        Service(descriptor=REGISTRATION, servicer=registration, rules=REGISTRATION_RULES, drain=registration.drain),
+        Service(descriptor=ADMIN, servicer=admin, rules=ADMIN_RULES),
     )

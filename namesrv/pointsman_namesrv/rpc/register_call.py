@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pointsman.service.access import check_writes
 from pointsman.service.fair_bound import FairBound, Share
 from pointsman.service.rpc.calling_peer import Peer
 from pointsman.service.rpc.handler_table import Ended
@@ -199,6 +200,7 @@ class RegisterCalls:
         return registered, registration
 
     def _renew(self, registration: Registration, peer: Peer) -> Registered:
+        check_writes(peer.caller, registration.identity.cluster, registration.identity.broker_name)
         unchanged = StagedTopics(registration.topics, registration.topics)
         registered = self._core.register(registration, now=self._clock.monotonic(), topics=unchanged, peer=peer.key)
         if registered.events:
@@ -313,7 +315,9 @@ class _Incoming:
             if not request.HasField("broker"):
                 raise InvalidRequest([FieldViolation("broker", "is missing in the first chunk")])
             self._registration = broker_codec.registration(request.broker, bounds=self._bounds)
-            self._held = self._core.held_topics(self._registration.identity)
+            identity = self._registration.identity
+            check_writes(self._place.peer.caller, identity.cluster, identity.broker_name)
+            self._held = self._core.held_topics(identity)
             self._staging = Staging(self._held)
         elif request.HasField("broker"):
             problem = f"stands again in chunk {self._chunks}; it belongs in the first"

@@ -7,9 +7,11 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
+from pointsman.service.access import Caller, check_writes
 from pointsman.service.fair_bound import FairBound
 from pointsman.service.rpc.calling_peer import Peer
 from pointsman.service.rpc.handler_table import Ended, Write
+from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import MAX_CHUNK_TOPICS
@@ -70,13 +72,15 @@ class RegistrationServicer:
         )
         self.register_broker = self.calls.register_broker
 
-    def update_topics(self, request: wire.UpdateTopicsRequest) -> wire.UpdateTopicsResponse:
+    def update_topics(
+        self, request: wire.UpdateTopicsRequest, caller: Caller | None = None
+    ) -> wire.UpdateTopicsResponse:
         """Apply a delta on a known base."""
         count = len(request.changed) + len(request.removed)
         if count > MAX_CHUNK_TOPICS:
             problem = f"and removed may hold at most {MAX_CHUNK_TOPICS} topics together, not {count}"
             raise InvalidRequest([FieldViolation("changed", problem)])
-        identity = broker_codec.checked_identity(request.identity, path="identity")
+        identity = _own_identity(request.identity, caller)
         changed = broker_codec.topics(request.changed, path="changed")
         removed = broker_codec.removed_topics(request.removed, changed)
         updated = self._core.update_topics(
@@ -92,9 +96,11 @@ class RegistrationServicer:
         self._record(updated.events)
         return wire.UpdateTopicsResponse(topic_count=updated.topic_count)
 
-    def heartbeat(self, request: wire.HeartbeatRequest) -> wire.HeartbeatResponse:
+    def heartbeat(self, request: wire.HeartbeatRequest, caller: Caller | None = None) -> wire.HeartbeatResponse:
         """Take one beat."""
-        return wire.HeartbeatResponse(answer=broker_codec.beat_answer(self._beat(broker_codec.beat(request.beat))))
+        beat = broker_codec.beat(request.beat)
+        check_writes(caller, beat.identity.cluster, beat.identity.broker_name)
+        return wire.HeartbeatResponse(answer=broker_codec.beat_answer(self._beat(beat)))
 
     async def keep_alive(self, requests: AsyncIterator[bytes], send: Write, peer: Peer) -> None:
         """Take beats until the stream ends; its end speaks against each broker whose last beat it brought.
@@ -121,6 +127,7 @@ class RegistrationServicer:
                     at_work = True
                     if request != last_request or not response:
                         beat = broker_codec.beat(wire.KeepAliveRequest.FromString(request).beat)
+                        check_writes(peer.caller, beat.identity.cluster, beat.identity.broker_name)
                         last_request = request
                     answer = self._beat(beat, stream=stream)
                     if answer.status in HOLDS:
@@ -145,7 +152,8 @@ class RegistrationServicer:
         finally:
             self._streams.discard(task)
             self._metrics.streams.dec()
-            now, by_us = self._now(), at_work or self._draining or not share.is_held
+            is_revoked = peer.caller is not None and peer.caller.is_revoked
+            now, by_us = self._now(), at_work or self._draining or not share.is_held or is_revoked
             bound.give_back(share)
             for identity, generation in held.items():
                 self._record(self._core.end_stream(identity, generation, stream=stream, now=now, by_us=by_us))
@@ -161,9 +169,11 @@ class RegistrationServicer:
         for task in self._streams:
             task.cancel()
 
-    async def unregister_broker(self, request: wire.UnregisterBrokerRequest) -> wire.UnregisterBrokerResponse:
+    async def unregister_broker(
+        self, request: wire.UnregisterBrokerRequest, caller: Caller | None = None
+    ) -> wire.UnregisterBrokerResponse:
         """Let a broker go; a wipe that ends with it has ended on the disk as well before the answer."""
-        identity = broker_codec.checked_identity(request.identity, path="identity")
+        identity = _own_identity(request.identity, caller)
         answer = self._core.unregister(
             identity, request.generation, reason=broker_codec.leave_reason(request.reason), now=self._clock.monotonic()
         )
@@ -172,9 +182,11 @@ class RegistrationServicer:
             await self._save_settings()
         return broker_codec.leave_answer(answer)
 
-    def report_queue_stats(self, request: wire.ReportQueueStatsRequest) -> wire.ReportQueueStatsResponse:
+    def report_queue_stats(
+        self, request: wire.ReportQueueStatsRequest, caller: Caller | None = None
+    ) -> wire.ReportQueueStatsResponse:
         """Hand on what an agent measured."""
-        identity = broker_codec.checked_identity(request.identity, path="identity")
+        identity = _own_identity(request.identity, caller)
         stats = broker_codec.queue_stats(request.stats, path="stats")
         answer = self._core.report_queue_stats(identity, request.generation, stats, now=self._clock.monotonic())
         self._metrics.queue_stats.labels(answer.status).inc()
@@ -209,6 +221,13 @@ class RegistrationServicer:
         if answer.events:
             self._record(answer.events)
         return answer
+
+
+def _own_identity(request: broker_pb2.BrokerIdentity, caller: Caller | None) -> BrokerIdentity:
+    """Read an identity that the caller may write. Raises InvalidRequest, PermissionDenied."""
+    identity = broker_codec.checked_identity(request, path="identity")
+    check_writes(caller, identity.cluster, identity.broker_name)
+    return identity
 
 
 def _cancel(task: asyncio.Task[None]) -> None:

@@ -38,6 +38,7 @@ class ResponseCode(IntEnum):
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
+    SYSTEM_BUSY = 2
     REQUEST_CODE_NOT_SUPPORTED = 3
     NO_PERMISSION = 16
     TOPIC_NOT_EXIST = 17

@@ -14,11 +14,23 @@ import click
 from pointsman.service.config import ConfigError
 from pointsman.service.daemon_process import EXIT_BAD_CONFIGURATION, EXIT_FAILED, EXIT_FORCED, EXIT_OK, LOOPS
 from pointsman.wire.clock import SystemClock
+from pointsman.service.token_file import TokenFileError, add_line, new_token
 
 ConfigT = TypeVar("ConfigT")
 
 CONTEXT: Mapping[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 LOOP = click.Choice(LOOPS)
+
+NEW_IDENTITY_HELP = """\
+Make a token for NAME, as [[access.grants]] has it.
+
+Prints the token, which is stored nowhere, and the line for the file access.tokens. With --add-to the line is
+added to that file (made if it is missing), and the token alone is printed.
+
+\b
+Example:
+  {name} token ops --add-to tokens > ops.token
+"""
 
 config_option = click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Configuration, TOML.")
 
@@ -110,6 +122,13 @@ class Daemon(Generic[ConfigT]):
             """
             given = self._with_file(given, config)
             return _check_certificates(self.load(given.file, os.environ, given.flags), days, ca, output)
+        @root.command(help=NEW_IDENTITY_HELP.format(name=self.name))
+        @click.argument("name")
+        @click.option(
+            "--add-to", type=click.Path(path_type=Path), metavar="FILE", help="Add the line to this file of tokens."
+        )
+        def token(name: str, add_to: Path | None) -> None:
+            _print_new_token(name, add_to)
 
         root.params[1:1] = self.options
         return root
@@ -141,6 +160,19 @@ def _check_certificates(config: object, days: float, ca: Path | None, output: st
     else:
         click.echo(table(rows) if rows else "the configuration names no certificates: listeners use plaintext")
     return EXIT_OK if ok else EXIT_FAILED
+
+
+def _print_new_token(name: str, add_to: Path | None) -> None:
+    try:
+        made = new_token(name)
+        if add_to is not None:
+            add_line(add_to, made.line)
+    except (ValueError, TokenFileError) as error:
+        raise click.ClickException(str(error)) from error
+    if add_to is not None:
+        click.echo(made.token)
+    else:
+        click.echo(f"token (shown this once): {made.token}\nline for the file:       {made.line}")
 
 
 def run(command: click.Command, arguments: Sequence[str] | None) -> int:

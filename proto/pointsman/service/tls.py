@@ -50,6 +50,11 @@ class TlsConfig:
         """Whether listeners use TLS."""
         return bool(self.certificate)
 
+    @property
+    def requires_certificates(self) -> bool:
+        """Whether every client proves who it is by a certificate; gRPC knows them in this case alone."""
+        return bool(self.client_ca) and self.client_certificate == "required"
+
     def unprotected(self, name: str, listen: str, *, takes_plaintext: bool = False) -> Iterator[str]:
         """Yield the fault of an address beyond loopback that serves without TLS; ``takes_plaintext``: also with it."""
         host_is_given = ":" in listen[1:]

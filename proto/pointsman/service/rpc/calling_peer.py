@@ -7,6 +7,8 @@ from urllib.parse import unquote
 
 import grpc
 
+from pointsman.service.access import Access, Caller, Rule
+
 ENDING_SECONDS = 1.0
 """How long a stream that a daemon ends may take to send its status: a client may not be reading."""
 
@@ -21,11 +23,36 @@ class Peer(NamedTuple):
     key: str
     """Whom bounds distinguish: an authenticated identity, else the connection. Never a host: proxies and NAT put many
     clients behind one."""
+    caller: Caller | None = None
+    """Who that is, with its grants; None where everything is open."""
 
 
-def peer_of(context: Context) -> Peer:
+def peer_of(context: Context, caller: Caller | None = None) -> Peer:
     """Who called; on a connection without authentication its address with the port is the connection."""
-    peer = context.peer()
-    addr = unquote(peer.partition(":")[2] or peer)
+    addr = addr_of(context)
+    if caller is not None:
+        return Peer(addr, caller.identity, caller)
     identities = context.peer_identities()
     return Peer(addr, b" ".join(sorted(identities)).decode(errors="replace") if identities else addr)
+
+
+def addr_of(context: Context) -> str:
+    """Return the address of who called, host:port."""
+    peer = context.peer()
+    return unquote(peer.partition(":")[2] or peer)
+
+
+def admitted(access: Access, rule: Rule, context: Context) -> Caller | None:
+    """Return who called, if the rule allows the call; None where everything is open. Raises Denied."""
+    if access.is_open:
+        return access.admit(rule, (), ())
+    metadata = context.invocation_metadata() or ()
+    authorization = [str(value) for key, value in metadata if key == "authorization"]
+    return access.admit(rule, () if authorization else _certificate_names(context), authorization)
+
+
+def _certificate_names(context: Context) -> list[str]:
+    """Return the DNS names and URIs of a verified certificate, else its common name."""
+    verified = context.auth_context()
+    names = [*verified.get("peer_dns", ()), *verified.get("peer_uri", ())] or [*verified.get("x509_common_name", ())]
+    return [name.decode(errors="replace") for name in names]

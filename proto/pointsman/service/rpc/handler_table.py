@@ -9,10 +9,12 @@ grpc.aio would run it in another coroutine for each call.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -22,8 +24,9 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
+from pointsman.service.access import Access, Caller, Denied, Reason, Rules, Unauthenticated
 from pointsman.service.rpc.call_tallies import CallMetrics
-from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Context, peer_of
+from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Context, addr_of, admitted, peer_of
 from pointsman.wire.clock import Clock
 from pointsman.wire.error_details import build_status
 from pointsman.wire.refusals import Refusal
@@ -33,6 +36,7 @@ log = logging.getLogger(__name__)
 Write = Callable[[bytes], Awaitable[None]]
 
 _Handler = Callable[[Any, Context], Awaitable[Any]]
+_Admit = Callable[[Context], Caller | None]
 
 
 class Ended(Exception):
@@ -46,11 +50,17 @@ class Ended(Exception):
 class HandlerTable:
     """Builds the handlers of services, and counts their calls.
 
-    ``on_refusal`` sees each refusal before it is sent, and returns what is sent in its place.
+    ``on_refusal`` sees each refusal before it is sent, and returns what is sent in its place. Without ``access``
+    everything is open.
     """
 
     def __init__(
-        self, *, clock: Clock, metrics: CallMetrics, on_refusal: Callable[[Refusal], Refusal] = lambda refusal: refusal
+        self,
+        *,
+        clock: Clock,
+        metrics: CallMetrics,
+        on_refusal: Callable[[Refusal], Refusal] = lambda refusal: refusal,
+        access: Access | None = None,
     ) -> None:
         self._clock = clock
         self._metrics = metrics
@@ -59,6 +69,11 @@ class HandlerTable:
         self._closed: Refusal | None = None
         self._running = 0
         self._quiet = asyncio.Event()
+        self._access = access
+        self._streams: dict[Caller, set[asyncio.Task[Any]]] = {}
+        """The open streams of callers with a token, which end when it is removed."""
+        if access is not None:
+            access.on_revoked(self._end_streams)
 
     def drain(self, why: Refusal | None) -> None:
         """Refuse new calls of the services that drain, until this is called with None."""
@@ -80,23 +95,26 @@ class HandlerTable:
         *,
         raw: frozenset[str] = frozenset(),
         drains: bool = False,
+        rules: Rules | None = None,
     ) -> grpc.GenericRpcHandler:
         """Build the handler of a service; ``drains``: it is refused while this table is draining.
 
-        A unary method takes the request, and its caller if it has a parameter ``peer``. It returns the response, or an
-        awaitable of it; one named in ``raw`` takes and returns bytes. A method that streams takes bytes or an iterator
-        of them, the function that writes a response if responses stream, and ``peer``.
+        A unary method takes the request, and who calls if it has a parameter ``peer`` (a Peer) or ``caller`` (the
+        Caller, None where everything is open). It returns the response, or an awaitable of it; one named in ``raw``
+        takes and returns bytes. A method that streams takes bytes or an iterator of them, the function that writes a
+        response if responses stream, and ``peer``. ``rules`` has each method, where there is an ``access``.
         """
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for method in descriptor.methods:
+            admit = self._admit(method.name, rules)
             behaviour = getattr(servicer, _snake_case(method.name))
             if not (method.client_streaming or method.server_streaming):
                 answer = behaviour if method.name in raw else _on_messages(method, behaviour)
-                takes_peer = "peer" in inspect.signature(behaviour).parameters
-                unary = self._unary(method, answer, takes_peer=takes_peer, drains=drains)
+                takes = inspect.signature(behaviour).parameters.keys() & {"peer", "caller"}
+                unary = self._unary(method, answer, admit, takes=takes, drains=drains)
                 handlers[method.name] = grpc.unary_unary_rpc_method_handler(unary)
                 continue
-            streaming = self._streaming(method, behaviour, drains=drains)
+            streaming = self._streaming(method, behaviour, admit, drains=drains)
             if not method.server_streaming:
                 handlers[method.name] = grpc.stream_unary_rpc_method_handler(streaming)
             elif not method.client_streaming:
@@ -120,18 +138,33 @@ class HandlerTable:
             grpc.StatusCode.INTERNAL, f"internal error {error_id}", code="INTERNAL", facts={"error_id": error_id}
         )
 
+    def _admit(self, method: str, rules: Rules | None) -> _Admit | None:
+        """Return what checks a call before it is served; None where nothing is to be checked."""
+        access = self._access
+        if access is None or rules is None or not access.needs_check(rules[method]):
+            return None
+        return partial(admitted, access, rules[method])
+
     def _unary(
         self,
         method: MethodDescriptor,
         answer: Callable[..., bytes | Awaitable[bytes]],
+        admit: _Admit | None,
         *,
-        takes_peer: bool,
+        takes: Collection[str],
         drains: bool,
     ) -> _Handler:
         """Wrap an answer; all in one coroutine, for route queries come this way."""
         observe = self._metrics.seconds.labels(method.name).observe
         succeeded = self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc
         monotonic = self._clock.monotonic
+        is_plain = admit is None and "peer" not in takes
+
+        def served(request: bytes, context: Context) -> bytes | Awaitable[bytes]:
+            caller = admit(context) if admit is not None else None
+            if "peer" in takes:
+                return answer(request, peer_of(context, caller))
+            return answer(request, caller) if takes else answer(request)
 
         async def call(request: bytes, context: Context) -> bytes:
             if (why := self._closed or (self._draining if drains else None)) is not None:
@@ -139,7 +172,7 @@ class HandlerTable:
             self._running += 1
             started = monotonic()
             try:
-                response = answer(request, peer_of(context)) if takes_peer else answer(request)
+                response = answer(request) if is_plain else served(request, context)
                 if not isinstance(response, bytes):
                     response = await response
             except asyncio.CancelledError:
@@ -158,16 +191,27 @@ class HandlerTable:
         return call
 
     def _streaming(
-        self, method: MethodDescriptor, behaviour: Callable[..., Awaitable[Message | None]], *, drains: bool
+        self,
+        method: MethodDescriptor,
+        behaviour: Callable[..., Awaitable[Message | None]],
+        admit: _Admit | None,
+        *,
+        drains: bool,
     ) -> _Handler:
         async def call(request: bytes | AsyncIterator[bytes], context: Context) -> bytes | None:
             if (why := self._closed or (self._draining if drains else None)) is not None:
                 return self._refuse(context, method, why)
             self._running += 1
             arguments = (request, context.write) if method.server_streaming else (request,)
+            caller: Caller | None = None
             try:
-                response = await behaviour(*arguments, peer_of(context))
+                if admit is not None:
+                    caller = admit(context)
+                with self._open_stream(caller):
+                    response = await behaviour(*arguments, peer_of(context, caller))
             except asyncio.CancelledError:
+                if caller is not None and caller.is_revoked:
+                    await self._end(context, method, _revoked(caller))
                 self._count(method, grpc.StatusCode.CANCELLED)
                 raise
             except Ended as ended:
@@ -183,6 +227,27 @@ class HandlerTable:
 
         return call
 
+    @contextlib.contextmanager
+    def _open_stream(self, caller: Caller | None) -> Iterator[None]:
+        """Note a stream for as long as it is open, so that it ends with its caller's token."""
+        task = asyncio.current_task()
+        if caller is None or task is None:
+            yield
+            return
+        streams = self._streams.setdefault(caller, set())
+        streams.add(task)
+        try:
+            yield
+        finally:
+            streams.discard(task)
+            if not streams:
+                self._streams.pop(caller, None)
+
+    def _end_streams(self, revoked: Collection[Caller]) -> None:
+        for caller in revoked:
+            for task in self._streams.get(caller, ()):
+                task.cancel()
+
     def _note_end(self) -> None:
         if not self._running:
             self._quiet.set()
@@ -193,7 +258,7 @@ class HandlerTable:
         An abort leaves a cycle of frames behind, and those that are there when the collector's young generations are
         frozen are there for ever.
         """
-        failed = self._failed(method, error)
+        failed = self._failed(context, method, error)
         context.set_code(failed.code)
         context.set_details(failed.details)
         context.set_trailing_metadata(failed.trailing_metadata)
@@ -201,15 +266,17 @@ class HandlerTable:
 
     async def _end(self, context: Context, method: MethodDescriptor, why: Refusal) -> None:
         """End a stream with a status. A client that does not read gets none of it, and the stream ends all the same."""
-        failed = self._failed(method, why)
+        failed = self._failed(context, method, why)
         try:
             async with asyncio.timeout(ENDING_SECONDS):
                 await context.abort_with_status(failed)
         except TimeoutError:
             raise asyncio.CancelledError from None
 
-    def _failed(self, method: MethodDescriptor, error: Exception) -> Any:  # noqa: ANN401  # grpc_status has no types
+    def _failed(self, context: Context, method: MethodDescriptor, error: Exception) -> Any:  # noqa: ANN401  # grpc_status has no types
         """Count a failed call, and return its status as gRPC takes it."""
+        if isinstance(error, Denied) and self._access is not None:
+            self._access.note(error, method.name, addr_of(context))
         if isinstance(error, DecodeError):
             error = _UnreadableRequest(f"the request is no {method.input_type.full_name}")
         failed = rpc_status.to_status(self.status_of(error, method.name))
@@ -225,6 +292,11 @@ class _UnreadableRequest(Refusal):
 
     code = "UNREADABLE_REQUEST"
     status = "INVALID_ARGUMENT"
+
+
+def _revoked(caller: Caller) -> Unauthenticated:
+    message = f"the stream was ended: {caller} was removed from the file of tokens"
+    return Unauthenticated(message, identity=caller.identity, reason=Reason.UNKNOWN_TOKEN)
 
 
 def _on_messages(

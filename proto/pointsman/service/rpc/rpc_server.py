@@ -13,6 +13,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from pointsman.service.access import Access, Rules
 from pointsman.service.monitoring import CannotListen
 from pointsman.service.rpc.handler_table import HandlerTable
 from pointsman.service.rpc.standard_services import HealthServicer, ReflectionServicer, StandardStreams
@@ -40,6 +41,8 @@ class Service:
     descriptor: ServiceDescriptor
     servicer: object
     raw: frozenset[str] = frozenset()
+    rules: Rules
+    """Who may call each method."""
     drains: bool = False
     """Whether it is refused while the table drains."""
     run: Callable[[], Awaitable[None]] | None = None
@@ -62,8 +65,10 @@ class RpcServer:
         options: Sequence[tuple[str, int]],
         limit_exceeded: type[LimitExceeded],
         stopping: Refusal,
+        access: Access | None = None,
     ) -> None:
         self._table = table
+        self._access = access
         self._refusal = stopping
         self._server = grpc.aio.server(options=options)
         self._standard_streams = StandardStreams(lambda refusal: table.status_of(refusal, ""), limit_exceeded)
@@ -88,14 +93,14 @@ class RpcServer:
         self.services = tuple(services)
         self._server.add_generic_rpc_handlers(
             [
-                self._table.service(each.descriptor, each.servicer, raw=each.raw, drains=each.drains)
+                self._table.service(each.descriptor, each.servicer, raw=each.raw, drains=each.drains, rules=each.rules)
                 for each in self.services
             ]
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflected = (*self.service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
-            ReflectionServicer(reflected, self._standard_streams), self._server
+            ReflectionServicer(reflected, self._standard_streams, self._access), self._server
         )
         await self.show_health()
         await self._server.start()

@@ -13,9 +13,10 @@ from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 from grpc_status import rpc_status
 
+from pointsman.service.access import ANY_ROLE, Access, Denied
 from pointsman.service.fair_bound import FairBound
-from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Context, peer_of
-from pointsman.wire.refusals import LimitExceeded
+from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Context, addr_of, admitted, peer_of
+from pointsman.wire.refusals import LimitExceeded, Refusal
 
 MAX_STREAMS = 200
 LIMIT = "health_and_reflection_streams"
@@ -24,7 +25,7 @@ LIMIT = "health_and_reflection_streams"
 class StandardStreams:
     """The open streams of both services together. ``refuse`` builds, and counts, the status of a refused one."""
 
-    def __init__(self, refuse: Callable[[LimitExceeded], status_pb2.Status], limit: type[LimitExceeded]) -> None:
+    def __init__(self, refuse: Callable[[Refusal], status_pb2.Status], limit: type[LimitExceeded]) -> None:
         self.bound = FairBound(MAX_STREAMS)
         self._refuse_with = refuse
         self._limit = limit
@@ -51,9 +52,12 @@ class StandardStreams:
         finally:
             self.bound.give_back(share)
 
-    async def _refuse(self, context: Context, *, value: int | None = None, note: str = "") -> None:
-        refusal = self._limit(LIMIT, self.bound.bound, value=value, note=note)
+    async def refuse(self, context: Context, refusal: Refusal) -> None:
+        """Abort a call."""
         await context.abort_with_status(rpc_status.to_status(self._refuse_with(refusal)))
+
+    async def _refuse(self, context: Context, *, value: int | None = None, note: str = "") -> None:
+        await self.refuse(context, self._limit(LIMIT, self.bound.bound, value=value, note=note))
 
 
 class HealthServicer(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio-health-checking has no types
@@ -71,15 +75,22 @@ class HealthServicer(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio
 
 
 class ReflectionServicer(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # as above
-    """As gRPC's own, but its streams are bounded."""
+    """As gRPC's own, but its streams are bounded, and with ``access`` it needs a role."""
 
-    def __init__(self, services: tuple[str, ...], streams: StandardStreams) -> None:
+    def __init__(self, services: tuple[str, ...], streams: StandardStreams, access: Access | None) -> None:
         super().__init__(services)
         self._streams = streams
+        self._access = access
 
     async def ServerReflectionInfo(  # noqa: N802  # gRPC's name
         self, request_iterator: AsyncIterable[reflection_pb2.ServerReflectionRequest], context: Context
     ) -> AsyncIterator[reflection_pb2.ServerReflectionResponse]:
+        if self._access is not None:
+            try:
+                admitted(self._access, ANY_ROLE, context)
+            except Denied as denied:
+                self._access.note(denied, "ServerReflectionInfo", addr_of(context))
+                await self._streams.refuse(context, denied)
         async with self._streams.place(context):
             async for response in super().ServerReflectionInfo(request_iterator, context):
                 yield response

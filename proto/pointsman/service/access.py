@@ -1,0 +1,470 @@
+"""Who may call what: callers by their certificate, token or address, roles by ``[[access.grants]]``.
+
+Without grants everything is open, and nothing of this is on the way of a call except the limits on registrations and
+admin calls. Refused calls raise :class:`Denied`, are counted, and are logged with identity, method, peer and reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from pathlib import Path
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from pointsman.service.access_settings import ANY_NAME, AccessSettings, Grant, Role
+from pointsman.service.config import ConfigError
+from pointsman.service.rate_limit import RateLimit
+from pointsman.service.token_file import TokenFileError, is_token, read_token_file, token_digest
+from pointsman.wire.clock import Clock
+from pointsman.wire.refusals import Refusal, shown
+
+KNOWN_CERTIFICATES = 4_096
+"""Sets of names whose grants are remembered."""
+LOGGED_PER_SECOND, LOGGED_BURST = 50.0, 1_000.0
+"""Log lines on denied calls; a flood beyond it is counted, and the next line has the number."""
+
+log = logging.getLogger(__name__)
+
+
+class Limit(StrEnum):
+    """What is limited for each identity; without authentication for the node as a whole."""
+
+    REGISTRATIONS = "registrations"
+    ADMIN_CALLS = "admin_calls"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a method needs: one of these roles (an admin may call all)."""
+
+    roles: frozenset[Role] = frozenset()
+    limit: Limit | None = None
+
+
+ANY_ROLE = Rule(frozenset(Role))
+CLIENTS = Rule(frozenset({Role.CLIENT}))
+BROKERS = Rule(frozenset({Role.BROKER}))
+ADMINS = Rule(limit=Limit.ADMIN_CALLS)
+
+Rules = Mapping[str, Rule]
+"""The rule of each method of a service."""
+
+
+# --- callers --------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class Caller:
+    """Who calls, once that is proved, and what its grants allow."""
+
+    identity: str
+    proof: str
+    """certificate, token or address."""
+    roles: frozenset[Role] = frozenset()
+    brokers: frozenset[tuple[str, str]] = frozenset()
+    """Cluster and broker name (or ANY_NAME) of what it may write."""
+    is_revoked: bool = field(default=False, compare=False)
+    """Its token was removed: its streams end."""
+
+    def may_write(self, cluster: str, broker_name: str) -> bool:
+        """Whether it may write what belongs to a broker name."""
+        return Role.ADMIN in self.roles or (cluster, broker_name) in self.brokers or (cluster, ANY_NAME) in self.brokers
+
+    def __str__(self) -> str:
+        return f"{self.proof} {shown(self.identity)}"
+
+
+def check_writes(caller: Caller | None, cluster: str, broker_name: str) -> None:
+    """Raise PermissionDenied for a caller that may not write what belongs to a broker name; None may."""
+    if caller is None or caller.may_write(cluster, broker_name):
+        return
+    allowed = ", ".join(f"{where}/{name}" for where, name in sorted(caller.brokers)) or "none"
+    raise PermissionDenied(
+        f"{caller} may not write broker {shown(f'{cluster}/{broker_name}')}, only {allowed[:300]}; "
+        "an operator can add it to [[access.grants]]",
+        identity=caller.identity,
+        reason=Reason.OTHER_BROKER,
+    )
+
+
+class Author(NamedTuple):
+    """Who asked for a change."""
+
+    name: str
+    """The authenticated identity; without authentication what the caller claims."""
+    claimed: str = ""
+    """What the caller claims, where that differs."""
+
+
+def author(claimed: str, caller: Caller | None) -> Author:
+    """Return the author of a change."""
+    if caller is None:
+        return Author(claimed)
+    return Author(caller.identity, claimed if claimed != caller.identity else "")
+
+
+# --- refusals -------------------------------------------------------------------------------------------------
+
+
+class Reason(StrEnum):
+    """Why a call was denied, as metric and log have it."""
+
+    NO_CREDENTIALS = "no_credentials"
+    UNREADABLE_CREDENTIALS = "unreadable_credentials"
+    UNKNOWN_TOKEN = "unknown_token"  # noqa: S105  # a reason
+    NO_GRANT = "no_grant"
+    WRONG_ROLE = "wrong_role"
+    OTHER_BROKER = "other_broker"
+    RATE = "rate"
+
+
+class Denied(Refusal):
+    """A call that its caller may not make."""
+
+    def __init__(self, message: str, *, identity: str, reason: Reason) -> None:
+        super().__init__(message)
+        self.identity = identity
+        self.reason = reason
+        self.method = ""
+        """Set once the call is known that raised it."""
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """Who, what, why."""
+        # Trailers are ASCII, and bounded.
+        return {"identity": shown(self.identity), "method": self.method, "reason": self.reason.value}
+
+
+class Unauthenticated(Denied):
+    """Nothing proves who calls."""
+
+    code = "UNAUTHENTICATED"
+    status = "UNAUTHENTICATED"
+
+
+class PermissionDenied(Denied):
+    """It is known who calls, and that is not enough."""
+
+    code = "PERMISSION_DENIED"
+    status = "PERMISSION_DENIED"
+
+
+class RateLimited(Denied):
+    """Too many calls of one identity; later ones are taken."""
+
+    code = "RATE_LIMITED"
+    status = "RESOURCE_EXHAUSTED"
+
+    def __init__(self, limit: Limit, per_second: float, *, identity: str, wait: float) -> None:
+        whose = f"of {shown(identity)}" if identity else "of all callers together"
+        what = limit.replace("_", " ")
+        super().__init__(
+            f"at most {per_second:g} {what} per second {whose} are taken; retry after {wait:.1f} s",
+            identity=identity,
+            reason=Reason.RATE,
+        )
+        self.wait = wait
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """As of every denied call, and when to retry."""
+        return {**super().facts, "retry_after_seconds": f"{self.wait:.3f}"}
+
+
+WHAT_TO_SEND = (
+    "present a certificate that tls.client_ca signed, or send the metadata `authorization: Bearer TOKEN` "
+    "(pointsmanctl: POINTSMAN_TOKEN_FILE)"
+)
+
+
+# --- the whole ------------------------------------------------------------------------------------------------
+
+
+class Access:
+    """Authenticates and authorises. ``own`` is the broker of an agent: there a broker needs a grant for that one.
+
+    ``prefix`` begins the names of metrics. Raises ConfigError where the file of tokens cannot be read.
+    """
+
+    def __init__(
+        self,
+        settings: AccessSettings,
+        *,
+        clock: Clock,
+        prefix: str,
+        registry: CollectorRegistry,
+        own: tuple[str, str] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.is_open = not settings.grants
+        """Whether every caller may call everything."""
+        self._clock = clock
+        self._own = own
+        self._metrics = _Metrics(prefix, registry)
+        self._limits = {
+            limit: RateLimit(per_second, burst)
+            for limit, per_second, burst in (
+                (Limit.REGISTRATIONS, settings.registrations_per_second, settings.registrations_burst),
+                (Limit.ADMIN_CALLS, settings.admin_calls_per_second, settings.admin_calls_burst),
+            )
+            if per_second
+        }
+        self._rates = {
+            Limit.REGISTRATIONS: settings.registrations_per_second,
+            Limit.ADMIN_CALLS: settings.admin_calls_per_second,
+        }
+        self._grants: dict[str, list[Grant]] = {}
+        self._networks: list[tuple[IPv4Network | IPv6Network, Grant]] = []
+        for grant in settings.grants:
+            if grant.address:
+                self._networks.append((ip_network(grant.address), grant))
+            else:
+                self._grants.setdefault(grant.identity, []).append(grant)
+        self._certificate = lru_cache(KNOWN_CERTIFICATES)(self._caller_of)
+        self._logged = RateLimit(LOGGED_PER_SECOND, LOGGED_BURST)
+        self._not_logged = 0
+        self._on_revoked: list[Callable[[Collection[Caller]], None]] = []
+        self._path = Path(settings.tokens) if settings.tokens else None
+        self._problem = ""
+        self._tokens: Mapping[bytes, tuple[bytes, Caller]] = {}
+        if self._path is not None:
+            try:
+                self._take(read_token_file(self._path))
+            except TokenFileError as error:
+                raise ConfigError([f"access.tokens: {problem}" for problem in error.problems]) from error
+
+    def on_revoked(self, call: Callable[[Collection[Caller]], None]) -> None:
+        """Have ``call`` called with the callers whose token was removed, in the event loop."""
+        self._on_revoked.append(call)
+
+    async def follow(self) -> None:
+        """Follow the file of tokens until cancelled. What is invalid leaves the last valid content in force."""
+        while self._path is not None:
+            await self._clock.sleep(self.settings.reload_seconds)
+            try:
+                names = await asyncio.to_thread(read_token_file, self._path)
+            except TokenFileError as error:
+                self._note_file("; ".join(error.problems))
+            else:
+                self._take(names)
+
+    # --- who calls --------------------------------------------------------------------------------------------
+
+    def needs_check(self, rule: Rule) -> bool:
+        """Whether calls with this rule have to be shown to :meth:`admit`."""
+        return not self.is_open or (rule.limit is not None and rule.limit in self._limits)
+
+    def admit(self, rule: Rule, names: Sequence[str], authorization: Sequence[str]) -> Caller | None:
+        """Return who calls, if the rule allows it; None where everything is open.
+
+        ``names`` are those of a verified certificate, ``authorization`` the values of that header: a token counts
+        before a certificate. Raises Denied.
+        """
+        if self.is_open:
+            self.limit(rule.limit, None)
+            return None
+        if authorization:
+            caller = self._by_header(authorization)
+        elif names:
+            caller = self._certificate(*names)
+        else:
+            raise Unauthenticated(f"no credentials: {WHAT_TO_SEND}", identity="", reason=Reason.NO_CREDENTIALS)
+        self.authorise(caller, rule)
+        self.limit(rule.limit, caller)
+        return caller
+
+    def http(self, authorization: str | None, method: str, rule: Rule = ADMINS) -> Caller | None:
+        """As :meth:`admit`, for a request over HTTP for what ``method`` answers; None where everything is open.
+
+        Takes Bearer, and Basic with the token as the password. From any thread. Raises Unauthenticated (401) and
+        PermissionDenied (403), which are counted and logged here.
+        """
+        if self.is_open:
+            return None
+        try:
+            if authorization is None:
+                raise Unauthenticated(
+                    "no credentials: send a token as Bearer, or as the password",
+                    identity="",
+                    reason=Reason.NO_CREDENTIALS,
+                )
+            caller = self._by_header([authorization])
+            self.authorise(caller, rule)
+        except Denied as denied:
+            self.note(denied, method, "http")
+            raise
+        return caller
+
+    def connection(self, names: Sequence[str], host: str) -> Caller | None:
+        """Return who is on a connection of RocketMQ's port: by its certificate, else by a grant of its address.
+
+        None where everything is open. One without any grant has no role.
+        """
+        if self.is_open:
+            return None
+        by_name = self._certificate(*names) if names else None
+        if by_name is not None and by_name.roles:
+            return by_name
+        addr = _address(host)
+        matching = [(network, grant) for network, grant in self._networks if addr is not None and addr in network]
+        if not matching:
+            return by_name or Caller(host, "address")
+        return self._caller(f"{matching[0][0]}", "address", [grant for _, grant in matching])
+
+    def authorise(self, caller: Caller, rule: Rule) -> None:
+        """Raise PermissionDenied unless the rule allows a call of this caller."""
+        if Role.ADMIN in caller.roles or not caller.roles.isdisjoint(rule.roles):
+            return
+        if not caller.roles:
+            raise PermissionDenied(
+                f"{caller} has no role here: an operator can add it to [[access.grants]]",
+                identity=caller.identity,
+                reason=Reason.NO_GRANT,
+            )
+        needed = " or ".join(sorted({*rule.roles, Role.ADMIN}))
+        raise PermissionDenied(
+            f"{caller} has the role {', '.join(sorted(caller.roles))}, the call needs {needed}: call it as another "
+            "identity, or have an operator add a grant",
+            identity=caller.identity,
+            reason=Reason.WRONG_ROLE,
+        )
+
+    def limit(self, limit: Limit | None, caller: Caller | None) -> None:
+        """Take one of a limit; without a caller of that of the node. Raises RateLimited."""
+        if limit is None or limit not in self._limits:
+            return
+        identity = caller.identity if caller is not None else ""
+        wait = self._limits[limit].take(identity, now=self._clock.monotonic())
+        if wait:
+            raise RateLimited(limit, self._rates[limit], identity=identity, wait=wait)
+
+    def note(self, denied: Denied, method: str, peer: str) -> None:
+        """Count and log a denied call; ``method`` must be of a bounded set."""
+        denied.method = method
+        self._metrics.denied.labels(method, denied.reason.value).inc()
+        if self._logged.take("", now=self._clock.monotonic()):
+            self._not_logged += 1
+            return
+        facts: dict[str, object] = {
+            "identity": denied.identity,
+            "method": method,
+            "peer": peer,
+            "reason": denied.reason.value,
+            "error": str(denied),
+        }
+        if self._not_logged:
+            facts["not_logged"], self._not_logged = self._not_logged, 0
+        log.warning("a call was denied", extra={"facts": facts})
+
+    # --- within -----------------------------------------------------------------------------------------------
+
+    def _by_header(self, authorization: Sequence[str]) -> Caller:
+        token = _token_of(authorization[0]) if len(authorization) == 1 else None
+        if token is None:
+            raise Unauthenticated(
+                f"the header authorization is not one `Bearer TOKEN`: {WHAT_TO_SEND}",
+                identity="",
+                reason=Reason.UNREADABLE_CREDENTIALS,
+            )
+        digest = token_digest(token)
+        known = self._tokens.get(digest)
+        if known is None or not hmac.compare_digest(known[0], digest):
+            raise Unauthenticated(
+                "the token is not known here, or no longer: an operator can add its line to the file access.tokens "
+                "(the command `token NAME` makes one)",
+                identity="",
+                reason=Reason.UNKNOWN_TOKEN,
+            )
+        return known[1]
+
+    def _caller_of(self, *names: str) -> Caller:
+        granted = [name for name in names if name in self._grants]
+        grants = [grant for name in granted for grant in self._grants[name]]
+        return self._caller(granted[0] if granted else names[0], "certificate", grants)
+
+    def _caller(self, identity: str, proof: str, grants: Sequence[Grant]) -> Caller:
+        brokers = frozenset((g.cluster, g.broker_name) for g in grants if g.role == Role.BROKER)
+        roles = {Role(grant.role) for grant in grants}
+        caller = Caller(identity, proof, frozenset(roles), brokers)
+        if self._own is not None and Role.BROKER in roles and not caller.may_write(*self._own):
+            caller.roles -= {Role.BROKER}
+        return caller
+
+    def _take(self, names: Mapping[bytes, str]) -> None:
+        before = self._tokens
+        self._tokens = {
+            digest: before[digest]
+            if digest in before and before[digest][1].identity == name
+            else (digest, self._caller(name, "token", self._grants.get(name, ())))
+            for digest, name in names.items()
+        }
+        kept = {id(caller) for _, caller in self._tokens.values()}
+        gone = [caller for _, caller in before.values() if id(caller) not in kept]
+        for caller in gone:
+            caller.is_revoked = True
+        if gone or len(self._tokens) != len(before):
+            facts = {"tokens": len(self._tokens), "removed": sorted({caller.identity for caller in gone})}
+            log.info("the file of tokens was read", extra={"facts": facts})
+        self._metrics.tokens.set(len(self._tokens))
+        self._note_file("")
+        if gone:
+            for call in self._on_revoked:
+                call(gone)
+
+    def _note_file(self, problem: str) -> None:
+        self._metrics.file_invalid.set(bool(problem))
+        if problem and problem != self._problem:
+            facts = {"problem": problem, "tokens": len(self._tokens)}
+            log.error("the file of tokens is invalid: its last valid content stays in force", extra={"facts": facts})
+        elif self._problem and not problem:
+            log.info("the file of tokens is valid again")
+        self._problem = problem
+
+
+class _Metrics:
+    """Of access; ``prefix`` begins the names."""
+
+    def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
+        self.denied = Counter(
+            f"{prefix}_denied_calls",
+            "Calls that were denied, by method (over RocketMQ's port: code) and reason",
+            ["method", "reason"],
+            registry=registry,
+        )
+        self.tokens = Gauge(f"{prefix}_access_tokens", "Tokens in force", registry=registry)
+        self.file_invalid = Gauge(
+            f"{prefix}_access_tokens_file_invalid",
+            "1 while the file of tokens cannot be used; its last valid content is in force",
+            registry=registry,
+        )
+
+
+def _token_of(authorization: str) -> str | None:
+    """Return the token of a header's value; None where there is none, in its one form."""
+    scheme, _, rest = authorization.partition(" ")
+    if scheme.lower() == "basic" and len(rest) <= 1_024:
+        try:
+            rest = base64.b64decode(rest, validate=True).decode("ascii").partition(":")[2]
+        except (binascii.Error, ValueError):
+            return None
+    elif scheme.lower() != "bearer":
+        return None
+    return rest if is_token(rest) else None
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        addr = ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(addr, "ipv4_mapped", None) or addr

@@ -1,0 +1,125 @@
+"""Section ``[access]`` of both daemons: tokens, limits and grants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import ip_network
+from pathlib import Path
+
+from pointsman.service.config import ConfigError
+from pointsman.service.setting import fault, not_one_of, outside
+from pointsman.service.token_file import TokenFileError, read_token_file, token_file_warning
+from pointsman.wire.names import name_problem, text_problem
+
+MAX_IDENTITY = 255
+ANY_NAME = "*"
+
+
+class Role(StrEnum):
+    """What a caller is."""
+
+    BROKER = "broker"
+    CLIENT = "client"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A role of one identity, or of the addresses of a network."""
+
+    role: str
+    identity: str = ""
+    """DNS name or URI of a certificate (its common name where it has neither), or the name of a token."""
+    address: str = ""
+    """Network such as 10.0.0.0/24, on RocketMQ's port only."""
+    cluster: str = ""
+    broker_name: str = ""
+    """What a broker may write, with the cluster; * is every broker name of the cluster."""
+
+    def problems(self) -> Iterator[str]:
+        """Rules of this row."""
+        yield from not_one_of("role", self.role, [*Role])
+        if bool(self.identity) == bool(self.address):
+            yield f"identity: {self.identity!r} and address {self.address!r}: exactly one of them must be given"
+        if self.identity:
+            yield from fault("identity", self.identity, text_problem(self.identity, longest=MAX_IDENTITY))
+        if self.address:
+            yield from fault("address", self.address, _network_problem(self.address))
+        if self.role == Role.BROKER:
+            yield from fault("cluster", self.cluster, name_problem(self.cluster))
+            if self.broker_name != ANY_NAME:
+                yield from fault("broker_name", self.broker_name, name_problem(self.broker_name))
+        elif self.cluster or self.broker_name:
+            yield f"role: {self.role!r} is for all clusters and brokers: remove cluster and broker_name"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSettings:
+    """Section ``[access]`` of both daemons."""
+
+    tokens: str = ""
+    """File of hashed tokens (the command ``token`` makes them); empty: none."""
+    reload_seconds: float = 5.0
+    """How often the file is looked at; a removed token is refused, and its streams end, within this time."""
+    registrations_per_second: float = 1_000.0
+    """Registrations and topic updates of one identity; without grants of all callers together. 0: no limit."""
+    registrations_burst: int = 20_000
+    admin_calls_per_second: float = 200.0
+    """Calls of operators, as above. 0: no limit."""
+    admin_calls_burst: int = 2_000
+    grants: tuple[Grant, ...] = ()
+
+    def problems(self) -> Iterator[str]:
+        """Rules of this section."""
+        if self.tokens:
+            yield from fault("tokens", self.tokens, text_problem(self.tokens, longest=4_096))
+        if self.tokens and not self.grants:
+            yield f"tokens: {self.tokens!r} has no effect without [[access.grants]]: add grants, or remove it"
+        yield from outside("reload_seconds", self.reload_seconds, 0.1, 3_600.0)
+        yield from outside("registrations_per_second", self.registrations_per_second, 0.0, 1e6)
+        yield from outside("registrations_burst", self.registrations_burst, 1, 10_000_000)
+        yield from outside("admin_calls_per_second", self.admin_calls_per_second, 0.0, 1e6)
+        yield from outside("admin_calls_burst", self.admin_calls_burst, 1, 10_000_000)
+        for index, grant in enumerate(self.grants):
+            if grant in self.grants[:index]:
+                yield f"grants[{index}]: is grants[{self.grants.index(grant)}] again"
+
+    def unauthenticated(self, *, has_certificates: bool, has_remoting: bool) -> Iterator[str]:
+        """Rules between sections: grants without an authenticator would deny every call."""
+        if self.grants and not self.tokens and not has_certificates:
+            yield (
+                "access.grants: need an authenticator, else no caller has an identity: set access.tokens (a file of "
+                "tokens), or tls.client_ca with tls.client_certificate = 'required'"
+            )
+        for index, grant in enumerate(self.grants):
+            if grant.address and not has_remoting:
+                yield (
+                    f"access.grants[{index}].address: {grant.address!r} has no effect: addresses count on RocketMQ's "
+                    "port alone, and there is none here"
+                )
+
+
+def check_files(settings: AccessSettings, *, where: str) -> Sequence[str]:
+    """Check the file of tokens, for ``config check``; return warnings. Raises ConfigError."""
+    if not settings.tokens:
+        return ()
+    path = Path(settings.tokens)
+    try:
+        names = set(read_token_file(path).values())
+    except TokenFileError as error:
+        raise ConfigError([f"{where}: access.tokens: {problem}" for problem in error.problems]) from error
+    granted = {grant.identity for grant in settings.grants}
+    warnings = [f"token {name!r} has no grant: its calls are denied" for name in sorted(names - granted)]
+    if (unsafe := token_file_warning(path)) is not None:
+        warnings.append(unsafe)
+    return [f"{where}: access.tokens: {warning}" for warning in warnings]
+
+
+def _network_problem(address: str) -> str | None:
+    try:
+        ip_network(address)
+    except ValueError as error:
+        return f"is not a network such as 10.0.0.0/24: {error}"
+    return None

@@ -1,0 +1,147 @@
+"""The file of hashed tokens: one line for each, ``NAME sha256:HEX``; lines that begin with # are comments.
+
+A token is in no file of the server, only its hash. Two lines may have one name, so that a token can be replaced
+without an interruption: add the new one, move its users, remove the old one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pointsman.wire.refusals import shown
+
+MAX_FILE_BYTES = 1024 * 1024
+MAX_SHOWN_PROBLEMS = 20
+TOKEN_BYTES = 32
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/-]{0,127}", re.ASCII)
+_HASH = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+
+
+class TokenFileError(Exception):
+    """The file cannot be used. ``problems`` has one line for each fault."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+class NewToken(NamedTuple):
+    """A token and its line."""
+
+    token: str
+    line: str
+
+
+def new_token(name: str) -> NewToken:
+    """Make a random token of 256 bits. Raises ValueError for a name that a file may not have."""
+    if (problem := token_name_problem(name)) is not None:
+        raise ValueError(problem)
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    return NewToken(token, f"{name} sha256:{token_digest(token).hex()}")
+
+
+def token_digest(token: str) -> bytes:
+    """Return what a token is compared by."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def token_name_problem(name: str) -> str | None:
+    """Return what is wrong with the name of a token."""
+    if _NAME.fullmatch(name):
+        return None
+    return f"the name {shown(name)} must have 1 to 128 letters, digits and . _ @ : / - and begin with a letter or digit"
+
+
+def is_token(text: str) -> bool:
+    """Whether a text can be a token: 16 to 512 characters of those that a header takes (RFC 6750)."""
+    return _TOKEN.fullmatch(text) is not None
+
+
+def read_token_file(path: Path) -> Mapping[bytes, str]:
+    """Return the name of each token by its digest. Blocks. Raises TokenFileError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise TokenFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise TokenFileError(f"{path}: has more than {MAX_FILE_BYTES} bytes")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise TokenFileError(f"{path}: is not UTF-8 text (byte {error.start})") from error
+    if not text:
+        # As a file is for a moment while it is written in place.
+        raise TokenFileError(f"{path}: is empty; a file without tokens needs a comment line (#)")
+    names: dict[bytes, str] = {}
+    problems: list[str] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        problem = _line_problem(words)
+        if problem is None:
+            digest = bytes.fromhex(words[1].removeprefix("sha256:"))
+            if digest in names:
+                problem = f"the token of {words[0]!r} is that of {names[digest]!r} as well; each needs its own"
+            names[digest] = words[0]
+        if problem is not None:
+            problems.append(f"{path}: line {number}: {problem}")
+    if problems:
+        more = len(problems) - MAX_SHOWN_PROBLEMS
+        raise TokenFileError(*problems[:MAX_SHOWN_PROBLEMS], *([f"{path}: and {more} more faults"] if more > 0 else []))
+    return names
+
+
+def add_line(path: Path, line: str) -> None:
+    """Add a line to a file that is valid, or make it, readable by its owner alone. Raises TokenFileError."""
+    target = Path(os.path.realpath(path))
+    fresh = target.with_name(f"{target.name}.{secrets.token_hex(4)}.new")
+    try:
+        before = target.stat() if target.exists() else None
+        content = target.read_bytes() if before is not None else b""
+        if content.strip():
+            read_token_file(path)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            if before is not None:
+                os.fchown(file.fileno(), before.st_uid, before.st_gid)
+                os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
+            file.write(content + (b"" if content.endswith(b"\n") or not content else b"\n") + line.encode() + b"\n")
+        fresh.replace(target)
+    except OSError as error:
+        raise TokenFileError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def token_file_warning(path: Path) -> str | None:
+    """Return what is unsafe about the file: its hashes reveal no token, but its names reveal who has one."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return None
+    if mode & stat.S_IWOTH:
+        return f"{path}: every user of this machine can write it, and so add a token: chmod o= {path}"
+    if mode & stat.S_IROTH:
+        return f"{path}: every user of this machine can read it: chmod o= {path}"
+    return None
+
+
+def _line_problem(words: list[str]) -> str | None:
+    # The second word is never shown: it may be a token that was pasted in place of its hash.
+    if len(words) != 2:
+        return f"has {len(words)} words, must have two: NAME sha256:HEX"
+    if (problem := token_name_problem(words[0])) is not None:
+        return problem
+    if _HASH.fullmatch(words[1]) is None:
+        return f"of {words[0]!r} must have sha256: and 64 digits 0-9 a-f; the command `token {words[0]}` prints a line"
+    return None
