@@ -404,7 +404,7 @@ class NameServerApp:
         orders = order_problems(self.core.routes, self.core.kv)
         settings = self._settings.complaints()
         tls = self._certificates.complaints() if self._certificates is not None else []
-        return [*overdue, *orders, *self.recorder.complaints(), *snapshot, *settings, *tls]
+        return [*overdue, *orders, *self.recorder.complaints(), *snapshot, *settings, *tls, *self.access.complaints()]
 
 
 def _cache_bytes(config: NameServerConfig) -> int:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from pointsman.service.access_settings import AccessSettings
 from pointsman.service.tls import TlsConfig
 from pointsman.wire.clock import Clock
 from pointsman_namesrv.app import NameServerApp
@@ -34,6 +35,7 @@ async def running_name_server(
     routes: RoutesConfig | None = None,
     tls: TlsConfig | None = None,
     monitoring: MonitoringConfig | None = None,
+    access: AccessSettings | None = None,
     warm_up_seconds: float = 0.0,
 ) -> AsyncIterator[NameServerApp]:
     """Serve for the length of the block; ``addr`` says where. Invariants are checked at the end."""
@@ -41,6 +43,7 @@ async def running_name_server(
         server=ServerConfig(listen=listen, stop_grace_seconds=1.0, warm_up_seconds=warm_up_seconds),
         monitoring=monitoring or MonitoringConfig(listen="127.0.0.1:0"),
         tls=tls or TlsConfig(),
+        access=access or AccessSettings(),
         liveness=liveness or LivenessConfig(),
         remoting=remoting or RemotingConfig(),
         routes=routes or RoutesConfig(),

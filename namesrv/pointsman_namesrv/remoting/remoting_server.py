@@ -263,8 +263,6 @@ class RemotingConnection(asyncio.Protocol, Connection):
         self.held: dict[BrokerIdentity, None] = {}
         self.is_brokers = False
         self.peer = ""
-        self.certificate_names: tuple[str, ...] = ()
-        """DNS names and URIs of the peer's verified certificate, else its CN; empty without one."""
         self.caller: Caller | None = None
         self.active_at = server.clock.monotonic()
         """When it last sent something, or took an answer."""
@@ -299,14 +297,19 @@ class RemotingConnection(asyncio.Protocol, Connection):
         transport.set_write_buffer_limits(high=UNSENT_A_CONNECTION)
         peer = transport.get_extra_info("peername")
         self.peer = join_addr(peer[0], peer[1]) if peer else ""
-        self.caller = self._server.access.connection((), peer[0] if peer else "")
-        if self.caller is not None and not self.caller.roles:
-            self._serve = self._server.requests.refuse
+        self.identify(())
         self.stream = self._server.opened(self)
 
     def use(self, transport: asyncio.Transport) -> None:
         """Go on with another transport to the same peer."""
         self._transport = transport
+
+    def identify(self, names: tuple[str, ...]) -> None:
+        """Take who is on the other side: DNS names and URIs of its verified certificate, else its CN, if any."""
+        host = split_addr(self.peer)[0] if self.peer else ""
+        self.caller = self._server.access.connection(names, host)
+        has_role = self.caller is None or bool(self.caller.roles)
+        self._serve = self._server.requests.serve if has_role else self._server.requests.refuse
 
     def data_received(self, data: bytes) -> None:
         """Answer what has come."""

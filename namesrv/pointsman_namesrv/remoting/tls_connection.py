@@ -141,7 +141,7 @@ class TlsConnection(asyncio.Protocol):
             return
         self._is_open = True
         self._handshakes.end(self)
-        self._connection.certificate_names = names_of(self._tls.getpeercert())
+        self._connection.identify(names_of(self._tls.getpeercert()))
         self._flush()
         self._transport.resume_reading()
         self._read()  # what came with the last message of the handshake

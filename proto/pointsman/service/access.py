@@ -208,6 +208,9 @@ class Access:
         self.settings = settings
         self.is_open = not settings.grants
         """Whether every caller may call everything."""
+        self.takes_tokens = bool(settings.tokens)
+        self.known_names: dict[tuple[bytes, ...], tuple[str, ...]] = {}
+        """Names of certificates by what gRPC gives of them fastest."""
         self._clock = clock
         self._own = own
         self._metrics = _Metrics(prefix, registry)
@@ -247,6 +250,10 @@ class Access:
         """Have ``call`` called with the callers whose token was removed, in the event loop."""
         self._on_revoked.append(call)
 
+    def complaints(self) -> list[str]:
+        """List what is wrong now, for people."""
+        return [f"access.tokens: {self._problem}; the last valid content is in force"] if self._problem else []
+
     async def follow(self) -> None:
         """Follow the file of tokens until cancelled. What is invalid leaves the last valid content in force."""
         while self._path is not None:
@@ -257,6 +264,12 @@ class Access:
                 self._note_file("; ".join(error.problems))
             else:
                 self._take(names)
+
+    def remember_names(self, identities: tuple[bytes, ...], names: tuple[str, ...]) -> None:
+        """Keep the names of a certificate, of the last ones that came."""
+        if len(self.known_names) >= KNOWN_CERTIFICATES:
+            self.known_names.clear()
+        self.known_names[identities] = names
 
     # --- who calls --------------------------------------------------------------------------------------------
 
@@ -460,6 +473,11 @@ def _token_of(authorization: str) -> str | None:
     elif scheme.lower() != "bearer":
         return None
     return rest if is_token(rest) else None
+
+
+def is_address(name: bytes) -> bool:
+    """Whether a name is written like an IP address."""
+    return _address(name.decode(errors="replace")) is not None
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:

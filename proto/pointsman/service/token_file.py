@@ -69,6 +69,8 @@ def is_token(text: str) -> bool:
 def read_token_file(path: Path) -> Mapping[bytes, str]:
     """Return the name of each token by its digest. Blocks. Raises TokenFileError."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise TokenFileError(f"{path}: is not a regular file")
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:

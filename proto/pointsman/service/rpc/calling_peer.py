@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import grpc
 
-from pointsman.service.access import Access, Caller, Rule
+from pointsman.service.access import Access, Caller, Rule, is_address
 
 ENDING_SECONDS = 1.0
 """How long a stream that a daemon ends may take to send its status: a client may not be reading."""
@@ -46,13 +46,29 @@ def admitted(access: Access, rule: Rule, context: Context) -> Caller | None:
     """Return who called, if the rule allows the call; None where everything is open. Raises Denied."""
     if access.is_open:
         return access.admit(rule, (), ())
-    metadata = context.invocation_metadata() or ()
-    authorization = [str(value) for key, value in metadata if key == "authorization"]
-    return access.admit(rule, () if authorization else _certificate_names(context), authorization)
+    authorization: list[str] = []
+    if access.takes_tokens:
+        metadata = context.invocation_metadata() or ()
+        authorization = [str(value) for key, value in metadata if key == "authorization"]
+    return access.admit(rule, () if authorization else _certificate_names(access, context), authorization)
 
 
-def _certificate_names(context: Context) -> list[str]:
+def _certificate_names(access: Access, context: Context) -> tuple[str, ...]:
     """Return the DNS names and URIs of a verified certificate, else its common name."""
+    # Ten times as fast as auth_context, but without the types of the names.
+    identities = tuple(context.peer_identities() or ())
+    if not identities:
+        return ()
+    known = access.known_names.get(identities)
+    if known is not None:
+        return known
     verified = context.auth_context()
-    names = [*verified.get("peer_dns", ()), *verified.get("peer_uri", ())] or [*verified.get("x509_common_name", ())]
-    return [name.decode(errors="replace") for name in names]
+    alternative = [*verified.get("peer_dns", ()), *verified.get("peer_uri", ())]
+    names = tuple(name.decode(errors="replace") for name in alternative or verified.get("x509_common_name", ()) if name)
+    # A mail address (with @) or an IP address of another certificate may be written like one of these names.
+    is_plain = sorted(alternative) == sorted(identities) and not any(
+        b"@" in name or is_address(name) for name in identities
+    )
+    if is_plain:
+        access.remember_names(identities, names)
+    return names
