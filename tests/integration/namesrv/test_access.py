@@ -353,7 +353,7 @@ async def test_an_invalid_file_shows_among_the_complaints(
 
 
 @pytest.mark.parametrize("limits", [{"registrations_burst": 3, "registrations_per_second": 1.0}])
-async def test_beyond_its_limit_an_identity_is_told_when_to_retry_and_others_are_served(
+async def test_beyond_its_limit_an_identity_learns_when_to_retry_and_others_are_served(
     peer: Peer, server: NameServerApp, tokens: TokenFolder, clock: ManualClock
 ) -> None:
     header = tokens.header("broker-a")
@@ -427,7 +427,7 @@ async def test_a_brokers_certificate_registers_its_own_name_and_no_other(
             peer = Peer(ours)
             for _ in range(2):
                 await register(peer, ())
-            assert server.access.known_names == {}, "a certificate with an address is read anew"
+            assert server.access.known_names == {}, "a certificate with an address is read again"
             refused = await refusal_of(register(peer, (), who=B))
             assert refused.status is StatusCode.PERMISSION_DENIED
             assert refused.details.facts["identity"] == "'broker-a.example'"
