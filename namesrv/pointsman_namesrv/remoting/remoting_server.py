@@ -263,6 +263,8 @@ class RemotingConnection(asyncio.Protocol, Connection):
         self.held: dict[BrokerIdentity, None] = {}
         self.is_brokers = False
         self.peer = ""
+        self.certificate_names: tuple[str, ...] = ()
+        """DNS names and URIs of the peer's verified certificate, else its CN; empty without one."""
         self.caller: Caller | None = None
         self.active_at = server.clock.monotonic()
         """When it last sent something, or took an answer."""
@@ -305,7 +307,8 @@ class RemotingConnection(asyncio.Protocol, Connection):
         self._transport = transport
 
     def identify(self, names: tuple[str, ...]) -> None:
-        """Take who is on the other side: DNS names and URIs of its verified certificate, else its CN, if any."""
+        """Take who is on the other side, by the names of its verified certificate, if it has one."""
+        self.certificate_names = names
         host = split_addr(self.peer)[0] if self.peer else ""
         self.caller = self._server.access.connection(names, host)
         has_role = self.caller is None or bool(self.caller.roles)

@@ -13,8 +13,8 @@ import click
 
 from pointsman.service.config import ConfigError
 from pointsman.service.daemon_process import EXIT_BAD_CONFIGURATION, EXIT_FAILED, EXIT_FORCED, EXIT_OK, LOOPS
-from pointsman.wire.clock import SystemClock
 from pointsman.service.token_file import TokenFileError, add_line, new_token
+from pointsman.wire.clock import SystemClock
 
 ConfigT = TypeVar("ConfigT")
 
@@ -122,6 +122,7 @@ class Daemon(Generic[ConfigT]):
             """
             given = self._with_file(given, config)
             return _check_certificates(self.load(given.file, os.environ, given.flags), days, ca, output)
+
         @root.command(help=NEW_IDENTITY_HELP.format(name=self.name))
         @click.argument("name")
         @click.option(
