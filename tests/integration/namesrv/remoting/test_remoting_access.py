@@ -1,0 +1,215 @@
+"""Roles on RocketMQ's port: by address and by certificate, code by code."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from pointsman.remoting.codes import RequestCode
+from pointsman.service.access_settings import AccessSettings, Grant
+from pointsman.wire.manual_clock import ManualClock
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.config import RemotingConfig
+from pointsman_namesrv.remoting.requests import RULES
+from tests.fakes.access_tokens import TokenFolder
+from tests.fakes.certificates import Authority
+from tests.fakes.condition import eventually
+from tests.fakes.history_rows import rows_in
+from tests.fakes.name_server import running_name_server
+from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
+from tests.fakes.rocketmq_frames import broker_ext, register, register_body, topic_config
+from tests.fakes.tls_peers import context, tls_config
+
+NO_PERMISSION = 16
+OPS = Grant("admin", "ops")
+BROKER = Grant("broker", address="127.0.0.0/8", cluster="DefaultCluster", broker_name="broker-a")
+BROKERS = Grant("broker", address="127.0.0.0/8", cluster="DefaultCluster", broker_name="*")
+CLIENT = Grant("client", address="127.0.0.0/8")
+ADMIN = Grant("admin", address="127.0.0.0/8")
+ELSEWHERE = Grant("admin", address="10.0.0.0/8")
+
+
+@pytest.fixture
+def grants() -> tuple[Grant, ...]:
+    """A test that needs others sets them."""
+    return (BROKER,)
+
+
+@pytest.fixture
+def access(tmp_path: Path, grants: tuple[Grant, ...]) -> AccessSettings:
+    return TokenFolder(tmp_path, "ops").settings(OPS, *grants)
+
+
+@pytest.fixture
+async def server(clock: ManualClock, tmp_path: Path, access: AccessSettings) -> AsyncIterator[NameServerApp]:
+    async with running_name_server(
+        clock=clock, history=tmp_path / "history", remoting=RemotingConfig(listen="127.0.0.1:0"), access=access
+    ) as app:
+        yield app
+
+
+async def registers(peer: RemotingPeer, name: str = "broker-a", addr: str = "10.0.0.1:10911", **ext: str) -> int:
+    peer.send(register({**broker_ext(name, addr=addr), **ext}, register_body()))
+    return (await peer.answer()).code
+
+
+def denied(server: NameServerApp, code: str, reason: str) -> float:
+    labels = {"method": f"remoting {code}", "reason": reason}
+    return server.metrics.registry.get_sample_value("pointsman_namesrv_denied_calls_total", labels) or 0.0
+
+
+async def test_every_code_that_is_served_has_a_rule(server: NameServerApp) -> None:
+    assert server._remoting is not None
+    assert set(server._remoting.requests._handlers) == set(RULES)
+
+
+async def test_a_broker_by_its_address_registers_its_own_name_and_no_other(
+    rocketmq: RemotingPeer, server: NameServerApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="pointsman.service.access")
+    assert await registers(rocketmq) == 0
+    for ext in ({"brokerName": "broker-b"}, {"clusterName": "Other"}, {"brokerName": ""}, {"clusterName": "*"}):
+        assert await registers(rocketmq, **ext) == NO_PERMISSION
+    assert (await rocketmq.ask(105, {"topic": "TopicTest"})).code == 0
+    other = broker_ext("broker-b")
+    for code in (RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION, RequestCode.BROKER_HEARTBEAT):
+        assert (await rocketmq.ask(code, other)).code == NO_PERMISSION
+        assert (await rocketmq.ask(code, {})).code == NO_PERMISSION
+        assert denied(server, code.name, "other_broker") == 2
+        assert (await rocketmq.ask(code, broker_ext())).code == 0
+    facts = caplog.records[0].facts  # type: ignore[attr-defined]  # of ours
+    assert (facts["identity"], facts["reason"]) == ("127.0.0.0/8", "other_broker")
+    assert facts["peer"].startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize("grants", [(BROKERS,)])
+async def test_one_topic_is_added_to_an_own_broker_alone(rocketmq: RemotingPeer, server: NameServerApp) -> None:
+    assert await registers(rocketmq) == await registers(rocketmq, "broker-b", addr="10.0.0.2:10911") == 0
+    networks = server.access._networks
+    networks[:] = [(network, BROKER) for network, _ in networks]
+    queues = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0}
+
+    def one(name: str) -> bytes:
+        return json.dumps({"queueDatas": [{"brokerName": name, **queues}]}).encode()
+
+    async with remoting_peer(server.remoting_addr) as peer:
+        assert (await peer.ask(217, {"topic": "Theirs"}, one("broker-b"))).code == NO_PERMISSION
+        assert (await peer.ask(217, {"topic": "Added"}, one("broker-a"))).code == 0
+        assert (await peer.ask(105, {"topic": "Theirs"})).code == 17
+        assert (await peer.ask(105, {"topic": "Added"})).code == 0
+
+
+@pytest.mark.parametrize("grants", [(BROKERS,)])
+async def test_a_broker_of_a_cluster_registers_each_name_of_it(rocketmq: RemotingPeer) -> None:
+    assert await registers(rocketmq) == 0
+    assert await registers(rocketmq, "broker-b", addr="10.0.0.2:10911") == 0
+    assert await registers(rocketmq, clusterName="Other") == NO_PERMISSION
+
+
+@pytest.mark.parametrize("grants", [(CLIENT,)])
+async def test_a_client_reads_and_changes_nothing(rocketmq: RemotingPeer, server: NameServerApp) -> None:
+    for code in (100, 102, 103, 104, 205, 216, 217, 318, 319, 322, 327, 904):
+        answer = await rocketmq.ask(code, broker_ext(), register_body())
+        assert answer.code == NO_PERMISSION, code
+        assert "has the role client" in (answer.command.remark or "")
+    for code in (105, 106, 206, 224, 304, 311, 312, 313, 901):
+        ext = {"topic": "T", "cluster": "c", **broker_ext()}
+        assert (await rocketmq.ask(code, ext)).code != NO_PERMISSION, code
+    assert denied(server, "WIPE_WRITE_PERM_OF_BROKER", "wrong_role") == 1
+
+
+@pytest.mark.parametrize("grants", [(ADMIN,)])
+async def test_an_admin_may_everything_and_the_history_has_its_address(
+    rocketmq: RemotingPeer, tmp_path: Path, clock: ManualClock
+) -> None:
+    assert await registers(rocketmq, "broker-z") == 0
+    assert (await rocketmq.ask(100, {"namespace": "n", "key": "k", "value": "v"})).code == 0
+
+    def authors() -> list[str]:
+        return [row["detail"]["by"] for row in rows_in(tmp_path / "history") if row["event"] == "KV_CHANGED"]
+
+    await eventually(authors, clock=clock, step=1.0)
+    assert authors()[0].startswith("remoting 127.0.0.1:")
+
+
+@pytest.mark.parametrize("grants", [(ELSEWHERE,)])
+async def test_an_address_without_a_grant_is_denied_everything_and_stays_connected(
+    rocketmq: RemotingPeer, server: NameServerApp
+) -> None:
+    for _ in range(2):
+        for code in (105, 103, 106, 100, 999):
+            answer = await rocketmq.ask(code, {"topic": "T"})
+            assert answer.code == NO_PERMISSION
+            assert "has no role here" in (answer.command.remark or "")
+    assert denied(server, "GET_ROUTEINFO_BY_TOPIC", "no_grant") == 2
+    assert denied(server, "OTHER", "no_grant") == 2
+
+
+async def test_a_kept_answer_is_not_given_to_an_address_without_a_role(server: NameServerApp) -> None:
+    """Requests are known by their bytes over all connections; who asks is not."""
+    async with remoting_peer(server.remoting_addr) as ours:
+        assert await registers(ours) == 0
+        for _ in range(3):
+            assert (await ours.ask(105, {"topic": "TopicTest"})).code == 0
+        # As if from elsewhere: the grants of the networks are gone when the next connection opens.
+        server.access._networks.clear()
+        async with remoting_peer(server.remoting_addr) as theirs:
+            for _ in range(3):
+                assert (await theirs.ask(105, {"topic": "TopicTest"})).code == NO_PERMISSION
+        assert (await ours.ask(105, {"topic": "TopicTest"})).code == 0
+
+
+async def test_limits_hold_for_bodies_that_are_read_and_not_for_those_known(clock: ManualClock) -> None:
+    settings = AccessSettings(registrations_burst=2, registrations_per_second=1.0, admin_calls_burst=1)
+    async with (
+        running_name_server(clock=clock, remoting=RemotingConfig(listen="127.0.0.1:0"), access=settings) as server,
+        remoting_peer(server.remoting_addr) as peer,
+    ):
+        many = {f"t{number}": topic_config(f"t{number}") for number in range(20)}
+        for _ in range(10):
+            peer.send(register(broker_ext(), register_body(many)))
+            assert (await peer.answer()).code == 0
+        assert await registers(peer, "broker-b") == 0
+        assert await registers(peer, "broker-c") == 2
+        assert denied(server, "REGISTER_BROKER", "rate") == 1
+        assert (await peer.ask(100, {"namespace": "n", "key": "k", "value": "v"})).code == 0
+        assert (await peer.ask(100, {"namespace": "n", "key": "k", "value": "w"})).code == 2
+        assert (await peer.ask(105, {"topic": "t1"})).code == 0
+        await clock.advance(1.0)
+        assert await registers(peer, "broker-c") == 0
+
+
+async def test_a_certificate_gives_the_role_and_names_the_author(clock: ManualClock, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tls = tls_config(authority.issue("server"), mutual=True)
+    grants = (
+        Grant("broker", "broker-a.example", cluster="DefaultCluster", broker_name="broker-a"),
+        Grant("admin", "ops.example"),
+    )
+    async with running_name_server(
+        clock=clock,
+        history=tmp_path / "history",
+        tls=tls,
+        remoting=RemotingConfig(listen="127.0.0.1:0"),
+        access=AccessSettings(grants=grants),
+    ) as server:
+        broker = context(authority.file, authority.issue("broker", "broker-a.example"))
+        async with remoting_peer(server.remoting_addr, broker) as peer:
+            assert await registers(peer) == 0
+            assert await registers(peer, "broker-b") == NO_PERMISSION
+            assert (await peer.ask(205, {"brokerName": "broker-a"})).code == NO_PERMISSION
+        stranger = context(authority.file, authority.issue("stranger", "stranger.example"))
+        async with remoting_peer(server.remoting_addr, stranger) as peer:
+            assert (await peer.ask(105, {"topic": "TopicTest"})).code == NO_PERMISSION
+        ops = context(authority.file, authority.issue("ops", "ops.example"))
+        async with remoting_peer(server.remoting_addr, ops) as peer:
+            assert (await peer.ask(205, {"brokerName": "broker-a"})).code == 0
+
+        def authors() -> list[str]:
+            return [row["detail"]["by"] for row in rows_in(tmp_path / "history") if row["event"] == "PERM_CHANGED"]
+
+        await eventually(lambda: authors() == ["ops.example"], clock=clock, step=1.0)
