@@ -7,6 +7,7 @@ import argparse
 import uvloop
 
 from tests.bench import (
+    access_cost,
     capacity,
     choices,
     detectors,
@@ -36,6 +37,7 @@ SUBJECTS = {
     "capacity": capacity.measure,
     "remoting": remoting.measure,
     "tls_cost": tls_cost.measure,
+    "access_cost": access_cost.measure,
     "fleet": fleet.measure,
     "groups": groups.measure,
     "idle_agent": idle_agent.measure,

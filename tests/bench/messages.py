@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import grpc
 
 from pointsman.v1.broker_pb2 import BrokerIdentity
@@ -67,10 +69,10 @@ def beat(number: int, generation: int, *, version: int = 1) -> bytes:
     return HeartbeatRequest(beat=message).SerializeToString()
 
 
-async def register(channel: grpc.aio.Channel, chunks: list[bytes]) -> int:
+async def register(channel: grpc.aio.Channel, chunks: list[bytes], metadata: Sequence[tuple[str, str]] = ()) -> int:
     """Send a registration and return its generation."""
     call: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(REGISTER)
-    answer = await call(iter(chunks), timeout=CALL_SECONDS)
+    answer = await call(iter(chunks), timeout=CALL_SECONDS, metadata=metadata)
     return RegisterBrokerResponse.FromString(answer).generation
 
 

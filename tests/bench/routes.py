@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import grpc
 
@@ -73,12 +74,14 @@ async def _measure(report: Report, ours: Worker, bare: Worker, *, brokers: int) 
     )
 
 
-def queries(channel: grpc.aio.Channel, query: bytes) -> Load:
+def queries(channel: grpc.aio.Channel, query: bytes, metadata: Sequence[tuple[str, str]] = ()) -> Load:
     """Ask all the time, CONCURRENCY at once."""
     ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(messages.ROUTE)
 
     async def load(seconds: float) -> int:
-        return sum(await asyncio.gather(*(repeat(lambda: ask(query), seconds) for _ in range(CONCURRENCY))))
+        return sum(
+            await asyncio.gather(*(repeat(lambda: ask(query, metadata=metadata), seconds) for _ in range(CONCURRENCY)))
+        )
 
     return load
 

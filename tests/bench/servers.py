@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 
 from pointsman.service import logs
+from pointsman.service.access_settings import AccessSettings
 from pointsman.service.tls import TlsConfig
 from pointsman.wire.channel_options import SERVER_OPTIONS
 from pointsman_namesrv.app import NameServerApp
@@ -39,7 +40,7 @@ BARE = "pointsman.bench.Bare"
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
-async def name_server(pipe: Connection, tls: TlsConfig | None = None) -> None:
+async def name_server(pipe: Connection, tls: TlsConfig | None = None, access: AccessSettings | None = None) -> None:
     """Run the real one with everything on, history and snapshot on disk."""
     with tempfile.TemporaryDirectory() as folder:
         config = NameServerConfig(
@@ -47,6 +48,7 @@ async def name_server(pipe: Connection, tls: TlsConfig | None = None) -> None:
             routes=RoutesConfig(max_topics=10_000_000),
             remoting=RemotingConfig(listen="127.0.0.1:0"),
             tls=tls or TlsConfig(),
+            access=access or AccessSettings(),
             monitoring=MonitoringConfig(listen="127.0.0.1:0"),
             history=HistoryConfig(directory=f"{folder}/history"),
             snapshot=SnapshotConfig(directory=f"{folder}/state"),
