@@ -3,6 +3,7 @@
 Transports are imported from their own modules, since each needs its own library.
 """
 
+from pointsman.wire.credentials import Credentials
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
@@ -40,6 +41,7 @@ from pointsman_client.core.route import (
 from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES, SendResult, SendStatus
 from pointsman_client.core.sharding import ExplicitTable, HashRing, ModuloMap, QueueOfKey, ShardingMap, SubShards
 from pointsman_client.errors import (
+    AccessDeniedError,
     AgentFailedError,
     AllocationError,
     BlockingCallError,
@@ -94,6 +96,7 @@ __all__ = [
     "OLDER_FAULT_RULES",
     "RETRY_RESPONSE_CODES",
     "AbsentBroker",
+    "AccessDeniedError",
     "AgentFailedError",
     "AllocationError",
     "AllocationRequest",
@@ -118,6 +121,7 @@ __all__ = [
     "ConsistentHash",
     "ConsumeFrom",
     "ConsumeResult",
+    "Credentials",
     "ExplicitTable",
     "FailedTry",
     "Fallback",

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from pointsman.wire.clock import Clock, SystemClock
+from pointsman.wire.credentials import ChannelOpener, Credentials, CredentialsError
 from pointsman.wire.json_document import Document
 from pointsman_client.aio import Closing, LoopBinding
 from pointsman_client.client_options import ClientOptions, takes_options
@@ -19,6 +20,7 @@ from pointsman_client.core.recheck_plan import RecheckPlan
 from pointsman_client.core.route import BrokerData, ClusterData, TopicRoute
 from pointsman_client.errors import (
     ClientClosedError,
+    InvalidOptionError,
     NameServersUnavailableError,
     TopicNotFoundError,
 )
@@ -72,7 +74,8 @@ class NameServerClient:
             self._rng.shuffle(tried_in_order)
         self._choice = NameServerChoice(tried_in_order)
         self._failover = Failover(self._choice, self._clock, on_failure=self._note_failure)
-        self._links = NameServerLinks(options.open_channel)
+        self._opener = _opener_of(options.credentials)
+        self._links = NameServerLinks(options.open_channel, self._opener)
         self._watch = RouteWatch()
         self._plan = RecheckPlan(self._rng.uniform)
         self._keeper = RouteKeeper(
@@ -97,6 +100,8 @@ class NameServerClient:
             self._options,
             choice=self._choice,
             links=self._links,
+            opener=self._opener,
+            hook=self._hook,
             clock=self._clock,
             rng=self._rng,
             keeper=self._keeper,
@@ -326,6 +331,11 @@ class NameServerClient:
         """How this client, and what is built on it, opens connections."""
         return self._options.open_channel
 
+    @property
+    def channel_opener(self) -> ChannelOpener:
+        """The credentials of this client, and of what is built on it, as their files are now."""
+        return self._opener
+
     async def _cached(self, topic: str) -> CachedRoute:
         self._binding.check()
         check_name("topic", topic)
@@ -356,3 +366,10 @@ class NameServerClient:
 
     def _wake_upkeep(self) -> None:
         self._upkeep.wake()
+
+
+def _opener_of(credentials: Credentials | None) -> ChannelOpener:
+    try:
+        return ChannelOpener(credentials)
+    except CredentialsError as error:
+        raise InvalidOptionError("credentials", credentials, str(error)) from error

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pointsman.wire.clock import Clock
+from pointsman.wire.credentials import Credentials
 from pointsman_client.core.checks import check_number, check_seconds, check_zone
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
@@ -57,6 +58,9 @@ class SharedOptions:
     is passed in keeps its own."""
     lookup_timeout_seconds: float = 3.0
     """For one lookup, over all name servers that it tries (``mqClientApiTimeout``, 3,000 ms). As above."""
+    credentials: Credentials | None = None
+    """Of the connections to name servers and agents; None: neither TLS nor a token. A client that is passed in keeps
+    its own. Changed files are in use for new connections within 10 s."""
     metrics_hook: MetricsHook | None = None
     """Is called with what happens, such as :class:`~pointsman_client.prometheus.PrometheusMetrics`."""
     clock: Clock | None = None

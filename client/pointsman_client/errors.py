@@ -10,7 +10,8 @@
     ├── CallTimeoutError                   a call of the synchronous facade did not end
     ├── NotFoundError                      TopicNotFoundError, ClusterNotFoundError
     ├── OrderTopicConfError                the route carries a configuration that cannot be read
-    ├── RequestRejectedError               a name server answered no, and another would say the same
+    ├── RequestRejectedError               a name server answered no, and another would say the same;
+    │                                      AccessDeniedError: for want of credentials or of a role
     ├── NameServerFailedError              one name server did not answer; AgentFailedError: one agent
     ├── NameServersUnavailableError        none of them did
     ├── OffsetFileError                    a file of offsets cannot be read or written
@@ -234,6 +235,21 @@ class RequestRejectedError(PointsmanError):
     def violations(self) -> Sequence[FieldViolation]:
         """Each field that was wrong, as far as the server said."""
         return self.details.violations
+
+
+class AccessDeniedError(RequestRejectedError):
+    """A name server or an agent does not know this client, or has not granted it the role that the call needs."""
+
+    code = "ACCESS_DENIED"
+
+    def __init__(self, addr: str, status: grpc.StatusCode, message: str, details: ErrorDetails) -> None:
+        super().__init__(addr, status, f"{message or 'access denied'}; {self._hint(status)}", details)
+
+    @staticmethod
+    def _hint(status: grpc.StatusCode) -> str:
+        if status is grpc.StatusCode.UNAUTHENTICATED:
+            return "check the credentials: a certificate that it trusts, or a token that it knows"
+        return "grant the role in [[access.grants]] there, or use other credentials"
 
 
 class NameServerFailedError(PointsmanError):

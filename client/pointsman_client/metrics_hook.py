@@ -66,6 +66,9 @@ class MetricsHook:
     def name_server_failed(self, *, addr: str) -> None:
         """A name server gave no answer that could be used."""
 
+    def credentials_reloaded(self, *, result: str) -> None:
+        """Files of the credentials changed. ``result``: applied; rejected, the last valid ones stay in use."""
+
     def route_confirmed(self, *, topic: str, at: float) -> None:
         """A name server said what a topic's route is; ``at`` by the client's monotonic clock."""
 

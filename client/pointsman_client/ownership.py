@@ -62,6 +62,9 @@ class OwnedParts:
         check_zone(zone_option, zone)
         if isinstance(options.name_servers, NameServerClient):
             self.client, self._owns_client = options.name_servers, False
+            if options.credentials is not None:
+                problem = "belongs to the client that makes the connections: set it at the one passed in"
+                raise InvalidOptionError("credentials", options.credentials, problem)
             if zone and zone.lower() != self.client.zone.lower():
                 problem = f"differs from that of the client passed in, {self.client.zone!r}: set zone there"
                 raise InvalidOptionError(zone_option, zone, problem)

@@ -101,6 +101,9 @@ class PrometheusMetrics(MetricsHook):
         self._name_server_failures = self._counter(
             "name_server_failures", "Calls to which a name server gave no answer that could be used", "addr"
         )
+        self._credential_reloads = self._counter(
+            "credential_reloads", "Changes of the credentials' files, by result: applied, rejected", "result"
+        )
         clock = clock or SystemClock()
         self._route_ages = _Ages(
             "route_age_seconds", "Time since a name server last confirmed a topic's route", ("topic",), clock
@@ -195,6 +198,10 @@ class PrometheusMetrics(MetricsHook):
     def name_server_failed(self, *, addr: str) -> None:
         """See :class:`MetricsHook`."""
         self._name_server_failures.labels(addr).inc()
+
+    def credentials_reloaded(self, *, result: str) -> None:
+        """See :class:`MetricsHook`."""
+        self._credential_reloads.labels(result).inc()
 
     def route_confirmed(self, *, topic: str, at: float) -> None:
         """See :class:`MetricsHook`."""

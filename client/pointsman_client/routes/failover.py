@@ -6,7 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from pointsman.wire.clock import Clock
-from pointsman_client.errors import NameServerFailedError, NameServersUnavailableError, RequestRejectedError
+from pointsman_client.errors import (
+    AccessDeniedError,
+    NameServerFailedError,
+    NameServersUnavailableError,
+    RequestRejectedError,
+)
 
 SHORTEST_TRY_SECONDS = 0.05
 """What a server gets even if our own process overslept the deadline."""
@@ -63,7 +68,8 @@ class Failover:
 
         A try gets an equal share of the time that is left, so one server that hangs leaves enough for the others, and
         one that fails at once leaves them its share. Any error but :class:`NameServerFailedError` is an answer and
-        goes to the caller. Raises :class:`NameServersUnavailableError` when nobody answered.
+        goes to the caller; :class:`AccessDeniedError` only when no other server answers, since each has its own grants.
+        Raises :class:`NameServersUnavailableError` when nobody answered.
         """
         answers = await self.ask_until(lambda _: True, attempt, timeout_seconds=timeout_seconds)
         return answers[0]
@@ -81,6 +87,7 @@ class Failover:
         """
         deadline = self._clock.monotonic() + timeout_seconds
         failures: list[NameServerFailedError] = []
+        denials: list[AccessDeniedError] = []
         answers: list[ResultT] = []
         order = self._choice.order()
         for position, addr in enumerate(order):
@@ -91,12 +98,18 @@ class Failover:
                 self._choice.move_on_from(addr)
                 self._on_failure(addr)
                 failures.append(failure)
+            except AccessDeniedError as denial:
+                self._choice.move_on_from(addr)
+                self._on_failure(addr)
+                denials.append(denial)
             except RequestRejectedError:
                 if not answers:
                     raise
             else:
                 if is_enough(answers):
                     break
+        if not answers and denials:
+            raise denials[0]
         if not answers:
             raise NameServersUnavailableError(failures) from failures[-1]
         return answers

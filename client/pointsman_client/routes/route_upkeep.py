@@ -9,10 +9,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 
 from pointsman.wire.clock import Clock
+from pointsman.wire.credentials import ChannelOpener
 from pointsman_client.aio import Wakeup, end_tasks, start_task
 from pointsman_client.client_options import ClientOptions
 from pointsman_client.core.recheck_plan import RecheckPlan
 from pointsman_client.errors import ClientStateError, NameServersUnavailableError, NotFoundError, PointsmanError
+from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.routes.failover import NameServerChoice
 from pointsman_client.routes.route_keeper import RouteKeeper
 from pointsman_client.routes.route_stream import RouteStream
@@ -35,6 +37,8 @@ class RouteUpkeep:
         *,
         choice: NameServerChoice,
         links: NameServerLinks,
+        opener: ChannelOpener,
+        hook: MetricsHook,
         clock: Clock,
         rng: random.Random,
         keeper: RouteKeeper,
@@ -65,6 +69,9 @@ class RouteUpkeep:
             first_word_seconds=options.lookup_timeout_seconds,
             zone=options.zone,
         )
+        self._opener = opener
+        self._hook = hook
+        self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -76,6 +83,10 @@ class RouteUpkeep:
         """Begin, in the running event loop."""
         self._tasks.append(start_task(self._poller.run(), name="pointsman-route-poll"))
         self._tasks.append(start_task(self._rechecker.run(), name="pointsman-route-recheck"))
+        following = self._opener.follow(
+            self._clock, on_reload=lambda result: self._hook.credentials_reloaded(result=result)
+        )
+        self._tasks.append(start_task(following, name="pointsman-credentials"))
         if self._is_watching:
             self._tasks.append(start_task(self._stream.run(), name="pointsman-route-watch"))
 

@@ -18,6 +18,7 @@ from pointsman.v1 import (
     route_service_pb2_grpc,
 )
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
+from pointsman.wire.credentials import ChannelOpener
 from pointsman_client.errors import AgentFailedError, NameServerFailedError, NotFoundError
 from pointsman_client.rpc.status import grpc_errors_of
 
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
-OpenChannel = Callable[[str], grpc.aio.Channel]
-"""Opens a channel to an address without waiting for the connection."""
+OpenChannel = Callable[[str, ChannelOpener], grpc.aio.Channel]
+"""Opens a channel to an address, with these credentials, without waiting for the connection."""
 
 
-def open_channel(addr: str) -> grpc.aio.Channel:
+def open_channel(addr: str, opener: ChannelOpener) -> grpc.aio.Channel:
     """Open a channel of the running event loop."""
-    return grpc.aio.insecure_channel(addr, options=CHANNEL_OPTIONS + KEEPALIVE_OPTIONS)
+    return opener.open(addr, CHANNEL_OPTIONS + KEEPALIVE_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class NameServerLink:
     addr: str
     channel: grpc.aio.Channel
     routes: RouteServiceAsyncStub
+    version: int
+    """Of the credentials that the channel was opened with."""
 
     async def call(
         self,
@@ -74,6 +77,8 @@ class AgentLink:
     groups: ConsumerGroupServiceAsyncStub
     locks: QueueLockServiceAsyncStub
     offsets: OffsetServiceAsyncStub
+    version: int
+    """Of the credentials that the channel was opened with."""
 
     async def call(
         self,
@@ -110,16 +115,26 @@ LinkT = TypeVar("LinkT", NameServerLink, AgentLink)
 class _Links(Generic[LinkT]):
     """One link for each server in use."""
 
-    def __init__(self, make: Callable[[str, grpc.aio.Channel], LinkT], open_channel: OpenChannel) -> None:
-        self._make: Callable[[str, grpc.aio.Channel], LinkT] = make
+    def __init__(
+        self,
+        make: Callable[[str, grpc.aio.Channel, int], LinkT],
+        open_channel: OpenChannel,
+        opener: ChannelOpener | None,
+    ) -> None:
+        self._make: Callable[[str, grpc.aio.Channel, int], LinkT] = make
         self._open_channel = open_channel
+        self._opener = opener or ChannelOpener()
         self._links: dict[str, LinkT] = {}
 
     def to(self, addr: str) -> LinkT:
-        """Return the link to ``addr``; the first time, open it without waiting for the connection."""
-        link = self._links.get(addr)
-        if link is None:
-            link = self._links[addr] = self._make(addr, self._open_channel(addr))
+        """Return the link to ``addr``; the first time, open it without waiting for the connection.
+
+        After a change of the credentials that is a fresh link. The one before closes with the last reference to it:
+        its calls and streams are not cut, so what has a stream keeps the link until its end.
+        """
+        link, version = self._links.get(addr), self._opener.version
+        if link is None or link.version != version:
+            link = self._links[addr] = self._make(addr, self._open_channel(addr, self._opener), version)
         return link
 
     async def forget(self, addr: str, *, timeout_seconds: float) -> None:
@@ -137,26 +152,31 @@ class _Links(Generic[LinkT]):
 class NameServerLinks(_Links[NameServerLink]):
     """One link for each name server in use."""
 
-    def __init__(self, open_channel: OpenChannel = open_channel) -> None:
+    def __init__(self, open_channel: OpenChannel = open_channel, opener: ChannelOpener | None = None) -> None:
         super().__init__(
-            lambda addr, channel: NameServerLink(addr, channel, route_service_pb2_grpc.RouteServiceStub(channel)),
+            lambda addr, channel, version: NameServerLink(
+                addr, channel, route_service_pb2_grpc.RouteServiceStub(channel), version
+            ),
             open_channel,
+            opener,
         )
 
 
 class AgentLinks(_Links[AgentLink]):
     """One link for each agent in use."""
 
-    def __init__(self, open_channel: OpenChannel = open_channel) -> None:
+    def __init__(self, open_channel: OpenChannel = open_channel, opener: ChannelOpener | None = None) -> None:
         super().__init__(
-            lambda addr, channel: AgentLink(
+            lambda addr, channel, version: AgentLink(
                 addr,
                 channel,
                 consumer_group_service_pb2_grpc.ConsumerGroupServiceStub(channel),
                 queue_lock_service_pb2_grpc.QueueLockServiceStub(channel),
                 offset_service_pb2_grpc.OffsetServiceStub(channel),
+                version,
             ),
             open_channel,
+            opener,
         )
 
 

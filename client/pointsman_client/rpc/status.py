@@ -11,8 +11,10 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
+from pointsman.wire.credentials import explain_connection_failure
 from pointsman.wire.error_details import ANOTHER_MAY_ANSWER, ErrorDetails, read_status
 from pointsman_client.errors import (
+    AccessDeniedError,
     ClientClosedError,
     NameServerFailedError,
     NotFoundError,
@@ -44,10 +46,12 @@ def _to_client_error(
 ) -> PointsmanError:
     status, message = error.code(), error.details() or ""
     if status in ANOTHER_MAY_ANSWER:
-        return NameServerFailedError(addr, status, message)
+        return NameServerFailedError(addr, status, explain_connection_failure(message))
     if status is grpc.StatusCode.NOT_FOUND and not_found is not None:
         return not_found()
-    return RequestRejectedError(addr, status, message, details_of(error))
+    denied = status in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
+    kind = AccessDeniedError if denied else RequestRejectedError
+    return kind(addr, status, message, details_of(error))
 
 
 def details_of(error: grpc.aio.AioRpcError) -> ErrorDetails:

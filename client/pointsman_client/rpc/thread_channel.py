@@ -19,18 +19,19 @@ import grpc
 import grpc.aio
 
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
+from pointsman.wire.credentials import ChannelOpener
 
 Rpc: TypeAlias = Any
 """One of gRPC's synchronous calls: ``grpc.Call``, ``grpc.Future`` and an iterator in one."""
 
 
-def open_thread_channel(addr: str) -> grpc.aio.Channel:
+def open_thread_channel(addr: str, opener: ChannelOpener) -> grpc.aio.Channel:
     """Open a channel on gRPC's own threads for the running event loop; an ``OpenChannel``.
 
     It has of ``grpc.aio.Channel`` what this client uses: calls with a deadline, and streams that are read, written and
     cancelled. They raise what those of ``grpc.aio`` raise.
     """
-    channel = grpc.insecure_channel(addr, options=CHANNEL_OPTIONS + KEEPALIVE_OPTIONS)
+    channel = opener.open_blocking(addr, CHANNEL_OPTIONS + KEEPALIVE_OPTIONS)
     return cast("grpc.aio.Channel", ThreadChannel(channel))
 
 

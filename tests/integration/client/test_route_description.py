@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from pointsman.wire.credentials import ChannelOpener
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_client import NameServerClient
 from pointsman_client.errors import ForkedError, InvalidOptionError
@@ -99,9 +100,9 @@ async def test_after_a_fork_every_use_says_what_to_do(
 async def test_channels_are_opened_by_the_function_given(server: ScriptedRouteServer) -> None:
     opened: list[str] = []
 
-    def opening(addr: str) -> grpc.aio.Channel:
+    def opening(addr: str, opener: ChannelOpener) -> grpc.aio.Channel:
         opened.append(addr)
-        return open_channel(addr)
+        return open_channel(addr, opener)
 
     async with NameServerClient([server.addr], open_channel=opening) as client:
         await client.topic_route("orders")

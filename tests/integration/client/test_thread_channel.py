@@ -14,6 +14,7 @@ import grpc.aio
 import pytest
 from grpc_status import rpc_status
 
+from pointsman.wire.credentials import ChannelOpener
 from pointsman.wire.error_details import build_status, read_status
 from pointsman.wire.refusals import FieldViolation
 from pointsman_client.errors import ClientClosedError
@@ -93,7 +94,7 @@ def opening(request: pytest.FixtureRequest) -> OpenChannel:
 @asynccontextmanager
 async def echo_channel(opening: OpenChannel) -> AsyncIterator[tuple[Echo, grpc.aio.Channel]]:
     async with echo_server() as (echo, addr), asyncio.timeout(DEADLINE_SECONDS):
-        channel = opening(addr)
+        channel = opening(addr, ChannelOpener())
         try:
             yield echo, channel
         finally:
@@ -138,7 +139,7 @@ async def test_a_deadline_ends_a_call_here_and_at_the_server(opening: OpenChanne
 async def test_nobody_listening_is_unavailable(opening: OpenChannel) -> None:
     async with echo_server() as (_, addr):
         pass
-    channel = opening(addr)
+    channel = opening(addr, ChannelOpener())
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await unary(channel)(b"hello", timeout=5)
     assert raised.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -61,7 +61,7 @@ MakeCoordination = Callable[[CoordinationRequest], Coordination]
 
 def agent_coordination(request: CoordinationRequest) -> Coordination:
     """The default: by the agents that the routes name."""
-    links = AgentLinks(request.client.open_channel)
+    links = AgentLinks(request.client.open_channel, request.client.channel_opener)
     is_broadcasting = request.message_model is MessageModel.BROADCASTING
     agent_offsets = AgentOffsetStore(request.client, links, group=request.group, clock=request.clock)
     membership = AgentMembership(

@@ -27,7 +27,7 @@ from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup
 from pointsman_client.core.rebalance import Members
 from pointsman_client.errors import PointsmanError
-from pointsman_client.rpc.links import AgentLinks
+from pointsman_client.rpc.links import AgentLink, AgentLinks
 
 LOOK_SECONDS = 20.0
 SETTLE_SECONDS = 45.0
@@ -47,8 +47,9 @@ _Call: TypeAlias = "grpc.aio.UnaryStreamCall[wire.WatchGroupRequest, wire.WatchG
 class _Watch:
     """An open call whose first message was read."""
 
-    def __init__(self, addr: str, call: _Call, first: wire.GroupMembership) -> None:
-        self.addr = addr
+    def __init__(self, link: AgentLink, call: _Call, first: wire.GroupMembership) -> None:
+        self.addr = link.addr
+        self.link = link
         self.call = call
         self.latest = first
 
@@ -145,7 +146,7 @@ class GroupWatch:
     async def _read(self, watch: _Watch) -> None:
         """Take what comes until the call ends, or its agent is no longer to be relied on."""
         try:
-            with self._links.to(watch.addr).errors():
+            with watch.link.errors():
                 while isinstance(message := await watch.call.read(), wire.WatchGroupResponse):
                     was_reliable = watch.state in RELIABLE
                     self._take_later(watch, message.membership)
@@ -214,7 +215,7 @@ class GroupWatch:
                 with link.errors():
                     message = await call.read()
             if isinstance(message, wire.WatchGroupResponse):
-                watch = _Watch(addr, call, message.membership)
+                watch = _Watch(link, call, message.membership)
         except (TimeoutError, PointsmanError) as error:
             logger.debug("group %s cannot be watched at agent %s: %s", self._request.group, addr, error)
         finally:

@@ -18,7 +18,7 @@ PAIRS: dict[str, tuple[type, type]] = {
     "PullConsumer": (pull_consumer.PullConsumer, sync.PullConsumer),
 }
 COUNTERPARTS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
-NOT_FOR_BLOCKING = {"open_channel"}
+NOT_FOR_BLOCKING = {"channel_opener", "open_channel"}
 """Which channel is used is what a blocking class decides."""
 
 
