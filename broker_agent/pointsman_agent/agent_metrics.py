@@ -41,6 +41,12 @@ class AgentMetrics:
             buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 3.0),
             registry=self.registry,
         )
+        self._credential_reloads = Counter(
+            "pointsman_agent_credential_reloads_total",
+            "Changes of the credentials' files, by result: applied, rejected (the last valid ones stay in use).",
+            ["result"],
+            registry=self.registry,
+        )
         self._probe_results = Counter(
             "pointsman_agent_probe_results_total",
             "Single probes by result: passed, failed.",
@@ -75,6 +81,10 @@ class AgentMetrics:
     def count_probe(self, result: ProbeResult) -> None:
         """Take in one probe."""
         self._probe_results.labels("passed" if result.passed else "failed").inc()
+
+    def count_credential_reload(self, result: str) -> None:
+        """Count a change of the credentials' files."""
+        self._credential_reloads.labels(result).inc()
 
     def set_own_state(self, own: OwnState) -> None:
         """Publish the broker as it is now."""

@@ -20,6 +20,7 @@ from typing import Any
 from pointsman.service.monitoring import MonitoringServer
 from pointsman.service.tls import load_certificates, open_context
 from pointsman.wire.clock import Clock
+from pointsman.wire.credentials import ChannelOpener
 from pointsman.wire.names import join_addr, split_addr
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.config import AgentConfig
@@ -96,6 +97,7 @@ class Agent:
             on_change=lambda topics: self._change(topics=topics),
             metrics=source_metrics or SourceMetrics(self.metrics.registry, clock=clock),
         )
+        self._opener = ChannelOpener(config.credentials)
         self._prober = self._build_prober(probe) if probe is not None else None
         self._verdict = Verdict()
         self._own: Watched[OwnState] | None = None
@@ -110,7 +112,8 @@ class Agent:
         monitoring = self._start_monitoring()
         try:
             async with asyncio.TaskGroup() as tasks:
-                looking = [tasks.create_task(self._follower.run())]
+                following = self._opener.follow(self._clock, on_reload=self.metrics.count_credential_reload)
+                looking = [tasks.create_task(self._follower.run()), tasks.create_task(following)]
                 if self._prober is not None:
                     looking.append(tasks.create_task(self._prober.run()))
                 if self._certificates is not None:
@@ -215,6 +218,7 @@ class Agent:
                 ends=ends,
                 is_master=self._is_master,
                 master_agent=lambda: self._fleet.master_agent_addr if self._fleet is not None else "",
+                opener=self._opener,
                 clock=self._clock,
                 registry=self.metrics.registry,
             )
@@ -410,6 +414,7 @@ class Agent:
                 broker_name=broker.name,
                 agent_addr=self._agent_addr or broker.addr,
                 timeout=self._config.heartbeat.timeout_seconds,
+                opener=self._opener,
             ),
             clock=self._clock,
         )
@@ -421,6 +426,7 @@ class Agent:
             name_server,
             profile=self._build_profile(),
             own=self._own,
+            opener=self._opener,
             clock=self._clock,
             metrics=self.metrics,
             timeouts=Timeouts(beat=heartbeat.timeout_seconds, register=heartbeat.register_timeout_seconds),

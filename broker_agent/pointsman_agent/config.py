@@ -14,6 +14,7 @@ from pointsman.service.access_settings import AccessSettings
 from pointsman.service.logs import LEVELS
 from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
 from pointsman.service.tls import TlsConfig
+from pointsman.wire.credentials import Credentials
 from pointsman.wire.names import (
     MAX_BROKER_ID,
     MAX_FILTER_SERVERS,
@@ -387,6 +388,8 @@ class AgentConfig:
 
     broker: BrokerSection
     name_servers: NameServersSection
+    credentials: Credentials = field(default_factory=Credentials)
+    """Of the connections to name servers, and to the agent of a slave's master."""
     heartbeat: HeartbeatSection = field(default_factory=HeartbeatSection)
     probe: ProbeSection = field(default_factory=ProbeSection)
     stop: StopSection = field(default_factory=StopSection)

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from pointsman.service.access import Access
 from pointsman.service.rpc.rpc_server import Service
 from pointsman.wire.clock import Clock
+from pointsman.wire.credentials import ChannelOpener
 from pointsman.wire.names import join_addr, split_addr
 from pointsman_agent.config import AgentConfig, GroupsSection
 from pointsman_agent.core.group_membership import GroupState
@@ -56,6 +57,7 @@ class ClientServices:
         ends: QueueEnds,
         is_master: Callable[[], bool],
         master_agent: Callable[[], str],
+        opener: ChannelOpener,
         clock: Clock,
         registry: CollectorRegistry,
     ) -> None:
@@ -98,6 +100,7 @@ class ClientServices:
             is_master=is_master,
             master_agent=master_agent,
             broker=(config.broker.cluster, config.broker.name),
+            opener=opener,
             clock=clock,
             metrics=HandOverMetrics(registry),
         )

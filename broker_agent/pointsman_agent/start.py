@@ -15,6 +15,7 @@ from pointsman.service.access_settings import check_files
 from pointsman.service.config import ConfigError
 from pointsman.service.monitoring import CannotListen
 from pointsman.wire.clock import SystemClock
+from pointsman.wire.credentials import CredentialsError
 from pointsman_agent import __version__
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.app import Agent
@@ -33,10 +34,13 @@ log = logging.getLogger("pointsman_agent")
 def build_agent(config: AgentConfig, *, file: Path | None, flags: Mapping[str, object]) -> Agent:
     """Build everything from a configuration and from what it was loaded from; nothing is opened.
 
-    Raises ConfigError: a package is missing, or the broker's own configuration cannot be read.
+    Raises ConfigError: a package is missing, or the broker's own configuration or a file of the credentials cannot be
+    read.
     """
     try:
         return _built(config, file, flags)
+    except CredentialsError as error:
+        raise ConfigError([f"credentials.{problem}" for problem in error.problems]) from error
     except (ProbeNotInstalledError, TopicSourceNotInstalledError, StoreNotInstalledError, TopicSourceError) as error:
         raise ConfigError([f"pointsman-agent: {error}"]) from error
 

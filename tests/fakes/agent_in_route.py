@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.wire.clock import Clock
+from pointsman.wire.credentials import ChannelOpener
 from pointsman_agent.core.drain import Answer
 from pointsman_agent.core.drain_lag import LagReport
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
@@ -87,7 +88,7 @@ class WholeAgent:
                 serve_groups=self._serve_groups,
                 unregister=self._unregister,
             ),
-            WritePermissions(cluster="c1", broker_name=name, agent_addr=self.addr, timeout=1.0),
+            WritePermissions(cluster="c1", broker_name=name, agent_addr=self.addr, timeout=1.0, opener=ChannelOpener()),
             clock=clock,
         )
         self._facts = AgentFacts(

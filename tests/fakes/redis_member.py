@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from pointsman.wire.clock import SystemClock
+from pointsman.wire.credentials import ChannelOpener
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
@@ -60,7 +61,15 @@ async def redis_member(
     )
     profile = BrokerProfile(cluster="c1", broker_name="a", addr=redis.addr, interval_seconds=1.0, expiry_seconds=4.0)
     loops = [
-        RegistrationLoop(addr, profile=profile, own=own, clock=clock, metrics=metrics, timeouts=Timeouts())
+        RegistrationLoop(
+            addr,
+            profile=profile,
+            own=own,
+            opener=ChannelOpener(),
+            clock=clock,
+            metrics=metrics,
+            timeouts=Timeouts(),
+        )
         for addr in name_servers
     ]
     member = RedisMember(own, loops)

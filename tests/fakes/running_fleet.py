@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from pointsman.wire.clock import Clock, SystemClock
+from pointsman.wire.credentials import ChannelOpener
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.own_state import Leave, OwnState
 from pointsman_agent.core.probe_verdict import ProbeStatus, Role, Verdict
@@ -88,6 +89,7 @@ async def running_fleet(
             name_server,
             profile=profile,
             own=watched,
+            opener=ChannelOpener(),
             clock=clock or SystemClock(),
             metrics=metrics,
             timeouts=timeouts or Timeouts(),

@@ -278,6 +278,11 @@ class Session:
         self.standing = Standing.REFUSED
         self._pause(self.expiry, now=now)
 
+    def on_new_credentials(self) -> None:
+        """Try again without a wait what failed or was refused, perhaps for the credentials before."""
+        if self.standing in {Standing.REFUSED, Standing.UNREACHABLE}:
+            self._not_before = self._register_not_before = None
+
     def on_left(self) -> None:
         """Take in that the leave was said, or could not be said."""
         self.standing = Standing.LEFT

@@ -11,6 +11,7 @@ import grpc.aio
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.wire.channel_options import CHANNEL_OPTIONS
+from pointsman.wire.credentials import ChannelOpener, explain_connection_failure
 from pointsman_agent.core.drain import Answer
 
 if TYPE_CHECKING:
@@ -34,18 +35,21 @@ class WritePermissions:
     ``agent_addr`` stands in the history as who asked; ``timeout`` is for one answer, in seconds.
     """
 
-    def __init__(self, *, cluster: str, broker_name: str, agent_addr: str, timeout: float) -> None:
+    def __init__(
+        self, *, cluster: str, broker_name: str, agent_addr: str, timeout: float, opener: ChannelOpener
+    ) -> None:
         self._cluster = cluster
         self._broker_name = broker_name
         self._by = f"agent {agent_addr}"[:MAX_BY_LENGTH]
         self._timeout = timeout
+        self._opener = opener
 
     async def set(self, name_server: str, *, writable: bool) -> PermChange:
         """Ask one name server (host:port). Never raises for what the server says or does not say."""
         request = admin.SetWritePermRequest(
             cluster=self._cluster, broker_name=self._broker_name, writable=writable, by=self._by
         )
-        async with grpc.aio.insecure_channel(name_server, options=CHANNEL_OPTIONS) as channel:
+        async with self._opener.open(name_server, CHANNEL_OPTIONS) as channel:
             stub: AdminServiceAsyncStub = AdminServiceStub(channel)
             try:
                 response = await stub.SetWritePerm(request, timeout=self._timeout)
@@ -63,4 +67,6 @@ def _failed(error: grpc.aio.AioRpcError) -> PermChange:
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.CANCELLED,
     }
-    return PermChange(Answer(False, f"{error.code().name}: {error.details() or ''}"[:200]), is_unknown)
+    return PermChange(
+        Answer(False, f"{error.code().name}: {explain_connection_failure(error.details() or '')}"[:200]), is_unknown
+    )

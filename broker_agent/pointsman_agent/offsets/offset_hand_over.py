@@ -19,6 +19,7 @@ from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
 from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
 from pointsman.wire.channel_options import CHANNEL_OPTIONS
 from pointsman.wire.clock import Clock
+from pointsman.wire.credentials import ChannelOpener
 from pointsman_agent.core.offsets import BEGIN_ID, OffsetKey, TooManyOffsets
 from pointsman_agent.core.own_state import MASTER_ID
 from pointsman_agent.core.replica_offsets import PendingPart, ReplicaOffsets
@@ -67,6 +68,7 @@ class HandOver:
         is_master: Callable[[], bool],
         master_agent: Callable[[], str],
         broker: tuple[str, str],
+        opener: ChannelOpener,
         clock: Clock,
         metrics: HandOverMetrics,
     ) -> None:
@@ -75,6 +77,7 @@ class HandOver:
         self._is_master = is_master
         self._master_agent = master_agent
         self._broker = broker
+        self._opener = opener
         self._clock = clock
         self._metrics = metrics
         self._problem = ""
@@ -93,7 +96,7 @@ class HandOver:
             if self._is_master():
                 self._metrics.handed_over.labels("adopted").inc(self._offsets.adopt())
             elif addr := self._master_agent():
-                async with grpc.aio.insecure_channel(addr, options=CHANNEL_OPTIONS) as channel:
+                async with self._opener.open(addr, CHANNEL_OPTIONS) as channel:
                     await self._hand_over_to(channel)
             else:
                 return

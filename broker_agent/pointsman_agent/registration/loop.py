@@ -22,6 +22,7 @@ from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.wire.backoff import FullJitterBackoff
 from pointsman.wire.channel_options import CHANNEL_OPTIONS
 from pointsman.wire.clock import Clock
+from pointsman.wire.credentials import ChannelOpener
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.deltas import TopicDelta
 from pointsman_agent.core.own_state import Leave, OwnState
@@ -97,6 +98,7 @@ class RegistrationLoop:
         *,
         profile: BrokerProfile,
         own: Watched[OwnState],
+        opener: ChannelOpener,
         clock: Clock,
         metrics: AgentMetrics,
         timeouts: Timeouts,
@@ -105,6 +107,9 @@ class RegistrationLoop:
         self.name_server = name_server
         self._profile = profile
         self._own = own
+        self._opener = opener
+        self._credentials_version = opener.version
+        self._next_move_at = -math.inf
         self._clock = clock
         self._metrics = metrics.of_name_server(name_server)
         self._timeouts = timeouts
@@ -128,13 +133,14 @@ class RegistrationLoop:
 
     async def run(self) -> None:
         """Run until the leave is said; cancel it to stop without one."""
-        forget = self._own.on_change(self._news.set)
+        ends = [self._own.on_change(self._news.set), self._opener.on_change(self._news.set)]
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._run(tasks)
                 await self._close_stream()
         finally:
-            forget()
+            for end in ends:
+                end()
             await self._close_channel()
 
     def end(self) -> None:
@@ -160,6 +166,7 @@ class RegistrationLoop:
         while True:
             self._news.clear()
             await self._take_news()
+            await self._follow_credentials(tasks)
             own = self._own.value
             if self._is_to_end and own.leave is None:
                 own = replace(own, leave=Leave.HAND_OVER)
@@ -230,6 +237,21 @@ class RegistrationLoop:
             stream = self._stream = BeatStream(self._stub(), tasks=tasks, on_news=self._news.set)
             self._clock_told_at = -math.inf
         sent_at = self._clock.monotonic()
+        news = await self._exchange_on(stream, own, sent_at=sent_at, hand_over=hand_over)
+        if isinstance(news, FailedCall):
+            await self._on_stream_failure(news)
+        else:
+            self._metrics.observe_round_trip(self._clock.monotonic() - sent_at)
+            self._on_answer(news, own, sent_at=sent_at)
+        if hand_over:
+            answer = news.code if isinstance(news, FailedCall) else from_beat_status(news.status).value
+            log.info("handed over", extra={"facts": self._facts() | {"answer": answer}})
+            await self._finish_stream()
+            self._session.on_left()
+
+    async def _exchange_on(
+        self, stream: BeatStream, own: OwnState, *, sent_at: float, hand_over: bool = False
+    ) -> wire.BeatAnswer | FailedCall:
         self._last_beat = own, sent_at
         tells_clock = sent_at - self._clock_told_at >= CLOCK_TOLD_SECONDS
         if tells_clock:
@@ -243,19 +265,48 @@ class RegistrationLoop:
             sent_at=self._clock.utc_now() if tells_clock else None,
         )
         try:
-            news = await within(self._clock, self._timeouts.beat, _exchange(stream, beat))
+            return await within(self._clock, self._timeouts.beat, _exchange(stream, beat))
         except TimeoutError:
-            news = UNANSWERED
-        if isinstance(news, FailedCall):
-            await self._on_stream_failure(news)
-        else:
-            self._metrics.observe_round_trip(self._clock.monotonic() - sent_at)
-            self._on_answer(news, own, sent_at=sent_at)
-        if hand_over:
-            answer = news.code if isinstance(news, FailedCall) else from_beat_status(news.status).value
-            log.info("handed over", extra={"facts": self._facts() | {"answer": answer}})
-            await self._finish_stream()
-            self._session.on_left()
+            return UNANSWERED
+
+    async def _follow_credentials(self, tasks: asyncio.TaskGroup) -> None:
+        """Use changed credentials: without a stream for the next call, else by a move of the registration's stream."""
+        version, own, session = self._opener.version, self._own.value, self._session
+        if version == self._credentials_version or own.leave is not None:
+            return
+        if self._stream is None:
+            self._credentials_version = version
+            await self._close_channel()
+            session.on_new_credentials()
+        elif (
+            session.standing is Standing.REGISTERED
+            and session.broker_id == own.broker_id
+            and self._clock.monotonic() >= self._next_move_at
+        ):
+            await self._move_stream(own, tasks, version=version)
+
+    async def _move_stream(self, own: OwnState, tasks: asyncio.TaskGroup, *, version: int) -> None:
+        """Send a heartbeat on a fresh connection, then end the one before: the name server ignores the end of a stream
+        when a later one has brought a heartbeat. When that fails, the connection before stays."""
+        unused: grpc.aio.Channel | None
+        unused = channel = self._opener.open(self.name_server, CHANNEL_OPTIONS)
+        try:
+            stream = BeatStream(RegistrationServiceStub(channel), tasks=tasks, on_news=self._news.set)
+            sent_at = self._clock.monotonic()
+            answer = await self._exchange_on(stream, own, sent_at=sent_at)
+            if isinstance(answer, FailedCall):
+                self._next_move_at = sent_at + self._session.interval
+                await stream.cancel()
+                facts = self._facts() | answer.facts
+                log.warning("changed credentials failed, the connection stays as it was", extra={"facts": facts})
+                return
+            await self._close_stream()
+            unused, self._channel = self._channel, channel
+            self._stream, self._credentials_version = stream, version
+            self._on_answer(answer, own, sent_at=sent_at)
+        finally:
+            if unused is not None:
+                await unused.close()
 
     async def _unregister(self, *, is_drained: bool) -> None:
         session = self._session

@@ -10,6 +10,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
+from pointsman.wire.credentials import explain_connection_failure
 from pointsman.wire.error_details import ErrorDetails, read_status
 from pointsman.wire.refusals import FieldViolation
 from pointsman_agent.core.registration_session import Failure
@@ -27,6 +28,8 @@ _TROUBLED = {
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNKNOWN,
     grpc.StatusCode.DATA_LOSS,
+    # Credentials are replaced here and there, not at the same moment: the broker must not expire over it.
+    grpc.StatusCode.UNAUTHENTICATED,
 }
 
 
@@ -69,7 +72,7 @@ def from_error(error: grpc.aio.AioRpcError) -> FailedCall:
     return FailedCall(
         failure=_classify(code),
         code=code.name,
-        message=error.details() or "",
+        message=explain_connection_failure(error.details() or ""),
         holder_addr=details.facts.get("holder_addr", ""),
         violations=details.violations,
         needs_new_connection=code is grpc.StatusCode.DEADLINE_EXCEEDED,

@@ -23,6 +23,7 @@ from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman.wire.clock import SystemClock
+from pointsman.wire.credentials import ChannelOpener
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.drain import Answer
@@ -183,7 +184,9 @@ async def served(clock: ManualClock, *, name_servers: int = 1, knows_lag: bool =
         channels = [await stack.enter_async_context(grpc.aio.insecure_channel(app.addr)) for app in apps]
         rig = Rig(apps, channels)
         await rig.register()
-        permissions = WritePermissions(cluster="c1", broker_name="a", agent_addr="10.0.0.1:9880", timeout=1.0)
+        permissions = WritePermissions(
+            cluster="c1", broker_name="a", agent_addr="10.0.0.1:9880", timeout=1.0, opener=ChannelOpener()
+        )
         agent = DrainedAgent(
             is_master=lambda: rig.own.broker_id == 0,
             name_servers=rig.addrs,
@@ -575,6 +578,7 @@ async def test_a_loop_whose_broker_is_drained_leaves_with_that_reason(tmp_path: 
             app.addr,
             profile=BrokerProfile(cluster="c1", broker_name="a", addr=ADDR),
             own=own,
+            opener=ChannelOpener(),
             clock=SystemClock(),
             metrics=AgentMetrics(version="test"),
             timeouts=Timeouts(),

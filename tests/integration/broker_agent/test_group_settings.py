@@ -7,6 +7,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from pointsman.wire.credentials import ChannelOpener
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import GroupRow, GroupsSection, OffsetsSection
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
@@ -40,6 +41,7 @@ def served(section: GroupsSection, *, folder: Path, clock: ManualClock) -> Consu
         ends=UnknownQueueEnds(),
         master_agent=lambda: "",
         is_master=lambda: True,
+        opener=ChannelOpener(),
         clock=clock,
         registry=CollectorRegistry(),
     ).groups

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pointsman.wire.credentials import ChannelOpener
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.core.queue import QueueKey
@@ -51,6 +52,7 @@ class Slave:
             is_master=lambda: self.is_master,
             master_agent=lambda: self.master_agent,
             broker=("c1", self.broker),
+            opener=ChannelOpener(),
             clock=self.clock,
             metrics=HandOverMetrics(self.registry),
         )

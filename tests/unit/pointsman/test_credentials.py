@@ -107,7 +107,7 @@ def test_files_in_the_wrong_field_are_named(files: Files) -> None:
 
 def test_a_key_with_a_passphrase_is_refused_without_a_prompt(files: Files, tmp_path: Path) -> None:
     encrypted = tmp_path / "encrypted.key"
-    command = ["openssl", "pkcs8", "-topk8", "-in", files.key, "-passout", "pass:secret", "-out", encrypted]
+    command = ["openssl", "pkcs8", "-topk8", "-in", str(files.key), "-passout", "pass:secret", "-out", str(encrypted)]
     subprocess.run(command, check=True, capture_output=True)
     (problem,) = problems(certificate=files.certificate, key=encrypted)
     assert problem.startswith(f"key: {encrypted} is encrypted")
