@@ -243,13 +243,13 @@ class AccessDeniedError(RequestRejectedError):
     code = "ACCESS_DENIED"
 
     def __init__(self, addr: str, status: grpc.StatusCode, message: str, details: ErrorDetails) -> None:
-        super().__init__(addr, status, f"{message or 'access denied'}; {self._hint(status)}", details)
-
-    @staticmethod
-    def _hint(status: grpc.StatusCode) -> str:
+        super().__init__(addr, status, message, details)
+        self.hint = "grant the role in [[access.grants]] of that server, or use other credentials"
         if status is grpc.StatusCode.UNAUTHENTICATED:
-            return "check the credentials: a certificate that it trusts, or a token that it knows"
-        return "grant the role in [[access.grants]] there, or use other credentials"
+            self.hint = "use credentials that it knows: a certificate that its client CA signed, or a token"
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; {self.hint}"
 
 
 class NameServerFailedError(PointsmanError):

@@ -30,7 +30,6 @@ from pointsman_ctl.server_calls import (
     ToServer,
     answers_of,
     ask_every,
-    connections,
     deadline_in,
 )
 
@@ -215,7 +214,7 @@ async def agent_round(invocation: Invocation, choice: AgentChoice) -> AsyncItera
         nodes = await _ask_name_servers(invocation, choice)
         clusters = [each for node in nodes if node.answer for each in node.answer.clusters]
         found = agents_in(clusters, replicas_too=choice.replicas_too)
-    async with connections(AgentFailedError) as to:
+    async with invocation.connections(AgentFailedError) as to:
         yield AgentRound(choice, found, nodes, to, invocation.timeout_seconds)
 
 
@@ -277,7 +276,7 @@ def to_agents_document(asked: Asked[AnswerT], to_answer: Callable[[AnswerT], Doc
 
 
 async def _ask_name_servers(invocation: Invocation, choice: AgentChoice) -> NameServerAnswers:
-    async with connections() as to:
+    async with invocation.connections() as to:
         nodes = await ask_every(
             to,
             invocation.name_servers,

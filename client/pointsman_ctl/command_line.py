@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import click
 
@@ -24,7 +25,17 @@ from pointsman_ctl import (
     watch_command,
     why_command,
 )
-from pointsman_ctl.command_options import OUTPUT, TIMEOUT, NoCommandError, read_name_servers, read_seconds, take_after
+from pointsman_ctl.command_options import (
+    ACCESS_OPTIONS,
+    OUTPUT,
+    TIMEOUT,
+    NoCommandError,
+    access_options,
+    read_credentials,
+    read_name_servers,
+    read_seconds,
+    take_after,
+)
 from pointsman_ctl.error_report import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ErrorReport, exit_code_of, to_error_report
 from pointsman_ctl.invocation import Invocation
 from pointsman_ctl.operator_texts import printable
@@ -46,6 +57,17 @@ SUBJECTS = (
 
 class CommandsBySubject(click.Group):
     """Lists the commands under headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those of access apart, and the commands."""
+        records: dict[bool, list[tuple[str, str]]] = {False: [], True: []}
+        for param in self.get_params(ctx):
+            if record := param.get_help_record(ctx):
+                records[param.name in ACCESS_OPTIONS].append(record)
+        for heading, of_access in (("Options", False), ("TLS and tokens, for name servers and agents", True)):
+            with formatter.section(heading):
+                formatter.write_dl(records[of_access])
+        self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a part for each subject."""
@@ -84,9 +106,10 @@ class CommandsBySubject(click.Group):
     metavar="SECONDS",
     help="Longest wait for a server's whole answer.",
 )
+@access_options
 @click.version_option(__version__, prog_name="pointsmanctl", message="%(prog)s %(version)s")
 @click.pass_context
-def cli(ctx: click.Context, namesrv: tuple[str, ...], output: str, timeout: float) -> None:
+def cli(ctx: click.Context, /, namesrv: tuple[str, ...], output: str, timeout: float, **access: Any) -> None:  # noqa: ANN401  # click's
     """Ask Pointsman's name servers who is alive and who holds which queues, and tell them what operators decide.
 
     `route`, `topics`, `clusters` and `watch` ask the first server in the list that answers. All others ask, or tell,
@@ -103,7 +126,7 @@ def cli(ctx: click.Context, namesrv: tuple[str, ...], output: str, timeout: floa
       pointsmanctl --namesrv ns1:9876,ns2:9876 brokers
       pointsmanctl --output json clusters | jq .
     """
-    ctx.obj = Invocation(namesrv, output, timeout)
+    ctx.obj = Invocation(namesrv, output, timeout, read_credentials(access))
 
 
 for _, _commands in SUBJECTS:

@@ -8,13 +8,14 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from pointsman.wire.names import MAX_BROKER_ID, addr_problem, name_problem, text_problem
+from pointsman_client import Credentials
 from pointsman_ctl.error_report import NotConfirmedError
 from pointsman_ctl.invocation import Invocation
 
@@ -174,6 +175,41 @@ def confirm(question: str, *, yes: bool) -> None:
         raise click.UsageError(f"{question} There is no terminal to ask on: add --yes")
     if not click.confirm(question, err=True):
         raise NotConfirmedError
+
+
+ACCESS_OPTIONS = {
+    "tls": ("tls", "Connect with TLS; on with any option of it below."),
+    "tls_ca": ("ca", "CAs of the servers' certificates, PEM.  [default: public ones]"),
+    "tls_certificate": ("certificate", "Own certificate, PEM, if servers ask for one."),
+    "tls_key": ("key", "Private key of that certificate, PEM."),
+    "tls_server_name": ("server_name", "Name in their certificates, if not the host."),
+    "token_file": ("token_file", "Bearer token, over TLS or to loopback only."),
+}
+"""Of the whole command: the field of Credentials, and the help."""
+
+
+def access_options(command: CommandT) -> CommandT:
+    """Add the options of access, each with its environment variable."""
+    for name, (_, text) in reversed(ACCESS_OPTIONS.items()):
+        flag = f"--{name.replace('_', '-')}"
+        if name == "tls":
+            option = click.option(flag, is_flag=True, envvar="POINTSMAN_TLS", show_envvar=True, help=text)
+        else:
+            metavar = "NAME" if name == "tls_server_name" else "FILE"
+            envvar = f"POINTSMAN_{name.upper()}"
+            option = click.option(flag, metavar=metavar, default="", envvar=envvar, show_envvar=True, help=text)
+        command = option(command)
+    return command
+
+
+def read_credentials(values: Mapping[str, Any]) -> Credentials:
+    """Build credentials of the values of :func:`access_options`. Raises a usage error for files that cannot be used."""
+    credentials = Credentials(**{ACCESS_OPTIONS[name][0]: value for name, value in values.items()})
+    options = {field: f"--{name.replace('_', '-')}" for name, (field, _) in ACCESS_OPTIONS.items()}
+    problems = [(*problem.partition(": "),) for problem in credentials.problems()]
+    if problems:
+        raise click.UsageError("; ".join(f"{options[field]}: {text}" for field, _, text in problems))
+    return credentials
 
 
 OUTPUT = click.Choice(["table", "json"])

@@ -30,7 +30,7 @@ from pointsman_ctl.command_options import (
 from pointsman_ctl.error_report import EXIT_OK, EXIT_TIMED_OUT, ErrorReport
 from pointsman_ctl.invocation import Invocation, pass_invocation
 from pointsman_ctl.operator_texts import duration_words, printable
-from pointsman_ctl.server_calls import Server, connections, deadline_in
+from pointsman_ctl.server_calls import Server, deadline_in
 
 OTHER_STEPS_SECONDS = 120.0
 """For all steps but the two waits; the agent bounds each, and an agent that hangs must not hold us."""
@@ -114,7 +114,7 @@ async def _drain(invocation: Invocation, broker: ReplicaTarget | None, addr: str
         if isinstance(found, ErrorReport):
             return invocation.fail(found)
         addr = found.addr
-    async with connections(AgentFailedError) as to:
+    async with invocation.connections(AgentFailedError) as to:
         return await _follow(invocation, to(addr), request, broker)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from pointsman_client import (
+    AccessDeniedError,
     AgentFailedError,
     ClusterNotFoundError,
     InvalidInputError,
@@ -189,7 +190,8 @@ def failure_words(failure: PointsmanError) -> str:
         return "connected, but no answer: is it hung?"
     if failure.status is grpc.StatusCode.UNIMPLEMENTED:
         return OLDER_SERVER
-    return printable(failure.message) or failure.status.name
+    # Of a failed handshake the cause, without gRPC's own text.
+    return printable(failure.message.partition(" (failed to connect")[0]) or failure.status.name
 
 
 def exit_code_of(error: PointsmanError) -> int:
@@ -234,6 +236,10 @@ def _hints(failures: Mapping[str, PointsmanError]) -> str:
 
 
 def _hint_of(failure: PointsmanError) -> str:
+    if isinstance(failure, AccessDeniedError):
+        if failure.status is grpc.StatusCode.UNAUTHENTICATED:
+            return "pass --tls-certificate and --tls-key, or --token-file, that this server knows"
+        return failure.hint
     if isinstance(failure, RequestRejectedError):
         return _HINTS.get(failure.details.code, "")
     # No answer at all, rather than an error of its own.

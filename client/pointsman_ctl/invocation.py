@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 
 import click
 from rich.console import RenderableType
 
 from pointsman.v1 import broker_pb2
+from pointsman.wire.credentials import ChannelOpener
 from pointsman.wire.json_document import Document
+from pointsman_client import Credentials, NameServerFailedError
 from pointsman_ctl import answer_layout
 from pointsman_ctl.error_report import EXIT_FAILED, EXIT_OK, ErrorReport, nodes_failed
-from pointsman_ctl.server_calls import AnswerT, Ask, NodeAnswer, ask_every, ask_first, connections
+from pointsman_ctl.server_calls import AnswerT, Ask, NodeAnswer, ToServer, ask_every, ask_first, connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +27,24 @@ class Invocation:
     name_servers: tuple[str, ...]
     output: str
     timeout_seconds: float
+    credentials: Credentials = field(default_factory=Credentials)
 
     @property
     def is_json(self) -> bool:
         """Whether the answer is for a program."""
         return self.output == "json"
 
+    def connections(
+        self, failed: type[NameServerFailedError] = NameServerFailedError
+    ) -> AbstractAsyncContextManager[ToServer]:
+        """Return the connections of one run; ``failed``: the error of a call that gave no answer."""
+        return connections(ChannelOpener(self.credentials), failed)
+
     def ask_first(self, ask: Ask[AnswerT]) -> AnswerT:
         """Ask the first server in the list that answers."""
 
         async def first() -> AnswerT:
-            async with connections() as to:
+            async with self.connections() as to:
                 return await ask_first(to, self.name_servers, ask, self.timeout_seconds)
 
         return asyncio.run(first())
@@ -43,7 +53,7 @@ class Invocation:
         """Ask every server in the list, or in ``addrs``."""
 
         async def every() -> list[NodeAnswer[AnswerT]]:
-            async with connections() as to:
+            async with self.connections() as to:
                 return await ask_every(to, addrs or self.name_servers, ask, self.timeout_seconds)
 
         return asyncio.run(every())

@@ -22,8 +22,10 @@ from pointsman.v1 import (
     route_service_pb2_grpc,
 )
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
+from pointsman.wire.credentials import ChannelOpener, explain_connection_failure
 from pointsman.wire.error_details import ANOTHER_MAY_ANSWER, ErrorDetails, read_status
 from pointsman_client import (
+    AccessDeniedError,
     NameServerFailedError,
     NameServersUnavailableError,
     NotFoundError,
@@ -41,11 +43,11 @@ ResponseT = TypeVar("ResponseT")
 class Server:
     """A name server or an agent: its channel, which connects at the first call, and the stubs on it."""
 
-    def __init__(self, addr: str, failed: type[NameServerFailedError]) -> None:
+    def __init__(self, addr: str, failed: type[NameServerFailedError], opener: ChannelOpener) -> None:
         """``failed``: the error of a call that gave no answer."""
         self.addr = addr
         self._failed = failed
-        self.channel = grpc.aio.insecure_channel(addr, options=CHANNEL_OPTIONS + KEEPALIVE_OPTIONS)
+        self.channel = opener.open(addr, CHANNEL_OPTIONS + KEEPALIVE_OPTIONS)
         self.routes = route_service_pb2_grpc.RouteServiceStub(self.channel)
         self.admin = admin_service_pb2_grpc.AdminServiceStub(self.channel)
         self.agent = agent_service_pb2_grpc.AgentServiceStub(self.channel)
@@ -97,10 +99,12 @@ class Server:
         except grpc.aio.AioRpcError as error:
             status, message = error.code(), error.details() or ""
             if status in ANOTHER_MAY_ANSWER:
-                raise self._failed(self.addr, status, message) from error
+                raise self._failed(self.addr, status, explain_connection_failure(message)) from error
             if status is grpc.StatusCode.NOT_FOUND and not_found is not None:
                 raise not_found() from error
-            raise RequestRejectedError(self.addr, status, message, _details_of(error)) from error
+            denied = status in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
+            kind = AccessDeniedError if denied else RequestRejectedError
+            raise kind(self.addr, status, message, _details_of(error)) from error
 
 
 def _details_of(error: grpc.aio.AioRpcError) -> ErrorDetails:
@@ -117,13 +121,13 @@ Ask = Callable[[Server, float], Awaitable[AnswerT]]
 
 
 @asynccontextmanager
-async def connections(failed: type[NameServerFailedError] = NameServerFailedError) -> AsyncIterator[ToServer]:
+async def connections(opener: ChannelOpener, failed: type[NameServerFailedError]) -> AsyncIterator[ToServer]:
     """Yield what returns the server at an address, the same each time; all channels are closed at the end."""
     servers: dict[str, Server] = {}
 
     def to(addr: str) -> Server:
         if addr not in servers:
-            servers[addr] = Server(addr, failed)
+            servers[addr] = Server(addr, failed, opener)
         return servers[addr]
 
     try:
@@ -177,16 +181,22 @@ def answers_of(nodes: Sequence[NodeAnswer[AnswerT]]) -> list[AnswerT]:
 async def ask_first(to: ToServer, addrs: Sequence[str], ask: Ask[AnswerT], seconds: float) -> AnswerT:
     """Ask the servers in turn until one answers; each gets an equal share of the time that is left.
 
-    A refusal is an answer. Raises :class:`~pointsman_client.NameServersUnavailableError`.
+    A refusal is an answer, but for one of access, since each has its own grants: AccessDeniedError is raised when no
+    other server answers. Raises :class:`~pointsman_client.NameServersUnavailableError`.
     """
     deadline = deadline_in(seconds)
     failures: list[NameServerFailedError] = []
+    denials: list[AccessDeniedError] = []
     for position, addr in enumerate(addrs):
         left = deadline - asyncio.get_running_loop().time()
         try:
             return await ask(to(addr), deadline_in(left / (len(addrs) - position)))
         except NameServerFailedError as failure:
             failures.append(failure)
+        except AccessDeniedError as denial:
+            denials.append(denial)
+    if denials:
+        raise denials[0]
     raise NameServersUnavailableError(failures) from failures[-1]
 
 

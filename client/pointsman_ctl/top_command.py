@@ -28,7 +28,7 @@ from pointsman_ctl.command_options import in_cluster
 from pointsman_ctl.invocation import Invocation, pass_invocation
 from pointsman_ctl.name_server_queries import NodeBrokers, brokers_of
 from pointsman_ctl.operator_texts import duration_words, moment_text, printable, reason_words, time_words
-from pointsman_ctl.server_calls import NodeAnswer, ToServer, ask_every, connections
+from pointsman_ctl.server_calls import NodeAnswer, ToServer, ask_every
 
 REFRESH_SECONDS = 2.0
 MAX_UNHEALTHY = 20
@@ -68,7 +68,7 @@ def top(invocation: Invocation, once: bool, cluster: str) -> int:
 
 
 async def _one_frame(invocation: Invocation, cluster: str) -> Frame:
-    async with connections() as to:
+    async with invocation.connections() as to:
         return await _next(invocation, cluster, to, None)
 
 
@@ -76,7 +76,7 @@ async def _frames(invocation: Invocation, cluster: str) -> int:
     is_live = sys.stdout.isatty() and not invocation.is_json
     console = Console(highlight=False, markup=False, emoji=False)
     frame: Frame | None = None
-    async with connections() as to:
+    async with invocation.connections() as to:
         with Live(console=console, screen=True, auto_refresh=False) if is_live else nullcontext() as live:
             while True:
                 frame = await _next(invocation, cluster, to, frame)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import cycle
@@ -27,7 +28,7 @@ from pointsman_ctl.invocation import Invocation, pass_invocation
 from pointsman_ctl.operator_texts import moment_text, printable, time_words
 from pointsman_ctl.route_commands import route_parts
 from pointsman_ctl.route_difference import DIFFERENCE_STYLES, route_difference
-from pointsman_ctl.server_calls import Server, connections
+from pointsman_ctl.server_calls import Server, ToServer
 
 LONGEST_WAIT_SECONDS = 2.0
 """Between two rounds over all servers while none answers."""
@@ -78,6 +79,7 @@ def watch(invocation: Invocation, topics: tuple[str, ...], cluster: str, zone: s
 
     watcher = RouteWatcher(
         invocation.name_servers,
+        invocation.connections,
         topics,
         cluster=cluster,
         zone=zone,
@@ -202,6 +204,7 @@ class RouteWatcher:
     def __init__(
         self,
         addrs: Sequence[str],
+        connections: Callable[[], AbstractAsyncContextManager[ToServer]],
         topics: Sequence[str],
         *,
         cluster: str,
@@ -217,6 +220,7 @@ class RouteWatcher:
         ``on_failure`` gets whether the server had answered before it failed.
         """
         self._addrs = addrs
+        self._connections = connections
         self._routes = WatchedRoutes(topics)
         self._cluster = cluster
         self._zone = zone
@@ -238,7 +242,7 @@ class RouteWatcher:
         loop = asyncio.get_running_loop()
         backoff = FullJitterBackoff(random.uniform, cap=LONGEST_WAIT_SECONDS)
         short_tries = 0
-        async with connections() as to:
+        async with self._connections() as to:
             for addr in cycle(self._addrs):
                 started_at = loop.time()
                 self._has_begun = False
