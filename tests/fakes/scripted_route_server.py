@@ -93,6 +93,8 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
         self.topics_per_page = 2
         self.clusters: list[route_service_pb2.ClusterData] = []
         self.calls: Counter[str] = Counter()
+        self.callers: list[tuple[bytes, str]] = []
+        """Of each call the certificate that its connection presented, in PEM, and its authorization."""
         self.failing: grpc.StatusCode | None = None
         self.violations: list[FieldViolation] = []
         self.garbled_details = False
@@ -239,6 +241,9 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
 
     async def _enter(self, method: str, context: Context) -> None:
         self.calls[method] += 1
+        (certificate,) = context.auth_context().get("x509_pem_cert", (b"",))
+        metadata = dict(context.invocation_metadata() or ())
+        self.callers.append((certificate, str(metadata.get("authorization", ""))))
         async with self._called:
             self._called.notify_all()
         self.busy += 1
@@ -260,12 +265,16 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
 
 
 @asynccontextmanager
-async def scripted_route_server(port: int = 0) -> AsyncIterator[ScriptedRouteServer]:
-    """Run one on 127.0.0.1, on a free port unless told."""
+async def scripted_route_server(
+    port: int = 0, credentials: grpc.ServerCredentials | None = None
+) -> AsyncIterator[ScriptedRouteServer]:
+    """Run one on 127.0.0.1, on a free port unless told; ``credentials``: with TLS."""
     servicer = ScriptedRouteServer()
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     route_service_pb2_grpc.add_RouteServiceServicer_to_server(servicer, server)
-    servicer.addr = f"127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}"
+    listen = f"127.0.0.1:{port}"
+    bound = server.add_secure_port(listen, credentials) if credentials else server.add_insecure_port(listen)
+    servicer.addr = f"127.0.0.1:{bound}"
     await server.start()
     try:
         yield servicer

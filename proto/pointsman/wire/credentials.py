@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self, cast
 
 import grpc
 import grpc.aio
@@ -106,14 +107,16 @@ class ChannelOpener:
         credentials = self._channel_credentials()
         if credentials is None:
             return grpc.aio.insecure_channel(addr, options=options)
-        return grpc.aio.secure_channel(addr, credentials, options=options + self._own_options())
+        channel = grpc.aio.secure_channel(addr, credentials, options=options + self._own_options())
+        return cast("grpc.aio.Channel", self._with_token(channel))
 
     def open_blocking(self, addr: str, options: ChannelOptions) -> grpc.Channel:
         """Open a channel of gRPC's synchronous stack."""
         credentials = self._channel_credentials()
         if credentials is None:
             return grpc.insecure_channel(addr, options=options)
-        return grpc.secure_channel(addr, credentials, options=options + self._own_options())
+        channel = grpc.secure_channel(addr, credentials, options=options + self._own_options())
+        return cast("grpc.Channel", self._with_token(channel))
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback()`` after each change; returns the function that ends it."""
@@ -153,29 +156,61 @@ class ChannelOpener:
     def _channel_credentials(self) -> grpc.ChannelCredentials | None:
         contents = self._contents
         if self._credentials.uses_tls:
-            channel = grpc.ssl_channel_credentials(contents.ca, contents.key, contents.certificate)
-        elif contents.token:
-            # Plain TCP on which gRPC refuses any address beyond loopback before it sends a byte.
-            channel = grpc.local_channel_credentials()
-        else:
-            return None
-        if not contents.token:
-            return channel
-        bearer = grpc.metadata_call_credentials(_Bearer(contents.token))
-        return grpc.composite_channel_credentials(channel, bearer)
+            return grpc.ssl_channel_credentials(contents.ca, contents.key, contents.certificate)
+        # Plain TCP on which gRPC refuses any address beyond loopback before it sends a byte.
+        return grpc.local_channel_credentials() if contents.token else None
+
+    def _with_token(self, channel: object) -> object:
+        token = self._contents.token
+        return _TokenChannel(channel, (("authorization", f"Bearer {token}"),)) if token else channel
 
     def _own_options(self) -> ChannelOptions:
         name = self._credentials.server_name
         return (("grpc.ssl_target_name_override", name),) if name else ()
 
 
-class _Bearer(grpc.AuthMetadataPlugin):
-    def __init__(self, token: str) -> None:
-        self._metadata = (("authorization", f"Bearer {token}"),)
+class _TokenChannel:
+    """What generated stubs and their callers need of a channel, of either stack, with a token on each call.
 
-    def __call__(self, context: grpc.AuthMetadataContext, callback: grpc.AuthMetadataPluginCallback) -> None:
-        del context
-        callback(self._metadata, None)
+    gRPC's own way, call credentials, starts a thread for each call.
+    """
+
+    def __init__(self, channel: object, metadata: tuple[tuple[str, str], ...]) -> None:
+        self._channel: Any = channel
+        self._metadata = metadata
+
+    def unary_unary(self, *method: object, **how: object) -> _TokenMethod:
+        return _TokenMethod(self._channel.unary_unary(*method, **how), self._metadata)
+
+    def unary_stream(self, *method: object, **how: object) -> _TokenMethod:
+        return _TokenMethod(self._channel.unary_stream(*method, **how), self._metadata)
+
+    def stream_unary(self, *method: object, **how: object) -> _TokenMethod:
+        return _TokenMethod(self._channel.stream_unary(*method, **how), self._metadata)
+
+    def stream_stream(self, *method: object, **how: object) -> _TokenMethod:
+        return _TokenMethod(self._channel.stream_stream(*method, **how), self._metadata)
+
+    def close(self) -> Any:  # noqa: ANN401  # None, or something to await
+        return self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._channel.close()
+
+
+class _TokenMethod:
+    def __init__(self, start: Any, metadata: tuple[tuple[str, str], ...]) -> None:  # noqa: ANN401  # of either stack
+        self._start = start
+        self._metadata = metadata
+
+    def __call__(self, *arguments: object, **more: object) -> Any:  # noqa: ANN401  # the stack's own call
+        return self._start(*arguments, metadata=self._metadata, **more)
+
+    def future(self, *arguments: object, **more: object) -> Any:  # noqa: ANN401  # as above
+        return self._start.future(*arguments, metadata=self._metadata, **more)
 
 
 def explain_connection_failure(message: str) -> str:
@@ -191,7 +226,7 @@ _HANDSHAKE_FAILURES = (
     ("certificate has expired", "the server's certificate has expired"),
     ("certificate is not yet valid", "the server's certificate is not valid yet: check the clocks"),
     (
-        "self-signed certificate",
+        "self.signed certificate",
         "the server's certificate is self-signed and not in the file of the CA: check the setting ca",
     ),
     ("CERTIFICATE_VERIFY_FAILED", "the server's certificate is not signed by a trusted CA: check the setting ca"),
