@@ -268,7 +268,7 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
 async def scripted_route_server(
     port: int = 0, credentials: grpc.ServerCredentials | None = None
 ) -> AsyncIterator[ScriptedRouteServer]:
-    """Run one on 127.0.0.1, on a free port unless told; ``credentials``: with TLS."""
+    """Run one on 127.0.0.1, by default on a free port; ``credentials``: with TLS."""
     servicer = ScriptedRouteServer()
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     route_service_pb2_grpc.add_RouteServiceServicer_to_server(servicer, server)

@@ -384,7 +384,7 @@ class RegistrationLoop:
 
     def _stub(self) -> RegistrationServiceAsyncStub:
         if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(self.name_server, options=CHANNEL_OPTIONS)
+            self._channel = self._opener.open(self.name_server, CHANNEL_OPTIONS)
         return RegistrationServiceStub(self._channel)
 
     async def _finish_stream(self) -> None:

@@ -1,0 +1,175 @@
+"""An agent with certificates at a real name server: its registration lives through rotations and bad files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pointsman.service.config import ConfigError
+from pointsman.wire.credentials import POLL_INTERVAL_SECONDS, ChannelOpener, Credentials
+from pointsman.wire.manual_clock import ManualClock
+from pointsman_agent.config import AgentConfig, load
+from pointsman_agent.core.registration_session import Standing
+from pointsman_agent.drain.write_perm import WritePermissions
+from pointsman_namesrv.app import NameServerApp
+from tests.fakes.certificates import Authority, Files
+from tests.fakes.condition import eventually
+from tests.fakes.history_rows import rows_in
+from tests.fakes.name_server import running_name_server
+from tests.fakes.running_agent import RunningAgent, agent_config, running_agent
+from tests.fakes.tls_peers import tls_config
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def own(authority: Authority) -> Files:
+    return authority.issue("agent")
+
+
+@pytest.fixture
+async def server(clock: ManualClock, authority: Authority, tmp_path: Path) -> AsyncIterator[NameServerApp]:
+    files = authority.issue("server")
+    async with running_name_server(
+        clock=clock, tls=tls_config(files, mutual=True), history=tmp_path / "history"
+    ) as app:
+        yield app
+
+
+def credentials(own: Files, ca: Path | None = None) -> Credentials:
+    return Credentials(ca=str(ca or own.ca), certificate=str(own.certificate), key=str(own.key))
+
+
+def config(server: NameServerApp, own: Files) -> AgentConfig:
+    return replace(agent_config([server.addr]), credentials=credentials(own))
+
+
+def reloads(agent: RunningAgent, result: str) -> int:
+    labels = {"result": result}
+    return int(agent.agent.metrics.registry.get_sample_value("pointsman_agent_credential_reloads_total", labels) or 0)
+
+
+def streams(server: NameServerApp) -> float | None:
+    return server.metrics.registry.get_sample_value("pointsman_namesrv_keep_alive_streams")
+
+
+async def after_a_poll(clock: ManualClock, condition: Callable[[], object]) -> None:
+    """Let the files be read, and what follows happen, without time for a heartbeat that is due."""
+    await clock.advance(POLL_INTERVAL_SECONDS)
+    await eventually(condition)
+
+
+async def test_a_registration_lives_through_three_rotations(
+    server: NameServerApp, clock: ManualClock, authority: Authority, own: Files, tmp_path: Path
+) -> None:
+    async with running_agent(config(server, own), clock=clock) as agent:
+        await agent.counts_beats(server.addr, 1)
+        for rotation in (1, 2, 3):
+            beats = agent.beats(server.addr)
+            authority.issue("agent")
+            await after_a_poll(clock, lambda: reloads(agent, "applied") == rotation)  # noqa: B023  # awaited here
+            # The move is a heartbeat before the next one is due.
+            await agent.counts_beats(server.addr, beats + 1)
+            await eventually(lambda: streams(server) == 1)
+        await clock.advance(300.0)
+        assert agent.standing(server.addr) is Standing.REGISTERED
+        assert agent.registrations(server.addr) == 1
+        assert agent.beats(server.addr, "broken") == agent.beats(server.addr, "unanswered") == 0
+        # A wipe is the last row, behind all that came before.
+        permissions = write_permissions(ChannelOpener(credentials(own)))
+        await permissions.set(server.addr, writable=False)
+        await eventually(lambda: "PERM_CHANGED" in events(tmp_path), clock=clock)
+        assert [event for event in events(tmp_path) if event != "TOPICS"] == ["REGISTERED", "PERM_CHANGED"]
+
+
+def events(folder: Path) -> list[str]:
+    return [row["event"] for row in rows_in(folder / "history") if row.get("broker_name") == "a"]
+
+
+def write_permissions(opener: ChannelOpener) -> WritePermissions:
+    return WritePermissions(cluster="c1", broker_name="a", agent_addr="a:1", timeout=10.0, opener=opener)
+
+
+async def test_new_certificates_that_the_name_server_rejects_leave_the_registration_on_its_connection(
+    server: NameServerApp,
+    clock: ManualClock,
+    authority: Authority,
+    own: Files,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "pointsman_agent")
+    async with running_agent(config(server, own), clock=clock) as agent:
+        await agent.counts_beats(server.addr, 1)
+        foreign = Authority(tmp_path, "other")
+        foreign.issue("agent")
+        await after_a_poll(
+            clock, lambda: "changed credentials failed, the connection stays as it was" in caplog.messages
+        )
+        await eventually(lambda: agent.beats(server.addr) >= 5, clock=clock, step=5.0)
+        assert agent.standing(server.addr) is Standing.REGISTERED
+        authority.issue("agent")
+        await after_a_poll(clock, lambda: reloads(agent, "applied") == 2)
+        await eventually(lambda: streams(server) == 1, clock=clock)
+        assert agent.registrations(server.addr) == 1
+        assert agent.beats(server.addr, "broken") == 0
+
+
+async def test_half_written_files_change_nothing(
+    server: NameServerApp, clock: ManualClock, authority: Authority, own: Files
+) -> None:
+    async with running_agent(config(server, own), clock=clock) as agent:
+        await agent.counts_beats(server.addr, 1)
+        own.key.write_bytes(own.key.read_bytes()[:50])
+        await after_a_poll(clock, lambda: reloads(agent, "rejected") == 1)
+        await clock.advance(300.0)
+        await eventually(lambda: agent.beats(server.addr) > 5, clock=clock, step=5.0)
+        assert (agent.registrations(server.addr), reloads(agent, "rejected")) == (1, 1)
+        authority.issue("agent")
+        beats = agent.beats(server.addr)
+        await after_a_poll(clock, lambda: reloads(agent, "applied") == 1)
+        await eventually(lambda: agent.beats(server.addr) > beats)
+
+
+async def test_an_agent_that_could_not_connect_registers_with_the_first_valid_certificate(
+    server: NameServerApp, clock: ManualClock, authority: Authority, tmp_path: Path
+) -> None:
+    foreign = Authority(tmp_path, "other").issue("agent")
+    rejected = replace(agent_config([server.addr]), credentials=credentials(foreign, ca=authority.file))
+    async with running_agent(rejected, clock=clock) as agent:
+        await agent.stands(server.addr, Standing.UNREACHABLE)
+        authority.issue("agent")
+        await clock.advance(POLL_INTERVAL_SECONDS)
+        await eventually(lambda: agent.standing(server.addr) is Standing.REGISTERED, clock=clock)
+
+
+async def test_write_permission_is_changed_over_mutual_tls(server: NameServerApp, own: Files) -> None:
+    changed = await write_permissions(ChannelOpener(credentials(own))).set(server.addr, writable=False)
+    assert changed.answer.done
+    refused = await write_permissions(ChannelOpener(Credentials(ca=str(own.ca)))).set(server.addr, writable=False)
+    assert not refused.answer.done
+    assert "with a certificate that its client CA signed" in refused.answer.text
+
+
+def test_a_configuration_with_files_that_cannot_be_used_is_refused(own: Files, tmp_path: Path) -> None:
+    environment = {
+        "AGENT_BROKER__CLUSTER": "c1",
+        "AGENT_BROKER__NAME": "a",
+        "AGENT_BROKER__ADDR": "10.0.0.1:6379",
+        "AGENT_NAME_SERVERS__ADDRS": "127.0.0.1:9876",
+        "AGENT_CREDENTIALS__CERTIFICATE": str(own.certificate),
+        "AGENT_CREDENTIALS__KEY": str(tmp_path / "absent.key"),
+    }
+    with pytest.raises(ConfigError) as raised:
+        load(None, environment)
+    (problem,) = raised.value.problems
+    assert "credentials.key: " in problem
+    assert "absent.key cannot be read: No such file or directory" in problem
+    assert load(None, environment | {"AGENT_CREDENTIALS__KEY": str(own.key)}).credentials.uses_tls
