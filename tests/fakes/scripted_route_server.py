@@ -108,7 +108,7 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
         self.most_topics_per_watch = 1_000
         self.watchable = True
         self.silent_watches = False
-        """Whether watches are taken and told nothing, not even their first state."""
+        """Whether watches are taken and get nothing, not even their first state."""
         self._watches: dict[asyncio.Queue[WatchTopicRoutesResponse | grpc.StatusCode], set[str]] = {}
         self.busy = 0
         self.busiest = 0
