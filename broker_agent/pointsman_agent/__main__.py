@@ -63,7 +63,7 @@ def prepare(config: AgentConfig, given: Given) -> Callable[[], int]:
     agent = build_agent(config, file=given.file, flags=given.flags)
 
     def start() -> int:
-        logs.configure(config.log.level)
+        logs.configure(config.log.level, config.log.format)
         return daemon_process.run(lambda stop: serve(agent, stop), loop=given.others["loop"], on_hangup=agent.look_now)
 
     return start
@@ -76,6 +76,9 @@ DAEMON = Daemon(
     epilog=EPILOG,
     options=(
         click.Option(["--log-level", "log__level"], type=click.Choice(logs.LEVELS), help="Over log.level of the file."),
+        click.Option(
+            ["--log-format", "log__format"], type=click.Choice(logs.FORMATS), help="Over log.format of the file."
+        ),
         click.Option(["--loop"], type=LOOP, default="uvloop", show_default=True, help="Event loop."),
     ),
     load=load,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pointsman.service import config as service_config
 from pointsman.service.access_settings import AccessSettings
-from pointsman.service.logs import LEVELS
+from pointsman.service.logs import FORMATS, LEVELS
 from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
 from pointsman.service.tls import TlsConfig
 from pointsman.wire.credentials import Credentials
@@ -376,10 +376,13 @@ class LogSection:
     """What to log."""
 
     level: str = "INFO"
+    format: str = "auto"
+    """``json``, ``text`` or ``auto``: text on a terminal, else JSON."""
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
         yield from not_one_of("level", self.level, LEVELS)
+        yield from not_one_of("format", self.format, FORMATS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ EPILOG = """\
 \b
 Settings:    defaults < file < environment (NAMESRV_SERVER__LISTEN=0.0.0.0:9876) < options
 Signals:     SIGTERM and SIGINT drain and stop; a second one stops immediately. SIGHUP reads the
-             configuration again and applies log.level; other settings need a restart (logged).
+             configuration again and applies [log]; other settings need a restart (logged).
 Exit codes:  0 stopped, 1 failed, 2 bad configuration or usage, 130 forced by a second signal
 """
 
@@ -54,7 +54,7 @@ def prepare(config: NameServerConfig, given: Given) -> Callable[[], int]:
         click.echo(warning, err=True)
 
     def start() -> int:
-        logs.configure(config.log.level)
+        logs.configure(config.log.level, config.log.format)
         reloader = Reloader(config, lambda: load(given.file, os.environ, given.flags))
         return daemon_process.run(
             lambda stop: serve(config, stop, running=lambda: reloader.running),

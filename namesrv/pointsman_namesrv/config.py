@@ -235,13 +235,16 @@ class SnapshotConfig:
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Logs, JSON on standard error."""
+    """Logs on standard error."""
 
     level: str = "INFO"
+    format: str = "auto"
+    """``json``, ``text`` or ``auto``: text on a terminal, else JSON."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
         yield from not_one_of("level", self.level, logs.LEVELS)
+        yield from not_one_of("format", self.format, logs.FORMATS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pointsman.service import logs
 from pointsman.service.config import ConfigError, changed_settings
 from pointsman_namesrv.config import NameServerConfig
 
-APPLIED = frozenset({"log.level"})
+APPLIED = frozenset({"log.format", "log.level"})
 """Settings that apply at a reload; the others belong to what was opened and timed at the start."""
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Reloader:
             log.error("the configuration has errors: nothing is reloaded", extra={"facts": facts})  # noqa: TRY400
             return
         changed = {path for path, _ in changed_settings(self.running, fresh)}
-        logs.set_level(fresh.log.level)
+        logs.apply(fresh.log.level, fresh.log.format)
         self.running = replace(self.running, log=fresh.log)
         later = sorted(changed - APPLIED)
         facts = {"log_level": fresh.log.level}

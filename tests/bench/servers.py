@@ -54,7 +54,7 @@ async def name_server(pipe: Connection, tls: TlsConfig | None = None, access: Ac
             snapshot=SnapshotConfig(directory=f"{folder}/state"),
             log=LogConfig(level="WARNING"),
         )
-        logs.configure(config.log.level)
+        logs.configure(config.log.level, config.log.format)
         app, stop = NameServerApp(config, version="bench"), asyncio.Event()
         sample = app.metrics.registry.get_sample_value
 

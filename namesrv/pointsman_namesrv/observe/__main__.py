@@ -99,6 +99,13 @@ Exit codes:  0 stopped, 1 failed (a folder, or --print without an answer),
     help="Days of history that are kept; 0: all. At most 20 GiB are kept in any case.",
 )
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default="INFO", show_default=True)
+@click.option(
+    "--log-format",
+    type=click.Choice(logs.FORMATS),
+    default="auto",
+    show_default=True,
+    help="auto: text on a terminal, else JSON.",
+)
 @click.option("--loop", type=LOOP, default="uvloop", show_default=True, help="Event loop.")
 @version_option("pointsman-observe", __version__)
 def command(
@@ -110,6 +117,7 @@ def command(
     topics_seconds: float,
     retain_days: int,
     log_level: str,
+    log_format: str,
     loop: str,
 ) -> int:
     """Poll RocketMQ's own name servers, and write which brokers come and go.
@@ -131,7 +139,7 @@ def command(
         raise click.UsageError("give either --history DIR or --print")
     if history is None:
         return asyncio.run(_print(namesrv))
-    logs.configure(log_level)
+    logs.configure(log_level, log_format)
     config = HistoryConfig(directory=history, retain_days=retain_days)
     settings = ObserverSettings(poll_seconds=poll_seconds, topics_seconds=topics_seconds)
     return daemon_process.run(lambda stop: observe(namesrv, config, settings, stop), loop=loop)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pointsman.service import logs
 from pointsman_namesrv.config import load
 from pointsman_namesrv.reload import Reloader
 
@@ -38,6 +39,22 @@ def test_the_log_level_applies(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         running.reload()
         assert logging.getLogger().level == level
     assert caplog.messages == ["configuration reloaded"] * 2  # At ERROR it is not written.
+
+
+def test_the_log_format_applies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "namesrv.toml"
+    file.write_text("")
+    running = reloader(file)
+    handlers = logging.getLogger().handlers
+    before = handlers[:]
+    logs.configure("INFO", "json")
+    try:
+        file.write_text('[log]\nformat = "text"\n')
+        running.reload()
+        logs.flush()
+    finally:
+        handlers[:] = before
+    assert "INFO    configuration reloaded  log_level=INFO" in capsys.readouterr().err
 
 
 def test_what_needs_a_restart_is_named_each_time_and_not_applied(
