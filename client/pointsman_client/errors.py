@@ -225,11 +225,17 @@ class RequestRejectedError(PointsmanError):
     code = "REQUEST_REJECTED"
 
     def __init__(self, addr: str, status: grpc.StatusCode, message: str, details: ErrorDetails) -> None:
-        super().__init__(f"{addr} refused: {message or 'no reason given'} ({status.name})")
+        call = f", request {details.request_id}" if details.request_id else ""
+        super().__init__(f"{addr} refused: {message or 'no reason given'} ({status.name}{call})")
         self.addr = addr
         self.status = status
         self.message = message
         self.details = details
+
+    @property
+    def request_id(self) -> str:
+        """What names the call in the server's log; empty if the server gave none."""
+        return self.details.request_id
 
     @property
     def violations(self) -> Sequence[FieldViolation]:

@@ -172,7 +172,10 @@ def failure_words(failure: PointsmanError) -> str:
     if isinstance(failure, RequestRejectedError):
         # The message of bad input names its first fault alone.
         faults = "; ".join(printable(f"{fault.field} {fault.description}") for fault in failure.violations)
-        return faults or printable(failure.message) or failure.status.name
+        words = faults or printable(failure.message) or failure.status.name
+        # What is not found, servers log at DEBUG alone.
+        is_logged = failure.request_id and failure.status is not grpc.StatusCode.NOT_FOUND
+        return f"{words} [request {printable(failure.request_id)}]" if is_logged else words
     if not isinstance(failure, NameServerFailedError):
         return printable(str(failure))
     is_agent = isinstance(failure, AgentFailedError)

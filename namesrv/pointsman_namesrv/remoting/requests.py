@@ -298,13 +298,13 @@ class Requests:
             if isinstance(error, InvalidRequest):
                 remark = "; ".join(f"{fault.field} {fault.description}" for fault in error.violations)
             return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=remark[:MAX_REMARK])
-        error_id = secrets.token_hex(8)
+        request_id = secrets.token_hex(8)
         log.error(
             "internal error while handling a remoting request",
             exc_info=error,
-            extra={"facts": {"code": code, "id": error_id}},
+            extra={"facts": {"code": code, "request_id": request_id}},
         )
-        return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=f"internal error {error_id}")
+        return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=f"internal error, request {request_id}")
 
     def _note(self, code: int, answer: ReadyAnswer) -> None:
         tally = self._tallies.get((code, answer.code))

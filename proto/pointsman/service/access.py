@@ -361,7 +361,7 @@ class Access:
         if wait:
             raise RateLimited(limit, self._rates[limit], identity=identity, wait=wait)
 
-    def note(self, denied: Denied, method: str, peer: str) -> None:
+    def note(self, denied: Denied, method: str, peer: str, request_id: str = "") -> None:
         """Count and log a denied call; ``method`` must be of a bounded set."""
         denied.method = method
         self._metrics.denied.labels(method, denied.reason.value).inc()
@@ -375,6 +375,8 @@ class Access:
             "reason": denied.reason.value,
             "error": str(denied),
         }
+        if request_id:
+            facts["request_id"] = request_id
         if self._not_logged:
             facts["not_logged"], self._not_logged = self._not_logged, 0
         log.warning("a call was denied", extra={"facts": facts})

@@ -16,6 +16,8 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from pointsman.wire.refusals import FieldViolation
 
 DOMAIN = "pointsman"
+REQUEST_ID = "request_id"
+"""Metadata that names the call in the server's log."""
 
 ANOTHER_MAY_ANSWER = frozenset(
     {
@@ -42,6 +44,8 @@ class ErrorDetails:
     """Stable code such as ``TOPIC_NOT_FOUND``; empty when the peer sent none."""
     facts: Mapping[str, str] = field(default_factory=dict)
     violations: Sequence[FieldViolation] = ()
+    request_id: str = ""
+    """Names the call in the server's log; empty when the peer sent none."""
 
 
 def build_status(
@@ -51,10 +55,14 @@ def build_status(
     code: str,
     facts: Mapping[str, str] | None = None,
     violations: Sequence[FieldViolation] = (),
+    request_id: str = "",
 ) -> status_pb2.Status:
     """Build the status of a failed call; ``rpc_status.to_status`` makes it abortable."""
+    metadata = dict(facts or {})
+    if request_id:
+        metadata[REQUEST_ID] = request_id
     details: list[error_details_pb2.ErrorInfo | error_details_pb2.BadRequest] = [
-        error_details_pb2.ErrorInfo(reason=code, domain=DOMAIN, metadata=facts or {})
+        error_details_pb2.ErrorInfo(reason=code, domain=DOMAIN, metadata=metadata)
     ]
     if violations:
         details.append(
@@ -75,14 +83,15 @@ def build_status(
 
 def read_status(status: status_pb2.Status | None) -> ErrorDetails:
     """Read what :func:`build_status` wrote; anything else reads as empty details."""
-    code, facts, violations = "", {}, []
+    code, facts, violations, request_id = "", {}, [], ""
     for packed in status.details if status is not None else ():
         info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
         if packed.Is(info.DESCRIPTOR):
             packed.Unpack(info)
             if info.domain == DOMAIN:
                 code, facts = info.reason, dict(info.metadata)
+                request_id = facts.pop(REQUEST_ID, "")
         elif packed.Is(bad.DESCRIPTOR):
             packed.Unpack(bad)
             violations += [FieldViolation(v.field, v.description) for v in bad.field_violations]
-    return ErrorDetails(code, facts, tuple(violations))
+    return ErrorDetails(code, facts, tuple(violations), request_id)

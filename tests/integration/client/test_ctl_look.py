@@ -214,10 +214,12 @@ async def test_settings_that_differ_are_shown_by_diff_and_warned_of_by_health() 
 
 
 async def test_a_setting_that_the_disk_refuses_is_a_warning_beside_the_answer_or_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "settings.db")
+
+    caplog.set_level("INFO", "pointsman.service.rpc.refused_calls")
 
     monkeypatch.setattr(SettingsStore, "write", refuse)
     async with running_name_server(snapshot=tmp_path / "state") as app:
@@ -231,8 +233,11 @@ async def test_a_setting_that_the_disk_refuses_is_a_warning_beside_the_answer_or
     assert f"(not saved: a restart of this name server loses the setting, because it {problem})" in table.out
     assert printed.document["nodes"][0]["warning"].endswith(problem)
     assert (table.code, failed.code) == (0, 1)
+    # By this id the line is found in the log of the server.
+    (request_id,) = [vars(each)["facts"]["request_id"] for each in caplog.records if each.message == "call refused"]
     assert failed.err == (
-        f"pointsmanctl: refused by {app.addr} (the setting was not changed, because it {problem}): "
+        f"pointsmanctl: refused by {app.addr} (the setting was not changed, because it {problem} "
+        f"[request {request_id}]): "
         "make room on that server's disk, or repair it, and run it again\n"
     )
 

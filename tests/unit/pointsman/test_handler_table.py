@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from pointsman.service.rpc.call_tallies import CallMetrics
 from pointsman.service.rpc.calling_peer import Peer
 from pointsman.service.rpc.handler_table import Ended, HandlerTable, Write
+from pointsman.service.rpc.refused_calls import WINDOW_LINES, WINDOW_SECONDS
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.error_details import ErrorDetails, read_status
 from pointsman.wire.manual_clock import ManualClock
@@ -40,10 +41,14 @@ class Context:
         self.code: grpc.StatusCode | None = None
         self.details = ""
         self.metadata: Any = ()
+        self.invoked_with: tuple[tuple[str, str | bytes], ...] | None = None
         self.reads = True
 
     def peer(self) -> str:
         return PEER
+
+    def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...] | None:
+        return self.invoked_with
 
     def peer_identities(self) -> None:
         return None
@@ -116,7 +121,8 @@ class Rig:
     def __init__(self, servicer: Any = None, **options: Any) -> None:
         self.servicer: Any = servicer or Servicer()
         self.metrics = CallMetrics("test", CollectorRegistry())
-        self.table = HandlerTable(clock=ManualClock(), metrics=self.metrics, **options)
+        self.clock = ManualClock()
+        self.table = HandlerTable(clock=self.clock, metrics=self.metrics, **options)
         self.handlers = self.table.service(
             REGISTRATION, self.servicer, raw=frozenset({"UnregisterBroker"}), drains=True
         )
@@ -130,8 +136,9 @@ class Rig:
             if (found := getattr(handler, kind)) is not None
         )
 
-    async def call(self, method: str, request: Any = b"") -> tuple[Any, Context]:
+    async def call(self, method: str, request: Any = b"", **metadata: str | bytes) -> tuple[Any, Context]:
         context = Context()
+        context.invoked_with = tuple((name.replace("_", "-"), value) for name, value in metadata.items())
         return await self.behaviour(method)(request, context), context
 
     def count(self, method: str, code: str) -> int:
@@ -202,6 +209,69 @@ async def test_a_daemon_may_replace_a_refusal() -> None:
     assert seen == [rig.servicer.error]
 
 
+REFUSED_LOG = "pointsman.service.rpc.refused_calls"
+TOO_LONG = "a" * 65
+
+
+def facts_of(record: logging.LogRecord) -> dict[str, Any]:
+    facts: dict[str, Any] = record.__dict__["facts"]
+    return facts
+
+
+@pytest.mark.parametrize("method", ["Heartbeat", "RegisterBroker", "KeepAlive"])
+async def test_the_error_of_a_refused_call_and_one_log_line_have_the_same_id(
+    rig: Rig, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, REFUSED_LOG)
+    rig.servicer.error = InvalidRequest([FieldViolation("topic", "must not be empty: ''")])
+    ids = {(await rig.call(method))[1].refused.request_id for _ in range(2)}
+    assert [record.getMessage() for record in caplog.records] == ["call refused"] * 2
+    assert {facts_of(record)["request_id"] for record in caplog.records} == ids
+    assert facts_of(caplog.records[0]) == {
+        "request_id": facts_of(caplog.records[0])["request_id"], "method": method, "status": "INVALID_ARGUMENT",
+        "code": "INVALID_REQUEST", "reason": "topic must not be empty: ''", "peer": "10.0.0.7:40000",
+    }  # fmt: skip
+
+
+async def test_a_client_may_send_its_own_id(rig: Rig) -> None:
+    rig.servicer.error = NotReady("later")
+    assert (await rig.call("Heartbeat", x_request_id="checkout-4711"))[1].refused.request_id == "checkout-4711"
+
+
+@pytest.mark.parametrize("sent", ["", "two words", "line\nbreak", "\x1b[2J", "Zürich", TOO_LONG, b"checkout"])
+async def test_an_id_that_is_not_one_short_word_is_replaced(rig: Rig, sent: str | bytes) -> None:
+    rig.servicer.error = NotReady("later")
+    own = (await rig.call("Heartbeat", x_request_id=sent))[1].refused.request_id
+    assert own != sent
+    assert len(own) == 16
+
+
+async def test_what_a_healthy_fleet_is_refused_is_logged_at_debug(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.servicer.error = NotReady("later")
+    caplog.set_level(logging.INFO, REFUSED_LOG)
+    await rig.call("Heartbeat")
+    assert not caplog.records
+    caplog.set_level(logging.DEBUG, REFUSED_LOG)
+    await rig.call("Heartbeat")
+    assert [record.levelname for record in caplog.records] == ["DEBUG"]
+
+
+async def test_a_client_that_is_refused_in_a_loop_does_not_fill_the_log(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, REFUSED_LOG)
+    rig.servicer.error = InvalidRequest([FieldViolation("topic", "must not be empty: ''")])
+    for _ in range(1_000):
+        await rig.call("Heartbeat")
+    assert len(caplog.records) == WINDOW_LINES
+    await rig.call("UpdateTopics", b"\xff\xff")
+    assert len(caplog.records) == WINDOW_LINES + 1, "each code is bounded separately"
+    await rig.clock.advance(WINDOW_SECONDS)
+    for _ in range(2):
+        await rig.call("Heartbeat")
+    assert [facts_of(record).get("suppressed_lines") for record in caplog.records[-2:]] == [990, None]
+
+
 @pytest.mark.parametrize("method", ["Heartbeat", "RegisterBroker", "KeepAlive"])
 async def test_a_fault_of_the_daemon_leaves_only_an_id_on_the_wire(
     rig: Rig, method: str, caplog: pytest.LogCaptureFixture
@@ -209,9 +279,9 @@ async def test_a_fault_of_the_daemon_leaves_only_an_id_on_the_wire(
     rig.servicer.error = RuntimeError("secret")
     _, context = await rig.call(method)
     assert (context.code, context.refused.code) == (grpc.StatusCode.INTERNAL, "INTERNAL")
-    assert context.details == f"internal error {context.refused.facts['error_id']}"
+    assert context.details == f"internal error, request {context.refused.request_id}"
     (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
-    assert record.__dict__["facts"] == {"method": method, "id": context.refused.facts["error_id"]}
+    assert record.__dict__["facts"] == {"method": method, "request_id": context.refused.request_id}
 
 
 @pytest.mark.parametrize("method", ["Heartbeat", "RegisterBroker", "KeepAlive"])

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import inspect
 import logging
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from functools import partial
 from typing import Any
@@ -27,6 +26,7 @@ from grpc_status import rpc_status
 from pointsman.service.access import Access, Caller, Denied, Reason, Rules, Unauthenticated
 from pointsman.service.rpc.call_tallies import CallMetrics
 from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Context, addr_of, admitted, peer_of
+from pointsman.service.rpc.refused_calls import RefusalLog, request_id_of
 from pointsman.wire.clock import Clock
 from pointsman.wire.error_details import build_status
 from pointsman.wire.refusals import Refusal
@@ -65,6 +65,7 @@ class HandlerTable:
         self._clock = clock
         self._metrics = metrics
         self._on_refusal = on_refusal
+        self._refusal_log = RefusalLog(clock)
         self._draining: Refusal | None = None
         self._closed: Refusal | None = None
         self._running = 0
@@ -123,19 +124,30 @@ class HandlerTable:
                 handlers[method.name] = grpc.stream_stream_rpc_method_handler(streaming)
         return grpc.method_handlers_generic_handler(descriptor.full_name, handlers)
 
-    def status_of(self, error: Exception, method: str) -> status_pb2.Status:
-        """Return the status of a call that raised ``error``; a fault of the daemon leaves only its id on the wire."""
+    def status_of(self, error: Exception, method: str, context: Context) -> status_pb2.Status:
+        """Return the status of a call that raised ``error``, with the call's id, and log it.
+
+        An error of the daemon leaves only the id on the wire.
+        """
+        request_id = request_id_of(context)
         if isinstance(error, Refusal):
             sent = self._on_refusal(error)
+            if isinstance(sent, Denied) and self._access is not None:
+                self._access.note(sent, method, addr_of(context), request_id)
+            else:
+                self._refusal_log.note(sent, method=method, context=context, request_id=request_id)
             return build_status(
-                grpc.StatusCode[sent.status], str(sent), code=sent.code, facts=sent.facts, violations=sent.violations
+                grpc.StatusCode[sent.status],
+                str(sent),
+                code=sent.code,
+                facts=sent.facts,
+                violations=sent.violations,
+                request_id=request_id,
             )
-        error_id = secrets.token_hex(8)
-        log.error(
-            "internal error while handling an RPC", exc_info=error, extra={"facts": {"method": method, "id": error_id}}
-        )
+        facts = {"method": method, "request_id": request_id}
+        log.error("internal error while handling an RPC", exc_info=error, extra={"facts": facts})
         return build_status(
-            grpc.StatusCode.INTERNAL, f"internal error {error_id}", code="INTERNAL", facts={"error_id": error_id}
+            grpc.StatusCode.INTERNAL, f"internal error, request {request_id}", code="INTERNAL", request_id=request_id
         )
 
     def _admit(self, method: str, rules: Rules | None) -> _Admit | None:
@@ -275,11 +287,9 @@ class HandlerTable:
 
     def _failed(self, context: Context, method: MethodDescriptor, error: Exception) -> Any:  # noqa: ANN401  # grpc_status has no types
         """Count a failed call, and return its status as gRPC takes it."""
-        if isinstance(error, Denied) and self._access is not None:
-            self._access.note(error, method.name, addr_of(context))
         if isinstance(error, DecodeError):
             error = _UnreadableRequest(f"the request is no {method.input_type.full_name}")
-        failed = rpc_status.to_status(self.status_of(error, method.name))
+        failed = rpc_status.to_status(self.status_of(error, method.name, context))
         self._count(method, failed.code)
         return failed
 

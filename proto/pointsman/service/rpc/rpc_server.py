@@ -71,7 +71,7 @@ class RpcServer:
         self._access = access
         self._refusal = stopping
         self._server = grpc.aio.server(options=options)
-        self._standard_streams = StandardStreams(lambda refusal: table.status_of(refusal, ""), limit_exceeded)
+        self._standard_streams = StandardStreams(table.status_of, limit_exceeded)
         self._health = HealthServicer(self._standard_streams)
         self.services: tuple[Service, ...] = ()
         self._stopping = asyncio.Event()

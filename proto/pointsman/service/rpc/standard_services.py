@@ -15,7 +15,7 @@ from grpc_status import rpc_status
 
 from pointsman.service.access import ANY_ROLE, Access, Denied
 from pointsman.service.fair_bound import FairBound
-from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Context, addr_of, admitted, peer_of
+from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Context, admitted, peer_of
 from pointsman.wire.refusals import LimitExceeded, Refusal
 
 MAX_STREAMS = 200
@@ -25,19 +25,21 @@ LIMIT = "health_and_reflection_streams"
 class StandardStreams:
     """The open streams of both services together. ``refuse`` builds, and counts, the status of a refused one."""
 
-    def __init__(self, refuse: Callable[[Refusal], status_pb2.Status], limit: type[LimitExceeded]) -> None:
+    def __init__(
+        self, refuse: Callable[[Refusal, str, Context], status_pb2.Status], limit: type[LimitExceeded]
+    ) -> None:
         self.bound = FairBound(MAX_STREAMS)
         self._refuse_with = refuse
         self._limit = limit
 
     @contextlib.asynccontextmanager
-    async def place(self, context: Context) -> AsyncIterator[None]:
+    async def place(self, context: Context, method: str) -> AsyncIterator[None]:
         """Hold a place for the length of the block; at the bound the call is aborted, RESOURCE_EXHAUSTED."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
         share = self.bound.take(peer_of(context).key, 1, partial(_cancel, task))
         if share is None:
-            await self._refuse(context, value=self.bound.total + 1)
+            await self._refuse(context, method, value=self.bound.total + 1)
             return
         try:
             yield
@@ -47,17 +49,17 @@ class StandardStreams:
             # Its client may not be reading.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ENDING_SECONDS):
-                    await self._refuse(context, note="this stream was ended, because its connection has the most")
+                    await self._refuse(context, method, note="this stream was ended, because its connection has the most")
             raise
         finally:
             self.bound.give_back(share)
 
-    async def refuse(self, context: Context, refusal: Refusal) -> None:
+    async def refuse(self, context: Context, method: str, refusal: Refusal) -> None:
         """Abort a call."""
-        await context.abort_with_status(rpc_status.to_status(self._refuse_with(refusal)))
+        await context.abort_with_status(rpc_status.to_status(self._refuse_with(refusal, method, context)))
 
-    async def _refuse(self, context: Context, *, value: int | None = None, note: str = "") -> None:
-        await self.refuse(context, self._limit(LIMIT, self.bound.bound, value=value, note=note))
+    async def _refuse(self, context: Context, method: str, *, value: int | None = None, note: str = "") -> None:
+        await self.refuse(context, method, self._limit(LIMIT, self.bound.bound, value=value, note=note))
 
 
 class HealthServicer(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio-health-checking has no types
@@ -70,7 +72,7 @@ class HealthServicer(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: Context) -> None:  # noqa: N802  # gRPC's name
         if request.service not in self._server_status:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"service: {request.service[:200]!r} is not served here")
-        async with self._streams.place(context):
+        async with self._streams.place(context, "Watch"):
             await super().Watch(request, context)
 
 
@@ -89,9 +91,8 @@ class ReflectionServicer(reflection.aio.ReflectionServicer):  # type: ignore[mis
             try:
                 admitted(self._access, ANY_ROLE, context)
             except Denied as denied:
-                self._access.note(denied, "ServerReflectionInfo", addr_of(context))
-                await self._streams.refuse(context, denied)
-        async with self._streams.place(context):
+                await self._streams.refuse(context, "ServerReflectionInfo", denied)
+        async with self._streams.place(context, "ServerReflectionInfo"):
             async for response in super().ServerReflectionInfo(request_iterator, context):
                 yield response
 

@@ -355,5 +355,5 @@ async def test_a_fault_of_ours_is_answered_and_logged(
     monkeypatch.setattr(server.core.routes, "route", fails)
     answer = await rocketmq.ask(105, {"topic": "TopicTest"})
     assert answer.code == 1
-    assert (answer.command.remark or "").startswith("internal error ")
+    assert (answer.command.remark or "").startswith("internal error, request ")
     assert await rocketmq.is_answered()

@@ -9,7 +9,8 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from pointsman.v1 import admin_service_pb2, broker_pb2
-from pointsman_client import NameServerFailedError
+from pointsman.wire.error_details import ErrorDetails
+from pointsman_client import NameServerFailedError, RequestRejectedError
 from pointsman_ctl import operator_texts
 from pointsman_ctl.error_report import NO_GRPC, OLDER_SERVER, failure_words
 from pointsman_namesrv.core.events import EventKind, Reason
@@ -63,6 +64,15 @@ def test_a_moment_is_shown_to_the_millisecond() -> None:
 )
 def test_a_failure_is_said_in_few_words(status: grpc.StatusCode, message: str, words: str) -> None:
     assert failure_words(NameServerFailedError("a:1", status, message)) == words
+
+
+def test_a_refusal_names_the_call_where_the_server_logs_it() -> None:
+    def words(status: grpc.StatusCode, request_id: str) -> str:
+        return failure_words(RequestRejectedError("a:1", status, "no", ErrorDetails(request_id=request_id)))
+
+    assert words(grpc.StatusCode.INVALID_ARGUMENT, "4711") == "no [request 4711]"
+    assert words(grpc.StatusCode.INVALID_ARGUMENT, "\x1b[2J") == "no [request \ufffd[2J]"
+    assert words(grpc.StatusCode.INVALID_ARGUMENT, "") == words(grpc.StatusCode.NOT_FOUND, "4711") == "no"
 
 
 def test_an_event_is_explained_with_its_reason_or_alone_or_not_at_all() -> None:
