@@ -87,6 +87,7 @@ from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.producer_options import Fallback, Park
 from pointsman_client.routes.route_watch import RouteChanges
+from pointsman_client.tracing_hook import SendSpan, TracingHook
 from pointsman_client.transports.transport import PulledMessages, SendReceipt, Transport
 
 __version__ = "0.1.0"
@@ -176,12 +177,14 @@ __all__ = [
     "SendFailedError",
     "SendReceipt",
     "SendResult",
+    "SendSpan",
     "SendStatus",
     "ShardingMap",
     "SubShards",
     "TooManyInFlightError",
     "TopicNotFoundError",
     "TopicRoute",
+    "TracingHook",
     "Transport",
     "WrongEventLoopError",
     "to_publish_queues",

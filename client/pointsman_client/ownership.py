@@ -15,6 +15,7 @@ from pointsman_client.client_options import SharedOptions, values_for
 from pointsman_client.core.checks import check_zone
 from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.tracing_hook import TracingHook
 from pointsman_client.transports.transport import Transport
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ class PartOptions(SharedOptions):
     """Addresses, or a started client, which stays the caller's."""
     transport: TransportOrMaker
     """How brokers are spoken to."""
+    tracing_hook: TracingHook | None = None
+    """Opens spans around sends and listeners, such as :class:`~pointsman_client.opentelemetry.OpenTelemetryTracing`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -26,6 +26,7 @@ BROUGHT_BY = {
     "jsonschema": "jsonschema",
     "markupsafe": "jinja2",
     "matplotlib": "matplotlib",
+    "opentelemetry": "opentelemetry-api",
     "pointsman": "pointsman-proto",
     "pointsman_client": "pointsman-client",
     "prometheus_client": "prometheus-client",

@@ -12,7 +12,7 @@ from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.agents.agent_coordination import Coordination, CoordinationRequest
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.core.message import Message, OutgoingMessage
-from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.message_queue import MessageQueue, to_publish_queues
 from pointsman_client.core.rebalance import Members, MessageModel
 from pointsman_client.core.route import (
     BrokerData,
@@ -88,6 +88,12 @@ class RoutesInMemory(NameServerClient):
         if not self.is_reachable:
             raise NameServersUnavailableError([])
         raise TopicNotFoundError(topic)
+
+    async def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        return to_publish_queues(await self.topic_route(topic))
+
+    async def refresh(self, topic: str) -> TopicRoute:
+        return await self.topic_route(topic)
 
     def broker(self, cluster: str, broker_name: str) -> BrokerData | None:
         for route in self.routes.values():

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar, cast
 
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.retry_rules import ConsumeResult
+from pointsman_client.tracing_hook import TracingHook
 
 Answer = ConsumeResult | None
 Listener = Callable[[ReceivedMessage], Answer | Awaitable[Answer]]
@@ -81,6 +82,22 @@ class ListenerCaller:
     def close(self) -> None:
         """Start no more calls in threads. A running one cannot be stopped."""
         self._threads.close()
+
+
+class TracedCaller(ListenerCaller):
+    """Calls one listener, each time inside a span."""
+
+    def __init__(self, listener: Listener, *, threads: int, group: str, tracing_hook: TracingHook) -> None:
+        super().__init__(listener, threads=threads)
+        self._group = group
+        self._tracing_hook = tracing_hook
+
+    async def call(self, message: ReceivedMessage) -> CallEnd:
+        """See :meth:`ListenerCaller.call`."""
+        with self._tracing_hook.processing(message, group=self._group) as note_end:
+            end = await super().call(message)
+            note_end(end.outcome.value, end.error, end.exception)
+            return end
 
 
 ResultT = TypeVar("ResultT")

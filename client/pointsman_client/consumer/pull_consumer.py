@@ -130,18 +130,24 @@ class PullConsumer:
         """Finish the message before and wait for the next; the iteration ends when the consumer is closed."""
         if self._buffer is not None and self._buffer.is_closed:
             raise StopAsyncIteration
-        buffer = self._started()[1]
-        buffer.finish_handed_out()
-        messages = await buffer.take(1, timeout_seconds=None)
+        messages = await self._take(1, timeout_seconds=None)
         if not messages:
             raise StopAsyncIteration
         return messages[0]
 
     async def poll(self, timeout_seconds: float = 1.0) -> tuple[ReceivedMessage, ...]:
         """Finish those before and return up to ``max_poll_messages``, as soon as there is one; empty after the time."""
+        return await self._take(self._options.max_poll_messages, timeout_seconds=timeout_seconds)
+
+    async def _take(self, most: int, *, timeout_seconds: float | None) -> tuple[ReceivedMessage, ...]:
         buffer = self._started()[1]
         buffer.finish_handed_out()
-        return await buffer.take(self._options.max_poll_messages, timeout_seconds=timeout_seconds)
+        clock, tracing = self._standing.parts.clock, self._options.tracing_hook
+        began_at = clock.monotonic()
+        messages = await buffer.take(most, timeout_seconds=timeout_seconds)
+        if messages and tracing is not None:
+            tracing.received(messages, group=self._options.group, seconds=clock.monotonic() - began_at)
+        return messages
 
     # Queues
 

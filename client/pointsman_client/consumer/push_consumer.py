@@ -13,7 +13,7 @@ from pointsman_client.consumer.consumer_options import PushConsumerOptions
 from pointsman_client.consumer.failed_messages import FailedMessages
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.consumer.listener import ListenerCaller
+from pointsman_client.consumer.listener import ListenerCaller, TracedCaller
 from pointsman_client.consumer.listener_pool import ListenerPool
 from pointsman_client.consumer.standing import Standing
 from pointsman_client.core.allocation import Averagely
@@ -158,8 +158,12 @@ class PushConsumer:
             clock=parts.clock,
             hook=parts.metrics_hook,
         )
+        listener, threads = self._options.listener, self._options.consume_concurrency
+        hook = self._options.tracing_hook
         return ListenerPool(
-            ListenerCaller(self._options.listener, threads=self._options.consume_concurrency),
+            ListenerCaller(listener, threads=threads)
+            if hook is None
+            else TracedCaller(listener, threads=threads, group=setting.group, tracing_hook=hook),
             failed if is_clustering else None,
             group=setting.group,
             concurrency=self._options.consume_concurrency,

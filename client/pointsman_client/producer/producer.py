@@ -7,6 +7,7 @@ import random
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,6 +25,7 @@ from pointsman_client.errors import (
     InvalidMessageError,
     InvalidOptionError,
     PointsmanError,
+    SendFailedError,
     TooManyInFlightError,
     TopicNotFoundError,
 )
@@ -72,6 +74,7 @@ class Producer:
         self._rng = options.rng or random.Random()  # noqa: S311  it spreads load and guards no secret
         self._parts = OwnedParts(options, zone=options.zone, owner="Producer")
         self._clock = self._parts.clock
+        self._tracing = options.tracing_hook
         self._in_flight = _InFlight(
             most=options.back_pressure_for_async_send_num, most_bytes=options.back_pressure_for_async_send_size
         )
@@ -294,9 +297,9 @@ class Producer:
         check_batch(messages)
         outgoing = [self._outgoing(message) for message in messages]
         check_size(outgoing, max_message_size=self._options.max_message_size)
-        sending = sender.send(outgoing, mode=mode, deadline=self._deadline(timeout_seconds))
+        send = partial(sender.send, mode=mode, deadline=self._deadline(timeout_seconds))
         with self._in_flight.awaited():
-            return await self._counted(messages[0].topic, sending)
+            return await self._counted(outgoing, send)
 
     def _send_unawaited(
         self, message: Message, mode: SendMode, callback: SendCallback | None, timeout_seconds: float | None
@@ -305,8 +308,7 @@ class Producer:
         self._in_flight.check_room(outgoing.size)
 
         async def send() -> SendResult:
-            sending = sends.sender.send([outgoing], mode=mode, deadline=deadline)
-            return (await self._counted(message.topic, sending))[0]
+            return (await self._counted([outgoing], partial(sends.sender.send, mode=mode, deadline=deadline)))[0]
 
         self._in_flight.start(send(), size=outgoing.size, callback=callback)
 
@@ -321,27 +323,46 @@ class Producer:
         what = self._options.on_unavailable if on_unavailable is None else on_unavailable
         check_on_unavailable(what)
 
-        async def send() -> tuple[SendResult, ...]:
-            return (await sends.send(queue, outgoing, on_unavailable=what, deadline=deadline),)
+        async def send(messages: Sequence[OutgoingMessage]) -> tuple[SendResult, ...]:
+            return (await sends.send(queue, messages[0], on_unavailable=what, deadline=deadline),)
 
         with self._in_flight.awaited():
-            return (await self._counted(queue.topic, send()))[0]
+            return (await self._counted([outgoing], send))[0]
 
     async def _counted(
-        self, topic: str, sending: Coroutine[Any, Any, tuple[SendResult, ...]]
+        self,
+        messages: Sequence[OutgoingMessage],
+        send: Callable[[Sequence[OutgoingMessage]], Coroutine[Any, Any, tuple[SendResult, ...]]],
     ) -> tuple[SendResult, ...]:
         began_at = self._clock.monotonic()
         outcome, tries = CANCELLED, 0
+        results: tuple[SendResult, ...] = ()
+        failure: BaseException | None = None
+        topic = messages[0].message.topic
+        span = None if self._tracing is None else self._tracing.sending(messages)
         try:
-            results = await sending
+            results = await send(messages if span is None else span.messages)
             outcome, tries = results[0].status or PARKED, results[0].tries
-        except PointsmanError as error:
-            outcome, tries = error.code, len(getattr(error, "tries", ()))
+        except BaseException as error:  # a cancelled send is counted too
+            failure = error
+            if isinstance(error, PointsmanError):
+                outcome, tries = error.code, len(getattr(error, "tries", ()))
             raise
         finally:
             seconds = self._clock.monotonic() - began_at
             self._parts.metrics_hook.sent(topic=topic, outcome=outcome, seconds=seconds, tries=tries)
+            if span is not None:
+                span.end(outcome, results=results, addr=self._addr_of(results, failure), error=failure)
         return results
+
+    def _addr_of(self, results: Sequence[SendResult], failure: BaseException | None) -> str:
+        """Return the address of the broker that has the messages, or was tried last; empty: none was."""
+        if isinstance(failure, SendFailedError) and failure.tries:
+            return failure.tries[-1].addr
+        if not results or results[0].is_parked:
+            return ""
+        group = self._parts.client.broker(*results[0].queue.broker_key)
+        return "" if group is None or group.master is None else group.master.addr
 
 
 class _InFlight:
