@@ -265,7 +265,7 @@ class Agent:
             await within(self._clock, left, _ended(self._registering))
         except TimeoutError:
             late = self._fleet.unfinished if self._fleet is not None else []
-            log.warning("left without an answer", extra={"facts": {"name_servers": late}})
+            log.warning("unregister timed out; the registration will expire", extra={"facts": {"name_servers": late}})
             self._registering.cancel()
 
     async def _set_leave(self) -> None:
@@ -277,7 +277,7 @@ class Agent:
                 tries=self._config.probe.fall, seconds=self._config.stop.timeout_seconds * LAST_LOOK_SHARE
             )
         leave = decide_leave(broker_answers=answers, unprobed=Leave(self._config.stop.unprobed))
-        log.info("leaving", extra={"facts": {"leave": leave.value, "broker_answers": answers}})
+        log.info("stopping; final probe is done", extra={"facts": {"leave": leave.value, "broker_answers": answers}})
         self._change(leave=leave)
 
     async def _unregister(self) -> Mapping[str, Answer]:
@@ -310,7 +310,7 @@ class Agent:
             "broker_id": new.broker_id,
         }
         if new.probe_outcome != old.probe_outcome or new.registration_key != old.registration_key:
-            log.info("the broker's state changed", extra={"facts": facts})
+            log.info("broker health or identity changed", extra={"facts": facts})
         if new.role_conflict is not None and new.role_conflict != old.role_conflict:
             log.warning("the broker's role contradicts the configured broker id", extra={"facts": facts})
 

@@ -90,5 +90,5 @@ async def serve(agent: Agent, stop: asyncio.Event) -> int:
         log.error("cannot start: %s", group.exceptions[0])  # noqa: TRY400  # the sentence says it all
     except* Exception:  # the edge of the task group: the log has what failed
         code = daemon_process.EXIT_FAILED
-        log.exception("failed")
+        log.exception("agent failed")
     return code

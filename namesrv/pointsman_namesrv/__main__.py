@@ -82,7 +82,7 @@ async def serve(config: NameServerConfig, stop: asyncio.Event, *, running: Calla
         log.error("cannot start: %s", _sentence(error))  # noqa: TRY400  # the sentence says it all
         return daemon_process.EXIT_FAILED
     except (Exception, BaseExceptionGroup) as error:  # the edge of the process: an error is one log line and exit 1
-        log.exception("failed", exc_info=error)
+        log.exception("name server failed", exc_info=error)
         return daemon_process.EXIT_FAILED
     return daemon_process.EXIT_OK
 

@@ -199,12 +199,15 @@ class NameServerApp:
     async def _stop_snapshot(self) -> None:
         if self._keeper is not None and not await self._keeper.stop(within=SNAPSHOT_STOP_SECONDS):
             problem = "; ".join(self._keeper.complaints()) or "the disk did not answer in time"
-            log.error("the snapshot could not be brought up to date", extra={"facts": {"problem": problem}})
+            log.error(
+                "snapshot could not be written at the stop; the next start has older registrations",
+                extra={"facts": {"problem": problem}},
+            )
 
     async def _stop_settings(self) -> None:
         if not await self._settings.stop(within=SETTINGS_STOP_SECONDS):
             problem = "; ".join(self._settings.complaints()) or "the disk did not respond in time"
-            log.error("the settings of operators could not be saved", extra={"facts": {"problem": problem}})
+            log.error("operator settings could not be saved at the stop", extra={"facts": {"problem": problem}})
 
     async def _stop_history(self) -> None:
         now = self.clock.monotonic()
@@ -212,7 +215,7 @@ class NameServerApp:
             self.record(self.core.close_heartbeats(replica, now=now))
         self.record([Event(kind=EventKind.NAMESRV_STOPPED)])
         if not await asyncio.to_thread(self.recorder.stop, timeout=HISTORY_STOP_SECONDS):
-            log.error("the history could not be written to its end")
+            log.error("history could not be written to its end; its last rows are lost")
 
     def _tell_stopped(self) -> None:
         if self.started.is_set():

@@ -31,7 +31,7 @@ class Reloader:
             fresh = self._load()
         except ConfigError as error:
             facts: dict[str, object] = {"problems": list(error.problems)}
-            log.error("the configuration has errors: nothing is reloaded", extra={"facts": facts})  # noqa: TRY400
+            log.error("configuration has errors; nothing is reloaded", extra={"facts": facts})  # noqa: TRY400
             return
         changed = {path for path, _ in changed_settings(self.running, fresh)}
         logs.apply(fresh.log.level, fresh.log.format)

@@ -56,7 +56,7 @@ async def test_a_hangup_reloads_the_log_level_and_the_server_runs_on(tmp_path: P
         addr = (await running.until("serving"))["addr"]
         file.write_text('[log]\nlevel = "loud"\n[routes]\nwatch_coalesce_seconds = 0.5\n')
         running.process.send_signal(signal.SIGHUP)
-        (problem,) = (await running.until("the configuration has errors: nothing is reloaded"))["problems"]
+        (problem,) = (await running.until("configuration has errors; nothing is reloaded"))["problems"]
         assert "log.level" in problem
         file.write_text('[log]\nlevel = "DEBUG"\n[routes]\nwatch_coalesce_seconds = 0.5\n')
         running.process.send_signal(signal.SIGHUP)

@@ -45,7 +45,7 @@ class AgentProcess:
     async def beats(self, count: int, *, patience: float) -> None:
         """Wait until ``count`` beats were answered."""
         async with asyncio.timeout(patience):
-            while len(self.said("beat")) < count:  # noqa: ASYNC110  # another process beats
+            while len(self.said("heartbeat response received")) < count:  # noqa: ASYNC110  # another process beats
                 await asyncio.sleep(0.005)
 
     def pause(self) -> None:

@@ -308,7 +308,7 @@ class DrainRun:
             "unread": {each.group: each.lag for each in progress.groups},
         }
         level = logging.WARNING if progress.state in {StepState.FAILED, StepState.TIMED_OUT} else logging.INFO
-        log.log(level, "drain", extra={"facts": {name: value for name, value in facts.items() if value}})
+        log.log(level, "drain progress", extra={"facts": {name: value for name, value in facts.items() if value}})
 
 
 class Drainer:
@@ -346,4 +346,6 @@ class Drainer:
         try:
             await within(self._clock, seconds, self._last.ended())
         except TimeoutError:
-            log.warning("a drain did not end in time", extra={"facts": {"seconds": seconds}})
+            log.warning(
+                "drain did not end in time; the agent stops all the same", extra={"facts": {"seconds": seconds}}
+            )

@@ -233,7 +233,7 @@ class ConsumerGroups:
         facts = {"group": order.group, "to": order.targets, "seconds": order.seconds}
         who = author(order.by, peer.caller)
         claimed = {"claimed_by": who.claimed} if who.claimed else {}
-        log.info("pin", extra={"facts": {**facts, "by": who.name, **claimed, "peer": peer.addr}})
+        log.info("operator changed the pinned members of a group", extra={"facts": {**facts, "by": who.name, **claimed, "peer": peer.addr}})
         held = self.core.membership(order.group)
         return wire.PinGroupResponse(
             pinned_client_ids=held.pinned_client_ids,
@@ -251,9 +251,12 @@ class ConsumerGroups:
         for removal in changes.removals:
             level = logging.DEBUG if removal.cause is Cause.LEFT else logging.INFO
             facts = {"client_id": removal.client_id, "cause": removal.cause.value, "groups": removal.groups}
-            log.log(level, "client is out of its groups", extra={"facts": facts})
+            log.log(level, "client was removed from its groups", extra={"facts": facts})
         if changes.is_state:
-            log.info("groups", extra={"facts": {"state": self.core.state.value, "clients": self.core.client_count}})
+            log.info(
+                "state of the consumer groups changed",
+                extra={"facts": {"state": self.core.state.value, "clients": self.core.client_count}},
+            )
 
     def _note_members(self) -> None:
         if self.core.member_version != self._noted_version:
@@ -287,7 +290,7 @@ class ConsumerGroups:
         if stream is not None:
             stream.refuse(_limit_exceeded(reached))
             facts = {"peer": stream.peer, "limit": reached.limit, "bound": reached.bound}
-            log.warning("a limit is reached: a stream of the peer that holds most was ended", extra={"facts": facts})
+            log.warning("limit reached; a stream of the peer with the most streams was ended", extra={"facts": facts})
 
     def _refuse_while_draining(self) -> None:
         """A drained broker takes no new consumers, though its agent goes on. Raises the refusal of one that stops."""

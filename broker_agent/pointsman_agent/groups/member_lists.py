@@ -103,7 +103,9 @@ class MemberListKeeper:
             try:
                 await within(self._clock, FINAL_WRITE_SECONDS, self._write())
             except TimeoutError:
-                log.warning("the last lists of members were not written in time")
+                log.warning(
+                    "member lists were not written in time at the stop; groups wait the full warm-up after the restart"
+                )
         await self._store.close()
 
     async def _recall(self) -> None:
@@ -149,10 +151,10 @@ class MemberListKeeper:
         if error is not None and not self._is_failing:
             facts = {"error": str(error)}
             log.warning(
-                "lists of members cannot be kept: after a restart groups wait the whole warm-up", extra={"facts": facts}
+                "member lists cannot be written; after a restart groups wait the full warm-up", extra={"facts": facts}
             )
         elif error is None and self._is_failing:
-            log.info("lists of members are kept again")
+            log.info("member lists are written again")
         self._is_failing = error is not None
 
 
@@ -201,7 +203,7 @@ class MemberListFile:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             problem = str(error)
         facts = {"file": self._path, "bytes": size, "problem": problem}
-        log.warning("the file of member lists is damaged and not used", extra={"facts": facts})
+        log.warning("member list file is damaged and was ignored", extra={"facts": facts})
         return None
 
     def _write(self, lists: MemberLists) -> None:

@@ -86,7 +86,7 @@ class NameServerFollower:
                 "added": sorted(set(new) - set(old)),
                 "removed": sorted(set(old) - set(new)),
             }
-            log.info("name servers", extra={"facts": facts})
+            log.info("name server list changed", extra={"facts": facts})
         self._listed.set(new)
 
     def _keep(self, problem: str) -> None:
@@ -94,4 +94,4 @@ class NameServerFollower:
         if problem != self._problem:
             self._problem = problem
             facts = {"reason": problem, "kept": list(self._listed.value)}
-            log.warning("cannot read the list of name servers; the last good one stands", extra={"facts": facts})
+            log.warning("name server list cannot be read; keeping the last valid list", extra={"facts": facts})

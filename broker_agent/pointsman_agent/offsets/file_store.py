@@ -75,7 +75,7 @@ class FileStore:
             await self._in_thread(self._tables.close)
         except StoreFailed as error:
             log.warning(
-                "the file of offsets was not closed", extra={"facts": {"file": self._path, "error": str(error)}}
+                "offset file was not closed cleanly", extra={"facts": {"file": self._path, "error": str(error)}}
             )
         self._not_ours = "it was closed"
         self._thread.stop()
@@ -129,7 +129,9 @@ class FileStore:
             found = dict(map(_read, rows[_OFFSETS.name]))
         if not found and (old := _read_json(self._path.with_suffix(".json"))):
             self._put(old)
-            log.warning("offsets were read from a file of an earlier version", extra={"facts": {"offsets": len(old)}})
+            log.warning(
+                "offsets were imported from a file of an earlier version", extra={"facts": {"offsets": len(old)}}
+            )
             found = old
         return found
 
@@ -144,10 +146,10 @@ class FileStore:
         if found:
             self._put(found)
             log.error(
-                "the file of offsets was refused and moved to damaged: older offsets stand in", extra={"facts": facts}
+                "offset file rejected, moved to damaged/; older offsets of its backup are used", extra={"facts": facts}
             )
         else:
-            log.error("offsets were lost: their file was refused and moved to damaged", extra={"facts": facts})
+            log.error("offset file rejected, moved to damaged/; its offsets are lost", extra={"facts": facts})
         return found
 
     def _back_up(self) -> None:
@@ -159,7 +161,7 @@ class FileStore:
             self._tables.back_up(self._backup)
         except OSError as error:
             facts = {"file": self._backup, "error": error.strerror or str(error)}
-            log.warning("the copy of the file of offsets was not written", extra={"facts": facts})
+            log.warning("backup of the offset file was not written; retrying later", extra={"facts": facts})
 
     def _copy(self) -> dict[OffsetKey, int]:
         try:

@@ -28,7 +28,7 @@ CLOSE_SECONDS = 2.0
 """For letting the store go, after the last round."""
 
 READ, WRITE = "read", "write"
-FAILED = {READ: "cannot be read from their store", WRITE: "are kept in memory only"}
+FAILED = {READ: "cannot be read from the store", WRITE: "cannot be written; they are in memory only"}
 AGAIN = {READ: "are read again", WRITE: "are written again"}
 
 log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class Flusher:
             if not self.is_loaded:
                 self.is_loaded = True
                 self._whole_at = self._clock.monotonic()
-                log.info("offsets are loaded", extra={"facts": {"offsets": len(stored)}})
+                log.info("offsets loaded", extra={"facts": {"offsets": len(stored)}})
             self._metrics.rounds.labels("loaded").inc()
             return True
 
@@ -171,11 +171,11 @@ class Flusher:
             self._note(WRITE, StoreFailed(f"the last write did not end in {seconds:g} s"))
         if not is_written:
             facts = {"offsets": self._offsets.unwritten, "age_seconds": round(self._age, 1), "error": self.problem}
-            log.error("the last offsets are lost", extra={"facts": facts})
+            log.error("final offset flush failed; recent commits are lost", extra={"facts": facts})
         try:
             await within(self._clock, CLOSE_SECONDS, self._store.close())
         except TimeoutError:
-            log.warning("the store of offsets does not let go")
+            log.warning("offset store did not close in time")
         return is_written
 
     async def _absorb(self, stored: Mapping[OffsetKey, int]) -> None:

@@ -148,9 +148,11 @@ class HandOver:
         """Log once that handing over fails, and once that it works again."""
         if problem and not self._problem:
             facts = {"offsets": len(self._offsets.pending), "error": problem, "agent": self._master_agent()}
-            log.warning("pending offsets cannot be handed over; they stay on this disk", extra={"facts": facts})
+            log.warning(
+                "pending offsets cannot be sent to the master's agent; they stay on this disk", extra={"facts": facts}
+            )
         elif not problem and self._problem:
-            log.info("pending offsets were handed over")
+            log.info("pending offsets were sent to the master's agent")
         self._problem = problem
 
 

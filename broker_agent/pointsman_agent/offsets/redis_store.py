@@ -121,7 +121,7 @@ class RedisStore:
                     raise StoreFailed(f"redis {self._target}: {GROUPS_KEY}:* hold over {MAX_LOADED} offsets")
         if foreign:
             facts = {"redis": self._target, "fields": foreign, "keys": f"{GROUPS_KEY}:*"}
-            log.warning("what cannot be an offset is left out", extra={"facts": facts})
+            log.warning("ignored fields that are not offsets", extra={"facts": facts})
         self._loaded_at = now
         if self._first_loaded_at is None:
             self._first_loaded_at = now

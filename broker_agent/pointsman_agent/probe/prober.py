@@ -59,5 +59,5 @@ class Prober:
         except TimeoutError:
             return ProbeResult(passed=False, detail=f"no answer in {seconds:g} s")
         except Exception as error:  # foreign code that speaks to foreign programs: its failure must not stop heartbeats
-            log.exception("the probe failed in a way it does not know")
+            log.exception("probe raised an unexpected exception; it counts as failed")
             return ProbeResult(passed=False, detail=f"probe: {type(error).__name__}: {error}")

@@ -102,7 +102,7 @@ class QueueStatsCollector:
         self._unmeasured = count - len(measured)
         self._metrics.count_look("measured")
         if self._is_failing:
-            log.info("the queues can be measured again")
+            log.info("queue measurement recovered")
         self._is_failing = False
         return True
 
@@ -111,10 +111,13 @@ class QueueStatsCollector:
             return await self._source.ends(batch)
         except QueueEndsError as error:
             if not self._is_failing:
-                log.warning("the queues cannot be measured", extra={"facts": {"reason": str(error)}})
+                log.warning(
+                    "queue measurement failed; queue statistics are out of date",
+                    extra={"facts": {"reason": str(error)}},
+                )
         except Exception:  # foreign code that speaks to foreign programs: its failure must not stop heartbeats
             if not self._is_failing:
-                log.exception("the queues cannot be measured, in a way that is not known")
+                log.exception("queue measurement raised an unexpected exception; queue statistics are out of date")
         self._is_failing = True
         return None
 

@@ -85,7 +85,7 @@ class Reporter:
             return
         level = logging.INFO if result == RECORDED else logging.WARNING
         facts = {"name_server": name_server, "result": result, "reason": reason}
-        log.log(level, "queue statistics", extra={"facts": facts})
+        log.log(level, "queue report result changed", extra={"facts": facts})
 
 
 STATUSES = {

@@ -245,7 +245,7 @@ class RegistrationLoop:
             self._on_answer(news, own, sent_at=sent_at)
         if hand_over:
             answer = news.code if isinstance(news, FailedCall) else from_beat_status(news.status).value
-            log.info("handed over", extra={"facts": self._facts() | {"answer": answer}})
+            log.info("registration handed over to the next agent", extra={"facts": self._facts() | {"answer": answer}})
             await self._finish_stream()
             self._session.on_left()
 
@@ -316,7 +316,10 @@ class RegistrationLoop:
         try:
             response = await self._stub().UnregisterBroker(leave, timeout=self._timeouts.beat)
         except grpc.aio.AioRpcError as error:
-            log.warning("could not unregister", extra={"facts": self._facts() | from_error(error).facts})
+            log.warning(
+                "unregister failed; the registration will expire",
+                extra={"facts": self._facts() | from_error(error).facts},
+            )
         else:
             answer = from_unregister_status(response.status)
             log.info("unregistered", extra={"facts": self._facts() | {"answer": answer}})
@@ -338,10 +341,10 @@ class RegistrationLoop:
         status = from_beat_status(answer.status)
         self.master_agent_addr = answer.group.master_agent_addr
         self._metrics.count_beat(status.value)
-        log.debug("beat", extra={"facts": self._facts() | {"answer": status.value}})
+        log.debug("heartbeat response received", extra={"facts": self._facts() | {"answer": status.value}})
         if status is not BeatStatus.OK:
             facts = {"answer": status.value, "holder_addr": answer.holder_addr}
-            log.info("the name server asks for more", extra={"facts": self._facts() | facts})
+            log.info("registration is not up to date at the name server", extra={"facts": self._facts() | facts})
         self._session.on_beat_answer(
             status,
             own,
@@ -353,7 +356,7 @@ class RegistrationLoop:
     async def _on_stream_failure(self, failed: FailedCall) -> None:
         self.master_agent_addr = ""
         self._metrics.count_beat("unanswered" if failed is UNANSWERED else "broken")
-        self._log_failure("lost the name server", failed)
+        self._log_failure("heartbeat failed", failed)
         self._session.on_beat_failure(failed.failure, now=self._clock.monotonic())
         await self._close_stream()
         await self._renew_connection_after(failed)
@@ -366,7 +369,7 @@ class RegistrationLoop:
 
     async def _on_update_failure(self, failed: FailedCall) -> None:
         self._metrics.count_registration("update_failed")
-        self._log_failure("update of topics failed", failed)
+        self._log_failure("topic update failed", failed)
         self._session.on_update_failure(failed.failure, now=self._clock.monotonic(), holder_addr=failed.holder_addr)
         await self._renew_connection_after(failed)
 
@@ -410,8 +413,8 @@ class RegistrationLoop:
         standing = self._session.standing
         if standing is self.report.standing and self._session.holder_addr == self.report.holder_addr:
             return
-        facts = {"was": self.report.standing.value, "standing": standing.value}
-        log.info("standing", extra={"facts": self._facts() | facts})
+        facts = {"previous_state": self.report.standing.value, "state": standing.value}
+        log.info("registration state changed", extra={"facts": self._facts() | facts})
         self.report = Report(standing, self._at(), self._session.holder_addr)
         self._metrics.set_standing(standing)
 

@@ -83,9 +83,9 @@ class RegistrationFleet:
             if name_server not in listed and not running.is_ending:
                 running.is_ending = True
                 running.loop.end()
-                facts = {"name_server": name_server, "standing": running.loop.report.standing.value}
+                facts = {"name_server": name_server, "state": running.loop.report.standing.value}
                 log.info(
-                    "no longer listed: it is told nothing more, and the registration expires there",
+                    "name server removed from the list; the registration expires there",
                     extra={"facts": facts},
                 )
         for name_server in listed:

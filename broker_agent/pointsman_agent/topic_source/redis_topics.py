@@ -134,7 +134,7 @@ class RedisTopicSource:
             self._on_left_out(left_out.count)
         if left_out.count:
             facts = {"left_out": left_out.count, "first": list(left_out.examples)}
-            log.warning("streams that look like queues and cannot be any", extra={"facts": facts})
+            log.warning("ignored streams with an invalid name", extra={"facts": facts})
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,24 +144,29 @@ class RocketmqTopicSource:
             self._on_left_out(table.left_out_count)
         if table.left_out_count:
             facts = {"left_out": table.left_out_count, "first": list(table.left_out)}
-            log.warning("topics of the broker that cannot be told to name servers", extra={"facts": facts})
+            log.warning("ignored topics that cannot be registered", extra={"facts": facts})
 
     def _say_backup(self, *, reads_backup: bool, problem: str = "") -> None:
         if reads_backup is not self._reads_backup:
             self._reads_backup = reads_backup
             facts = {"problem": problem} if problem else {}
             level = logging.WARNING if reads_backup else logging.INFO
-            log.log(level, "reads topics.json%s", ".bak instead" if reads_backup else " again", extra={"facts": facts})
+            log.log(
+                level,
+                "topics are read from topics.json%s",
+                ".bak" if reads_backup else " again",
+                extra={"facts": facts},
+            )
 
     def _say_conf_problem(self, problem: str) -> None:
         if problem != self._conf_problem:
             self._conf_problem = problem
             if problem:
                 log.warning(
-                    "broker.conf cannot be used; what it said last holds", extra={"facts": {"problem": problem}}
+                    "broker.conf cannot be used; keeping its last valid content", extra={"facts": {"problem": problem}}
                 )
             else:
-                log.info("broker.conf can be used again")
+                log.info("broker.conf is valid again")
 
     def _say_identity(self, changes: list[str]) -> None:
         if changes != self._identity_changes:
@@ -223,7 +228,7 @@ class _Told:
             self._first = table
         is_other_content = table.topics != self._first.topics
         if is_other_content:
-            log.warning("topics changed without their DataVersion; they are told under a version of their own")
+            log.warning("topics changed without their DataVersion; the agent registers them under its own")
         topics = tuple(_masked(each, conf.broker_permission) for each in table.topics) if conf.masks else table.topics
         if conf.masks or is_other_content:
             self._set = TopicSet.amended(topics, of=table.data_version)

@@ -111,7 +111,7 @@ class TopicFollower:
             problem = f"no answer in {self._timeout:g} s"
         except Exception as error:  # the border to foreign data: a failure of a source is a failed poll
             # A source reads foreign data through foreign code; its fault must not end the beats.
-            log.exception("the topic source failed in a way it does not know")
+            log.exception("topic source raised an unexpected exception")
             problem = f"{type(error).__name__}: {error}"
         else:
             self._take(topics)
@@ -128,11 +128,11 @@ class TopicFollower:
             self._metrics.count_read("changed" if is_other else "unchanged")
             self._metrics.set_last_good(now)
         if was.problem and was.last_good_at is not None:
-            log.info("topics can be read again", extra={"facts": _age(now, was)})
+            log.info("topic source recovered", extra={"facts": _age(now, was)})
         if not is_other:
             return
-        facts = {"topics": len(topics.topics), "was": len(old.topics) if old is not None else None}
-        log.info("topics", extra={"facts": facts | _version(topics)})
+        facts = {"topics": len(topics.topics), "previous_topics": len(old.topics) if old is not None else None}
+        log.info("topics changed", extra={"facts": facts | _version(topics)})
         self._topics = topics
         self._on_change(topics)
         self._has_topics.set()
@@ -146,7 +146,11 @@ class TopicFollower:
         is_new = was.problem in ("", Following().problem)
         if is_new or (problem != was.problem and now - self._said_at >= REMIND_SECONDS):
             self._said_at = now
-            known = "those read last hold" if was.last_good_at is not None else "nothing is registered before"
+            known = (
+                "keeping the last valid topics"
+                if was.last_good_at is not None
+                else "the broker is registered when they can be"
+            )
             log.warning("topics cannot be read; %s", known, extra={"facts": {"problem": problem} | _age(now, was)})
 
     async def _rest(self, seconds: float) -> None:

@@ -49,7 +49,10 @@ class Upkeep:
                 today=self._today(now), utc_now=self._clock.utc_now(), open_path=self._files.open_path
             )
         except OSError as error:
-            log.warning("the history's folder cannot be looked through", extra={"facts": {"error": str(error)}})
+            log.warning(
+                "history folder cannot be listed; retention is off until it can be",
+                extra={"facts": {"error": str(error)}},
+            )
         if self._shipper is not None:
             self._shipper.wake()
 

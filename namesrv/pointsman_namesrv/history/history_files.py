@@ -74,7 +74,10 @@ class HistoryFiles:
             raise HistoryInUse(self.directory, self.node) from None
         except OSError as error:
             # A folder that can only be read is one that may be writable later.
-            log.warning("the history folder is not locked", extra={"facts": {"error": str(error)}})
+            log.warning(
+                "history folder cannot be locked; a second name server on it would go unnoticed",
+                extra={"facts": {"error": str(error)}},
+            )
 
     def release(self) -> None:
         """Let another process write this node's history."""
@@ -154,6 +157,9 @@ class HistoryFiles:
             pack(path)
         except OSError as error:
             # The plain file stays, and is as good.
-            log.warning("a history file stays as it is", extra={"facts": {"file": path, "error": str(error)}})
+            log.warning(
+                "history file cannot be compressed; it stays uncompressed",
+                extra={"facts": {"file": path, "error": str(error)}},
+            )
             return False
         return True

@@ -133,11 +133,11 @@ class Recorder:
         if self._waiting.rows:
             self._lose(self._waiting.rows, "disk")
             facts = {"rows_waiting": self._waiting.rows, "rows_dropped": self.dropped, "problem": self._refusal}
-            log.error("stopped with rows that the history does not hold", extra={"facts": facts})
+            log.error("stopped before all history rows were written; they are lost", extra={"facts": facts})
         try:
             files.close()
         except OSError:
-            log.exception("the last history file stays as it is")
+            log.exception("last history file cannot be closed; it stays uncompressed")
         self._tend()
         files.release()
 
@@ -146,7 +146,7 @@ class Recorder:
             if self._upkeep is not None:
                 self._upkeep.tend()
         except Exception:  # closed files are worth less than the rows to come
-            log.exception("the closed files of the history were not looked after")
+            log.exception("history retention and shipping failed")
 
     def _write_batch(self, files: HistoryFiles, batch: list[Waiting]) -> bool:
         """Bring a batch to the disk; return False, and keep all of it, when the disk refuses."""
@@ -165,7 +165,7 @@ class Recorder:
             files.abandon()
             self._waiting.give_back(batch)
             if not self._refusal:
-                log.exception("the history cannot be written; rows wait until it can be")
+                log.exception("history cannot be written; rows are queued")
             self._refusal = str(error) or type(error).__name__
             self._metrics.history_failing.set(1)
             return False
@@ -173,7 +173,7 @@ class Recorder:
         self._metrics.history_rows.inc(rows)
         self._metrics.history_bytes.inc(size)
         if self._refusal:
-            log.info("the history can be written again", extra={"facts": {"rows_dropped": self.dropped}})
+            log.info("history is written again", extra={"facts": {"rows_dropped": self.dropped}})
         self._refusal = ""
         self._metrics.history_failing.set(0)
         return True
@@ -185,7 +185,7 @@ class Recorder:
                 yield line
                 written += 1
         except Exception:  # a row that is no JSON is a bug of ours; it must not hold up those behind it
-            log.exception("a row of the history cannot be written", extra={"facts": {"event": record.event.kind}})
+            log.exception("history row cannot be encoded; it is lost", extra={"facts": {"event": record.event.kind}})
             self._lose(record.rows - written, "fault")
 
     def _lose(self, rows: int, cause: Literal["disk", "fault"]) -> None:

@@ -67,7 +67,7 @@ class Retention:
                 file.path.unlink(missing_ok=True)
             except OSError as error:
                 facts = {"file": file.path, "error": str(error)}
-                log.warning("a history file cannot be removed", extra={"facts": facts})
+                log.warning("history file cannot be removed", extra={"facts": facts})
                 continue
             gone.add(file.path)
             removed[cause] += 1

@@ -74,7 +74,8 @@ class Shipper:
             self.load()
         except OSError as error:
             self._complaint = f"nothing of the history is shipped: the list of shipped files cannot be read: {error}"
-            log.error("nothing is shipped", extra={"facts": {"file": self._list, "error": str(error)}})  # noqa: TRY400
+            facts = {"file": self._list, "error": str(error)}
+            log.error("history shipping is off: list of shipped files cannot be read", extra={"facts": facts})  # noqa: TRY400
             return
         self._thread.start()
 
@@ -128,7 +129,9 @@ class Shipper:
             partial.replace(self._list)
         except OSError as error:
             # The long one stays, and is as good.
-            log.warning("the list of shipped files stays as it is", extra={"facts": {"error": str(error)}})
+            log.warning(
+                "list of shipped files cannot be shortened; it stays in use", extra={"facts": {"error": str(error)}}
+            )
 
     def ship_due(self) -> float:
         """Try each file that waits and whose time it is; return the seconds until there may be more to do."""
@@ -165,19 +168,21 @@ class Shipper:
         if result == "shipped":
             self._failures.pop(path.name, None)
             self._complaint = ""
-            log.info("a history file was shipped", extra={"facts": facts})
+            log.info("history file shipped", extra={"facts": facts})
             self._remember(path.name)
             return True
         tries = self._failures[path.name].count + 1 if path.name in self._failures else 1
         wait = min(FIRST_WAIT_SECONDS * 2.0 ** (tries - 1), MAX_WAIT_SECONDS)
         self._failures[path.name] = _Failures(tries, self._clock.monotonic() + wait)
         self._complaint = f"a history file cannot be shipped: {path.name}: {result} after {tries} tries: {said}"
-        facts |= {"result": result, "tries": tries, "said": said}
+        facts |= {"result": result, "tries": tries, "output": said}
         if self._is_given_up(path.name):
             self._metrics.history_shipped.labels("given_up").inc()
-            log.error("a history file is not shipped before the next start", extra={"facts": facts})
+            log.error("shipping of a history file failed; it is retried after a restart only", extra={"facts": facts})
         else:
-            log.warning("a history file could not be shipped", extra={"facts": facts | {"again_in_seconds": wait}})
+            log.warning(
+                "shipping of a history file failed; retrying", extra={"facts": facts | {"retry_in_seconds": wait}}
+            )
         return False
 
     def _is_given_up(self, name: str) -> bool:
@@ -193,7 +198,9 @@ class Shipper:
                 os.fsync(file.fileno())
         except OSError as error:
             facts = {"file": name, "error": str(error)}
-            log.warning("a shipped file cannot be listed and may be shipped again", extra={"facts": facts})
+            log.warning(
+                "list of shipped files cannot be written; the file may be shipped twice", extra={"facts": facts}
+            )
 
     def _execute(self, path: Path) -> tuple[str, str]:
         """Run the command for a file: shipped, failed or timeout, and the end of what it said on standard error."""

@@ -166,7 +166,7 @@ async def observe(addrs: Sequence[str], history: HistoryConfig, settings: Observ
         if isinstance(error, OSError):
             log.error("cannot write the history: %s", _sentence(error))  # noqa: TRY400  # the sentence says it all
         else:
-            log.exception("failed", exc_info=errors)
+            log.exception("observer failed", exc_info=errors)
         return daemon_process.EXIT_FAILED
     return daemon_process.EXIT_OK
 

@@ -134,7 +134,7 @@ class Observer:
             self._last_view, self._last_body = read_cluster_info(body), body
             if self._last_view.skipped not in {(), self._skipped}:
                 facts = {"name_server": self.addr, "entries": self._last_view.skipped}
-                log.warning("brokers that the history cannot hold are left out", extra={"facts": facts})
+                log.warning("ignored brokers that the history cannot represent", extra={"facts": facts})
             self._skipped = self._last_view.skipped
         return self._last_view
 
@@ -152,7 +152,7 @@ class Observer:
         self._running = _Run(recorder, self._clock)
         recorder.record([Event(kind=EventKind.NAMESRV_STARTED, detail={"source": SOURCE, "version": self._version})])
         self._is_reported_away = False
-        log.info("watching a name server", extra={"facts": {"name_server": self.addr}})
+        log.info("started watching a name server", extra={"facts": {"name_server": self.addr}})
 
     def _record(self, running: _Run, watch: Watch, events: list[Event]) -> None:
         for event in events:
@@ -172,12 +172,15 @@ class Observer:
             return
         running.recorder.record(watch.ended(problem))
         if not await asyncio.to_thread(running.recorder.stop, timeout=STOP_SECONDS):
-            log.error("the history could not be written to its end", extra={"facts": {"name_server": self.addr}})
+            log.error(
+                "history could not be written to its end; its last rows are lost",
+                extra={"facts": {"name_server": self.addr}},
+            )
 
     def _report_away(self, problem: str) -> None:
         self._is_reported_away = True
         log.warning(
-            "a name server cannot be watched; its brokers are unknown until it can be",
+            "name server cannot be polled; the state of its brokers is unknown until it can be",
             extra={"facts": {"name_server": self.addr, "problem": problem}},
         )
 
@@ -228,7 +231,7 @@ class Observer:
                 return
         except (Refused, BadAnswer, TooManyTopics) as error:
             facts = {"name_server": self.addr, "problem": str(error)}
-            log.warning("the topics of a fleet are not recorded; the next try is a walk later", extra={"facts": facts})
+            log.warning("topics cannot be read and are not recorded; retrying at the next walk", extra={"facts": facts})
         running.round = None
         running.round_due_at = self._clock.monotonic() + self._settings.topics_seconds
 
@@ -241,7 +244,9 @@ class Observer:
             if route is not None:
                 found.add(topic, read_route(route))
         except (Refused, BadAnswer) as error:
-            log.debug("a topic is left out", extra={"facts": {"topic": topic, "problem": str(error)}})
+            log.debug(
+                "ignored a topic whose route cannot be read", extra={"facts": {"topic": topic, "problem": str(error)}}
+            )
 
     async def _record_topics(self, running: _Run, watch: Watch, found: TopicRound) -> None:
         holders = list(watch.topic_holders())

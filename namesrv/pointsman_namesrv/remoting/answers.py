@@ -240,9 +240,9 @@ class TableAnswers:
         """Queues carry no cluster on this wire: clients would mix two groups of one name."""
         if key.broker_name not in self._said and len(self._said) < 1_000:
             self._said.add(key.broker_name)
-            facts = {"broker_name": key.broker_name, "left_out": key.cluster}
+            facts = {"broker_name": key.broker_name, "ignored_cluster": key.cluster}
             log.warning(
-                "a broker name stands in two clusters; RocketMQ's clients get the first", extra={"facts": facts}
+                "two clusters have a broker of this name; RocketMQ clients get the first one", extra={"facts": facts}
             )
 
 

@@ -272,7 +272,7 @@ class BrokerCodes:
             facts["first"] = first or f"topic {shown(reader.first_bad)} cannot be read"
         if reader.has_static_topics:
             facts["static_topics"] = "their mappings are in no route"
-        log.warning("a registration holds topics that are left out", extra={"facts": facts})
+        log.warning("ignored topics of a registration", extra={"facts": facts})
 
     # --- 104, 217, 322, 904 -----------------------------------------------------------------------------------
 

@@ -188,7 +188,7 @@ class RemotingServer:
         if cause not in {"elsewhere", "idle", "stopping"} and now >= self._logged_at.get(cause, now):
             self._logged_at[cause] = now + LOG_EACH_SECONDS
             facts = {"cause": cause, "peer": peer} | ({"problem": problem} if problem else {})
-            log.warning("a connection of RocketMQ's wire is closed", extra={"facts": facts})
+            log.warning("remoting connection closed", extra={"facts": facts})
 
     def note_coming_in(self, by: int) -> None:
         """Count bytes that wait; beyond the bound the connection that holds most is closed."""

@@ -74,11 +74,11 @@ class SettingsKeeper:
         refused = saved_settings.restore(self._core, saved, now=self._clock.monotonic())
         for key, problem in refused.items():
             facts = {"kind": key.kind.value, "name": "/".join(key.name), "problem": problem}
-            log.error("a setting of an operator is refused", extra={"facts": facts})
+            log.error("operator setting rejected; it does not apply", extra={"facts": facts})
         if refused and not self._found:
             self._found = f"{len(refused)} settings of operators were refused at the start; the log names them"
         self._metrics.settings_refused.inc(len(refused) + bool(self._found and not refused))
-        log.info("the settings of operators are read", extra={"facts": {"settings": len(saved) - len(refused)}})
+        log.info("operator settings loaded", extra={"facts": {"settings": len(saved) - len(refused)}})
         self._thread.start()
 
     async def change(self, check: Callable[[], Rows], apply: Callable[[], T], *, may_be_lost: bool = False) -> Done[T]:
@@ -154,7 +154,7 @@ class SettingsKeeper:
                 self._note_error(error)
                 return False
         if self._error:
-            log.info("the settings of operators are saved again")
+            log.info("operator settings are saved again")
         self._error = ""
         return True
 
@@ -202,7 +202,7 @@ class SettingsKeeper:
         except OSError:
             raise
         except Exception as error:  # an error of this program must not look like one of the disk
-            log.exception("the settings of operators cannot be saved, by a fault of this program")
+            log.exception("operator settings cannot be saved: unexpected exception")
             raise OSError(errno.EIO, str(error)) from error
 
     def _end_hanging(self, writing: asyncio.Future[None]) -> None:
@@ -213,7 +213,7 @@ class SettingsKeeper:
     def _note_error(self, error: OSError) -> None:
         self._metrics.settings_errors.inc()
         if not self._error:
-            log.error("the settings of operators cannot be saved", extra={"facts": {"error": str(error)}})
+            log.error("operator settings cannot be saved; changes are rejected", extra={"facts": {"error": str(error)}})
         self._error = str(error)
 
 

@@ -59,7 +59,7 @@ class SettingsStore:
         except PermissionError:
             raise
         except OSError as error:
-            log.warning("the settings cannot be opened for writing", extra={"facts": {"error": str(error)}})
+            log.warning("operator settings cannot be opened for writing", extra={"facts": {"error": str(error)}})
             try:
                 self._take(self._tables.read_copy())
             except TablesRefused as refused:
@@ -70,7 +70,7 @@ class SettingsStore:
 
     def _set_aside(self, error: TablesRefused) -> str:
         facts = {"file": self.path, "problem": str(error)}
-        log.error("the settings of operators are refused and set aside", extra={"facts": facts})
+        log.error("operator settings file rejected, moved to damaged/; set them again", extra={"facts": facts})
         self._tables.set_aside()
         return (
             f"the settings of operators were refused at the start and set aside: {self.path} {error}; set them again, "

@@ -72,7 +72,7 @@ class SnapshotKeeper:
         self._metrics.snapshot_age.set_function(self._age)
         seconds = round(self._clock.monotonic() - started, 3)
         facts = {"brokers": len(loaded.brokers), "refused": loaded.refused, "seconds": seconds}
-        log.info("the snapshot is read", extra={"facts": facts})
+        log.info("snapshot loaded", extra={"facts": facts})
         self._thread.start()
         return loaded
 
@@ -152,7 +152,7 @@ class SnapshotKeeper:
         elif done.whole:
             self._whole_at = taken_at
             if self._error:
-                log.info("the snapshot is written again")
+                log.info("snapshot is written again")
             self._error = ""
 
     def _show(self, done: Round) -> None:
@@ -164,7 +164,11 @@ class SnapshotKeeper:
         if not self._error:
             # What the disk says is said in a line; anything else is a fault of ours.
             trace = None if isinstance(error, OSError) else error
-            log.error("the snapshot cannot be written", exc_info=trace, extra={"facts": {"error": str(error)}})
+            log.error(
+                "snapshot cannot be written; a restart would start from an older one",
+                exc_info=trace,
+                extra={"facts": {"error": str(error)}},
+            )
         self._error = str(error)
 
 

@@ -115,7 +115,7 @@ class SnapshotStore:
         except OSError as error:
             if not self._tables.path.parent.is_dir():
                 raise
-            log.warning("the snapshot cannot be opened for writing", extra={"facts": {"error": str(error)}})
+            log.warning("snapshot cannot be opened for writing", extra={"facts": {"error": str(error)}})
             try:
                 rows = self._tables.read_copy()[_BROKERS.name]
             except TablesRefused as refused:
@@ -134,7 +134,8 @@ class SnapshotStore:
 
     def _log_refused(self, error: Exception, **facts: object) -> None:
         log.error(
-            "the snapshot is refused", extra={"facts": {"file": self._tables.path, **facts, "problem": str(error)}}
+            "snapshot rejected; its brokers start as unknown",
+            extra={"facts": {"file": self._tables.path, **facts, "problem": str(error)}},
         )
 
     def _decode(self, rows: list[Row]) -> Loaded:

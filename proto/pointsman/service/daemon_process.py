@@ -51,7 +51,7 @@ def warn_of_few_files() -> None:
         return
     if limit != resource.RLIM_INFINITY and limit < FEW_FILES:
         log.warning(
-            "few open files are allowed, and each connection is one: raise the limit to %d or more (LimitNOFILE=)",
+            "limit of open files is low, and each connection is one: raise it to at least %d (LimitNOFILE=)",
             FEW_FILES,
             extra={"facts": {"limit": limit}},
         )
@@ -62,14 +62,14 @@ async def _with_signals(main: Callable[[asyncio.Event], Awaitable[int]], on_hang
 
     def on_signal(name: str) -> None:
         if stop.is_set():
-            log.warning("second signal: leaving at once", extra={"facts": {"signal": name}})
+            log.warning("second signal received: exiting immediately", extra={"facts": {"signal": name}})
             logs.flush()
             os._exit(EXIT_FORCED)
-        log.info("signal: draining", extra={"facts": {"signal": name}})
+        log.info("signal received: draining", extra={"facts": {"signal": name}})
         stop.set()
 
     def ignore() -> None:
-        log.info("SIGHUP is ignored: there is nothing to reload")
+        log.info("SIGHUP ignored: there is nothing to reload")
 
     warn_of_few_files()
     running = asyncio.get_running_loop()

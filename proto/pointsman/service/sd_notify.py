@@ -68,7 +68,7 @@ class ServiceManager:
             if not self._failed:
                 self._failed = True
                 facts = {"notify_socket": self._addr, "error": str(error)}
-                log.warning("the service manager cannot be told", extra={"facts": facts})
+                log.warning("sd_notify failed; systemd does not get the state of this process", extra={"facts": facts})
 
 
 def socket_addr(notify_socket: str) -> str:

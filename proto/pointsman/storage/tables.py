@@ -231,7 +231,7 @@ class TableFile:
                     path.unlink()
             except OSError as error:
                 facts = {"file": self.path.parent / name, "error": str(error)}
-                log.warning("a damaged file could not be moved and stays where it is", extra={"facts": facts})
+                log.warning("damaged file could not be moved and stays where it is", extra={"facts": facts})
 
     def back_up(self, to: Path) -> None:
         """Copy the open file. The copy of before stays until the new one is on the disk. Raises OSError."""

@@ -87,7 +87,7 @@ async def test_a_name_server_that_leaves_the_list_keeps_the_registration_and_is_
         await second.next_beat()
         assert first.said_nothing_more()
         assert set(fleet.fleet.reports) == {second.addr}
-    said = [record for record in caplog.records if record.getMessage().startswith("no longer listed")]
+    said = [record for record in caplog.records if record.getMessage().startswith("name server removed from the list")]
     assert [record.facts["name_server"] for record in said] == [first.addr]  # type: ignore[attr-defined]  # set by extra=
 
 

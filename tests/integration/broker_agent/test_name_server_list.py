@@ -145,7 +145,7 @@ async def test_an_answer_that_is_none_keeps_the_last_good_list_and_is_said_once(
     assert len(warnings) == 1
     assert said in warnings[0].facts["reason"]  # type: ignore[attr-defined]  # set by extra=
     assert warnings[0].facts["kept"] == list(GOOD)  # type: ignore[attr-defined]
-    assert caplog.records[-1].getMessage() == "name servers"
+    assert caplog.records[-1].getMessage() == "name server list changed"
 
 
 async def test_a_resolver_that_hangs_is_given_up_and_never_asked_twice_at_once(clock: ManualClock) -> None:

@@ -28,8 +28,8 @@ from tests.fakes.offset_writer import KEYS
 
 ROOT = Path(__file__).parents[3]
 K0, K1 = OffsetKey("g", "orders", 0), OffsetKey("h|2", "%RETRY%g", 12)
-RESTORED = "the file of offsets was refused and moved to damaged: older offsets stand in"
-LOST = "offsets were lost: their file was refused and moved to damaged"
+RESTORED = "offset file rejected, moved to damaged/; older offsets of its backup are used"
+LOST = "offset file rejected, moved to damaged/; its offsets are lost"
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ async def test_the_json_file_of_an_earlier_version_is_read_once(file: Path, capl
     begin, seen = OffsetKey("g", "orders", BEGIN_ID), OffsetKey("g", "", SEEN_ID)
     table = {K0: 12, K1: 1, begin: 1_795_348_800_000, seen: 1_795_694_400_000}
     assert await loaded(file) == table
-    assert caplog.messages == ["offsets were read from a file of an earlier version"]
+    assert caplog.messages == ["offsets were imported from a file of an earlier version"]
     await written(file, {K0: 13})
     assert await loaded(file) == {**table, K0: 13}
     assert len(caplog.messages) == 1

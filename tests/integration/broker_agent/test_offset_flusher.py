@@ -163,9 +163,9 @@ async def test_a_store_that_cannot_be_read_at_the_start_is_tried_again_and_said_
         await clock.advance(1.0)
         assert flushing.flusher.is_loaded
     assert [record.message for record in caplog.records] == [
-        "offsets cannot be read from their store",
+        "offsets cannot be read from the store",
         "offsets are read again",
-        "offsets are loaded",
+        "offsets loaded",
     ]
     assert flushing.metric("pointsman_agent_offset_rounds_total", result="failed") == 11.0
 
@@ -194,7 +194,7 @@ async def test_while_the_store_fails_commits_are_held_one_a_queue_and_it_is_said
         assert (flushing.metric("pointsman_agent_offsets_unwritten"), flushing.flusher.problem) == (0.0, "")
         assert flushing.flusher.durable_within == 5.0
     assert [record.message for record in caplog.records] == [
-        "offsets are kept in memory only",
+        "offsets cannot be written; they are in memory only",
         "offsets are written again",
     ]
 
@@ -232,7 +232,7 @@ async def test_a_stop_does_not_wait_for_a_store_that_hangs_and_says_what_is_lost
     assert not finishing.done()
     await clock.advance(0.2)
     assert await finishing is False
-    assert "the last offsets are lost" in caplog.messages
+    assert "final offset flush failed; recent commits are lost" in caplog.messages
     assert flushing.store.is_closed
 
 

@@ -122,7 +122,7 @@ async def test_a_master_that_cannot_be_reached_costs_nothing_and_is_logged_once(
     for _ in range(3):
         await slave.hand_over.hand_over()
     assert slave.offsets.get("g", [Q0]) == {Q0: 500}
-    assert caplog.text.count("pending offsets cannot be handed over") == 1
+    assert caplog.text.count("pending offsets cannot be sent to the master") == 1
 
 
 @pytest.mark.parametrize(("name", "broker_id"), [("broker-b", 0), ("broker-a", 1)])

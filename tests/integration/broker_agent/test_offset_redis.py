@@ -130,7 +130,7 @@ async def test_what_cannot_be_an_offset_is_left_out_said_and_overwritten(
         await store.write([OffsetChange(K0, 5)])
         await redis.command("HSET", hash_key("g"), queue, offset)
         assert await store.load() == {K0: 5}
-        assert caplog.messages == ["what cannot be an offset is left out"]
+        assert caplog.messages == ["ignored fields that are not offsets"]
         key = OffsetKey("g", "orders", 1)
         assert await store.write([OffsetChange(key, 3)]) == {}
         assert (await store.load())[key] == 3

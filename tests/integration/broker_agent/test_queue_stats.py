@@ -335,8 +335,8 @@ async def test_a_broker_that_cannot_be_asked_is_counted_and_the_report_waits_for
 
     assert [(stats.period, stats.put_rate) for stats in collecting.told] == [(720.0, 1.0)]
     lost, found = [record.getMessage() for record in caplog.records]
-    assert lost.startswith("the queues cannot be measured")
-    assert found == "the queues can be measured again"
+    assert lost.endswith("; queue statistics are out of date")
+    assert found == "queue measurement recovered"
 
 
 async def test_a_broker_that_hangs_holds_up_only_the_collector_which_can_be_ended(clock: ManualClock) -> None:
@@ -476,7 +476,7 @@ async def test_what_a_name_server_does_not_take_is_counted_and_not_said_again(ca
 
     assert counted == {"recorded": 2, "stale_generation": 2, "unknown_broker": 2, "unregistered": 2, "failed": 2}
     assert [listener.calls for listener in listeners] == [2] * 5
-    told = [record.facts for record in caplog.records if record.getMessage() == "queue statistics"]  # type: ignore[attr-defined]
+    told = [record.facts for record in caplog.records if record.getMessage() == "queue report result changed"]  # type: ignore[attr-defined]
     assert sorted(facts["name_server"] for facts in told) == [f"server-{number}" for number in range(1, 5)]
     assert {facts["reason"] for facts in told if facts["result"] == "stale_generation"} == {"10.0.0.1:10911"}
 

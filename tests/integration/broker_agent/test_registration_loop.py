@@ -455,7 +455,9 @@ async def test_evidence_that_becomes_strong_is_sent_immediately_and_stays_the_sa
     assert all(beat.health.ever_passed for beat in beats)
     assert beats[3].health.evidence == broker_pb2.PROBE_EVIDENCE_STRONG
     assert beats[3].SerializeToString() == beats[4].SerializeToString()
-    changes = [record.__dict__["facts"] for record in caplog.records if record.msg == "the broker's state changed"]
+    changes = [
+        record.__dict__["facts"] for record in caplog.records if record.msg == "broker health or identity changed"
+    ]
     assert [(facts["probe"], facts["evidence"]) for facts in changes] == [("failing", "weak"), ("failing", "strong")]
 
 

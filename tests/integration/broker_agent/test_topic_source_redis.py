@@ -108,7 +108,7 @@ async def test_what_is_no_queue_is_passed_over_and_what_cannot_be_one_is_said_on
     for _ in range(3):
         assert queue_nums(await source.read()) == {"orders": 1, "last": 65_535}
 
-    assert [record.message for record in caplog.records] == ["streams that look like queues and cannot be any"]
+    assert [record.message for record in caplog.records] == ["ignored streams with an invalid name"]
     assert caplog.records[0].facts["left_out"] == 7  # type: ignore[attr-defined]
 
 

@@ -261,7 +261,10 @@ async def test_the_backup_in_use_is_said_once_and_so_is_its_end(
     for _ in range(3):
         assert counter(await source.read()) == 3
 
-    assert [record.message for record in caplog.records] == ["reads topics.json.bak instead", "reads topics.json again"]
+    assert [record.message for record in caplog.records] == [
+        "topics are read from topics.json.bak",
+        "topics are read from topics.json again",
+    ]
 
 
 async def test_a_missing_file_is_waited_for_before_its_backup_counts(tmp_path: Path, main: Path, backup: Path) -> None:
@@ -314,7 +317,7 @@ async def test_topics_that_cannot_be_named_are_said_once(
     await source.read()
 
     assert counts == [1, 0]
-    assert [record.message for record in caplog.records] == ["topics of the broker that cannot be told to name servers"]
+    assert [record.message for record in caplog.records] == ["ignored topics that cannot be registered"]
 
 
 async def test_more_topics_than_allowed_keep_the_last_good_state(tmp_path: Path, main: Path, backup: Path) -> None:
@@ -404,7 +407,7 @@ async def test_an_unusable_broker_conf_keeps_what_it_said_and_is_said_once(
         assert await source.read() is masked
 
     said = [record.message for record in caplog.records]
-    assert said == ["broker.conf cannot be used; what it said last holds", "broker.conf can be used again"]
+    assert said == ["broker.conf cannot be used; keeping its last valid content", "broker.conf is valid again"]
 
 
 async def test_a_changed_identity_waits_for_a_start_and_is_said_once(

@@ -572,7 +572,10 @@ async def test_a_damaged_database_is_set_aside_and_the_server_starts(
         (complaint,) = (await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest())).complaints
         assert complaint.startswith(f"the settings of operators were refused at the start and set aside: {file} ")
         (said,) = [record for record in caplog.records if record.levelname == "ERROR"]
-        assert (said.message, said.exc_info) == ("the settings of operators are refused and set aside", None)
+        assert (said.message, said.exc_info) == (
+            "operator settings file rejected, moved to damaged/; set them again",
+            None,
+        )
         assert (state / "damaged" / FILE_NAME).exists()
         assert (await peer.admin.PutKv(put("k"))).durable
     async with serving(clock, state) as (_, peer):
@@ -594,7 +597,7 @@ async def test_a_setting_that_breaks_a_rule_of_today_is_refused_and_the_others_s
         (complaint,) = (await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest())).complaints
         assert complaint == "2 settings of operators were refused at the start; the log names them"
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
-        "a setting of an operator is refused"
+        "operator setting rejected; it does not apply"
     ] * 2
 
 

@@ -131,7 +131,7 @@ def test_a_socket_that_cannot_be_used_is_said_once_and_ends_nothing(
     with caplog.at_level(logging.WARNING):
         say_everything(ServiceManager({"NOTIFY_SOCKET": notify_socket}, clock=clock))
     (said,) = caplog.records
-    assert said.getMessage() == "the service manager cannot be told"
+    assert said.getMessage() == "sd_notify failed; systemd does not get the state of this process"
     assert said.__dict__["facts"]["notify_socket"] == notify_socket
 
 
@@ -149,5 +149,7 @@ def test_a_service_manager_that_does_not_read_holds_up_nothing(
     backlog = int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text())
     for _ in range(2 * backlog + 10):
         manager.ready()
-    assert [record.getMessage() for record in caplog.records] == ["the service manager cannot be told"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "sd_notify failed; systemd does not get the state of this process"
+    ]
     assert set(inbox.take()) == {"READY=1"}

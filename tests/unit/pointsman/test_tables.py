@@ -186,7 +186,7 @@ def test_a_damaged_file_that_cannot_be_moved_stays_with_a_warning(
     file.path.write_bytes(b"damaged")
     file.set_aside()
     assert file.path.exists()
-    assert set(caplog.messages) == {"a damaged file could not be moved and stays where it is"}
+    assert set(caplog.messages) == {"damaged file could not be moved and stays where it is"}
 
 
 def test_a_backup_has_all_rows_and_takes_the_place_of_the_one_before(file: TableFile, tmp_path: Path) -> None:

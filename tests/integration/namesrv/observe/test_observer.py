@@ -238,7 +238,7 @@ async def test_something_else_on_the_port_is_reported_once_and_asked_again(
             await eventually(lambda: asked >= 3)
     assert rows_in(tmp_path) == []
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
-        "a name server cannot be watched; its brokers are unknown until it can be"
+        "name server cannot be polled; the state of its brokers is unknown until it can be"
     ]
 
 

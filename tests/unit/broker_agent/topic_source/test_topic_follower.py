@@ -141,8 +141,8 @@ async def test_failing_and_recovering_are_said_once_each(clock: ManualClock, cap
             run.source.answer = topics("a")
             await clock.advance(10 * INTERVAL)
 
-    failing = "topics cannot be read; those read last hold"
-    assert [record.message for record in caplog.records] == ["topics", *[failing, "topics can be read again"] * 2]
+    failing = "topics cannot be read; keeping the last valid topics"
+    assert [record.message for record in caplog.records] == ["topics changed", *[failing, "topic source recovered"] * 2]
 
 
 async def test_ever_new_complaints_are_said_once_a_minute(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
@@ -152,7 +152,9 @@ async def test_ever_new_complaints_are_said_once_a_minute(clock: ManualClock, ca
             await clock.advance(INTERVAL)
 
     assert 5 <= len(caplog.records) <= 6
-    assert {record.message for record in caplog.records} == {"topics cannot be read; nothing is registered before"}
+    assert {record.message for record in caplog.records} == {
+        "topics cannot be read; the broker is registered when they can be"
+    }
 
 
 async def test_look_now_does_not_wait_for_the_interval(clock: ManualClock) -> None:

@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_read_costs_the_writing_nothing(
     files.raw.rmdir()
     upkeep.tend()
 
-    assert "cannot be looked through" in caplog.text
+    assert "cannot be listed" in caplog.text
     assert upkeep.complaints() == []
 
 

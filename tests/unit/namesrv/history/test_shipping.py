@@ -110,7 +110,7 @@ def test_a_command_that_fails_is_said_with_what_it_said_and_tried_again_after_ev
     assert failing.complaint().endswith("no such bucket")
     assert len(failing.complaint()) < 2_500
     assert failing.waits(tmp_path / "raw" / "dt=2026-03-01" / "n-a-1.jsonl.gz")
-    assert caplog.records[0].facts["again_in_seconds"] == 60  # type: ignore[attr-defined]
+    assert caplog.records[0].facts["retry_in_seconds"] == 60  # type: ignore[attr-defined]
 
 
 def test_a_file_that_always_fails_is_given_up_does_not_hold_up_the_others_and_waits_no_more(
@@ -188,7 +188,7 @@ def test_a_list_that_cannot_be_shortened_is_used_as_it_is(
     shipper(tmp_path, COPY, "{file}", str(store)).ship_due()
 
     assert arrived(store) == ["n-a-2.jsonl.gz"]
-    assert "stays as it is" in caplog.text
+    assert "list of shipped files cannot be shortened" in caplog.text
 
 
 def test_a_list_that_cannot_be_written_ships_all_the_same(tmp_path: Path, store: Path) -> None:

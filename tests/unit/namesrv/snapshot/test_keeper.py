@@ -134,9 +134,9 @@ async def test_a_disk_that_refuses_is_said_once_until_it_works_again(
         await until(lambda: not keeper.complaints())
     said = [(record.levelname, record.message) for record in caplog.records]
     assert said == [
-        ("INFO", "the snapshot is read"),
-        ("ERROR", "the snapshot cannot be written"),
-        ("INFO", "the snapshot is written again"),
+        ("INFO", "snapshot loaded"),
+        ("ERROR", "snapshot cannot be written; a restart would start from an older one"),
+        ("INFO", "snapshot is written again"),
     ]
 
 
