@@ -233,7 +233,10 @@ class ConsumerGroups:
         facts = {"group": order.group, "to": order.targets, "seconds": order.seconds}
         who = author(order.by, peer.caller)
         claimed = {"claimed_by": who.claimed} if who.claimed else {}
-        log.info("operator changed the pinned members of a group", extra={"facts": {**facts, "by": who.name, **claimed, "peer": peer.addr}})
+        log.info(
+            "operator changed the pinned members of a group",
+            extra={"facts": {**facts, "by": who.name, **claimed, "peer": peer.addr}},
+        )
         held = self.core.membership(order.group)
         return wire.PinGroupResponse(
             pinned_client_ids=held.pinned_client_ids,

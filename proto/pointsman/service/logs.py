@@ -57,8 +57,9 @@ class TextFormatter(logging.Formatter):
         if color := self._colors.get(record.levelname):
             level = f"{color}{level}{RESET}"
         line = f"{_at(record)} {level} {_escaped(record.getMessage())}"
-        if facts := getattr(record, "facts", {}):
-            line += "  " + " ".join(f"{_quoted(str(name))}={_shown(fact)}" for name, fact in facts.items())
+        facts = getattr(record, "facts", {}).items()
+        if shown := " ".join(f"{_quoted(str(name))}={_shown(fact)}" for name, fact in facts if fact is not None):
+            line += f"  {shown}"
         if record.exc_info:
             trace = self.formatException(record.exc_info).splitlines()
             line += "".join(f"\n    {_escaped(each)}" for each in trace)

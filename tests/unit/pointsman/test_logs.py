@@ -85,7 +85,7 @@ def test_text_has_time_level_message_and_facts_as_key_value() -> None:
 
     assert line == (
         "2023-11-14T22:13:20.250Z INFO    registered at ns1  "
-        'addr=h:1 count=2 ok=true none=null empty="" names="a, b" by="{\\"a\\": 1}"'
+        'addr=h:1 count=2 ok=true empty="" names="a, b" by="{\\"a\\": 1}"'
     )
 
 

@@ -49,7 +49,9 @@ class StandardStreams:
             # Its client may not be reading.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ENDING_SECONDS):
-                    await self._refuse(context, method, note="this stream was ended, because its connection has the most")
+                    await self._refuse(
+                        context, method, note="this stream was ended, because its connection has the most"
+                    )
             raise
         finally:
             self.bound.give_back(share)
