@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
 
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import ProbeResult, ProbeStatus
@@ -16,27 +16,31 @@ class AgentMetrics:
 
     def __init__(self, *, version: str) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
         self.standing = Gauge(
-            "pointsman_agent_name_server_standing",
-            "1 for how this agent stands with a name server, 0 for every other standing.",
-            [_NAME_SERVER, "standing"],
+            "pointsman_agent_registration_state",
+            "Registration at a name server: 1 for the current state, 0 for the others.",
+            [_NAME_SERVER, "state"],
             registry=self.registry,
         )
         self.registrations = Counter(
             "pointsman_agent_registrations_total",
-            "Registrations by result: accepted, updated, update_failed, unreachable, troubled, refused, held_by_other.",
+            "Registrations sent, by result: accepted, updated, update_failed, unreachable, temporary_error, refused, "
+            "held_by_other.",
             [_NAME_SERVER, "result"],
             registry=self.registry,
         )
         self.beats = Counter(
-            "pointsman_agent_beats_total",
-            "Beats by answer: ok, unknown_broker, stale_generation, topics_out_of_date, unanswered, broken.",
-            [_NAME_SERVER, "answer"],
+            "pointsman_agent_heartbeats_total",
+            "Heartbeats sent, by result: ok, unknown_broker, stale_generation, topics_out_of_date, timeout, "
+            "stream_broken.",
+            [_NAME_SERVER, "result"],
             registry=self.registry,
         )
         self.round_trip = Histogram(
-            "pointsman_agent_beat_round_trip_seconds",
-            "Time from a beat to its answer.",
+            "pointsman_agent_heartbeat_round_trip_seconds",
+            "Time from a heartbeat to its response.",
             [_NAME_SERVER],
             buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 3.0),
             registry=self.registry,
@@ -48,22 +52,22 @@ class AgentMetrics:
             registry=self.registry,
         )
         self._probe_results = Counter(
-            "pointsman_agent_probe_results_total",
-            "Single probes by result: passed, failed.",
+            "pointsman_agent_probes_total",
+            "Broker probes, by result: passed, failed.",
             ["result"],
             registry=self.registry,
         )
         self._broker_up = Gauge(
             "pointsman_agent_broker_up",
-            "1 while the probe's verdict is passing, 0 while failing, NaN when nothing was probed.",
+            "1 while the broker passes its probe, 0 while it fails, NaN before the first result or without a probe.",
             registry=self.registry,
         )
         self._role_conflict = Gauge(
             "pointsman_agent_broker_role_conflict",
-            "1 while the broker's own role contradicts the configured broker id.",
+            "1 while the role of the broker contradicts the configured broker id.",
             registry=self.registry,
         )
-        self._topics = Gauge("pointsman_agent_topics", "Topics of this broker.", registry=self.registry)
+        self._topics = Gauge("pointsman_agent_topics", "Topics that this broker registers.", registry=self.registry)
         build = Gauge(
             "pointsman_agent_build_info", "Always 1; the version is a label.", ["version"], registry=self.registry
         )

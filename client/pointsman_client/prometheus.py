@@ -43,75 +43,87 @@ class PrometheusMetrics(MetricsHook):
     def __init__(self, registry: CollectorRegistry = REGISTRY, *, clock: Clock | None = None) -> None:
         """``clock``: that of the producers and consumers, if it is not the machine's."""
         self._registry = registry
-        self._sends = self._counter("sends", "Sends that ended, by send status or error", "topic", "outcome")
+        self._sends = self._counter("sends", "Finished sends, by send status or error code", "topic", "outcome")
         self._send_seconds = self._histogram(
-            "send_duration_seconds", "Time of a send with all its tries", SEND_BUCKETS, "topic"
+            "send_duration_seconds", "Duration of a send with all its tries", SEND_BUCKETS, "topic"
         )
-        self._tries_per_send = self._histogram("tries_per_send", "Tries that a send took", TRIES_BUCKETS, "topic")
-        self._tries = self._counter("send_tries", "Tries of sends, by send status or error", *BROKER, "outcome")
+        self._tries_per_send = self._histogram("tries_per_send", "Tries per send", TRIES_BUCKETS, "topic")
+        self._tries = self._counter("send_tries", "Tries of sends, by send status or error code", *BROKER, "outcome")
         self._try_seconds = self._histogram(
-            "send_try_duration_seconds", "Time of one try at a broker", SEND_BUCKETS, *BROKER
+            "send_try_duration_seconds", "Duration of one try at a broker", SEND_BUCKETS, *BROKER
         )
         self._queue_try_seconds = Summary(
-            PREFIX + "send_queue_duration_seconds", "Time of one try, by queue", QUEUE, registry=registry
+            PREFIX + "send_queue_duration_seconds", "Duration of one try, by queue", QUEUE, registry=registry
         )
-        self._isolations = self._counter("isolations", "Times a broker was isolated", *BROKER)
+        self._isolations = self._counter("isolations", "Isolations of a broker after slow or failed sends", *BROKER)
         self._isolation_seconds = self._counter(
-            "isolation_seconds", "Time for which a broker was isolated, overlaps counted twice", *BROKER
+            "isolation_seconds", "Time for which a broker was isolated; overlaps count twice", *BROKER
         )
         self._isolation_hits = self._counter(
-            "isolation_hits", "Queues passed over because their broker is isolated", *BROKER
+            "isolation_skips", "Queues skipped because their broker was isolated", *BROKER
         )
-        self._parked = self._gauge("parked_messages", "Messages that wait in the outbox", "topic")
+        self._parked = self._gauge("outbox_messages", "Messages in the outbox, not sent yet", "topic")
         self._consumed = self._counter(
-            "consumed", "Listener calls that ended: success, later, raised, timeout", *GROUP_AND_TOPIC, "result"
+            "listener_calls",
+            "Finished listener calls, by result: success, later, raised, timeout",
+            *GROUP_AND_TOPIC,
+            "result",
         )
         self._consume_seconds = Summary(
-            PREFIX + "consume_duration_seconds", "Time in the listener, by queue", ("group", *QUEUE), registry=registry
+            PREFIX + "listener_duration_seconds",
+            "Duration of listener calls, by queue",
+            ("group", *QUEUE),
+            registry=registry,
         )
-        self._pulled = self._counter("pulled_messages", "Messages that pulls brought", *GROUP_AND_TOPIC)
+        self._pulled = self._counter("pulled_messages", "Messages pulled from brokers", *GROUP_AND_TOPIC)
         self._pull_seconds = self._histogram(
-            "pull_duration_seconds", "Time of a pull, with its wait at the broker", PULL_BUCKETS, *GROUP_AND_TOPIC
+            "pull_duration_seconds",
+            "Duration of a pull, including its wait at the broker",
+            PULL_BUCKETS,
+            *GROUP_AND_TOPIC,
         )
-        self._pull_failures = self._counter("pull_failures", "Pulls that failed, by error", *GROUP_AND_TOPIC, "code")
+        self._pull_failures = self._counter("pull_failures", "Failed pulls, by error code", *GROUP_AND_TOPIC, "code")
         self._trimmed = self._counter(
-            "trimmed_messages", "Messages that were gone before the group read them", *GROUP_AND_TOPIC
+            "trimmed_messages", "Messages removed at the broker before the group read them", *GROUP_AND_TOPIC
         )
         self._filtered = self._counter(
             "filtered_messages",
-            "Messages skipped because the subscription does not select their tags",
+            "Messages skipped because their tag does not match the subscription",
             *GROUP_AND_TOPIC,
         )
         self._sent_back = self._counter(
-            "sent_back", "Messages sent on after a listener failed, to retry or dlq", *GROUP_AND_TOPIC, "destination"
+            "sent_back",
+            "Messages sent back after a failed listener call, by destination: retry, dlq",
+            *GROUP_AND_TOPIC,
+            "destination",
         )
-        self._rebalances = self._counter(
-            "rebalances", "Times queues were shared out anew, by trigger", *GROUP_AND_TOPIC, "trigger"
-        )
-        self._queues_held = self._gauge("queues_held", "Queues that this member holds", *GROUP_AND_TOPIC)
+        self._rebalances = self._counter("rebalances", "Rebalances, by trigger", *GROUP_AND_TOPIC, "trigger")
+        self._queues_held = self._gauge("queues_held", "Queues assigned to this consumer", *GROUP_AND_TOPIC)
         self._idle = self._gauge(
             "idle_member",
-            "1 while this member has no queue: more members than queues, a pin, or the strategy; the log says which",
+            "1 while no queue is assigned to this consumer although the topic has queues; the log has the reason",
             *GROUP_AND_TOPIC,
         )
-        self._commits = self._counter("offset_commits", "Commits that ended, by ok or error", "group", "result")
+        self._commits = self._counter(
+            "offset_commits", "Finished offset commits, by ok or error code", "group", "result"
+        )
         self._committed_queues = self._counter(
-            "committed_queues", "Queues in commits that ended, by ok or error", "group", "result"
+            "committed_queues", "Queues in finished offset commits, by ok or error code", "group", "result"
         )
         self._name_server_failures = self._counter(
-            "name_server_failures", "Calls to which a name server gave no answer that could be used", "addr"
+            "name_server_failures", "Calls to a name server without a usable response", "addr"
         )
         self._credential_reloads = self._counter(
             "credential_reloads", "Changes of the credentials' files, by result: applied, rejected", "result"
         )
         clock = clock or SystemClock()
         self._route_ages = _Ages(
-            "route_age_seconds", "Time since a name server last confirmed a topic's route", ("topic",), clock
+            "route_age_seconds", "Time since a name server last confirmed the route of a topic", ("topic",), clock
         )
         registry.register(self._route_ages)
         self._blocked = _Ages(
             "blocked_queue_seconds",
-            "Time for which a failing message has blocked an ordered queue of this member",
+            "Time for which a failing message has blocked an ordered queue",
             ("group", *QUEUE),
             clock,
         )

@@ -17,13 +17,18 @@ from prometheus_client import (
 )
 
 from pointsman.service.rpc.call_tallies import RPC_BUCKETS, CallMetrics, Tallies
-from pointsman_namesrv.core.events import Event
+from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.group import Group, Replica
 
 WATCH_LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 DISK_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-
-
+OUTAGES = (
+    (EventKind.EXPIRED, Reason.SILENCE),
+    (EventKind.EXPIRED, Reason.STREAM_BROKEN),
+    (EventKind.PROBE_FAILED, Reason.PROBE),
+    (EventKind.PROBE_FAILED, Reason.REFUSED),
+)
+"""Shown from the start, at 0: an alert on their increase would miss the first."""
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0, 60.0)
 
 
@@ -33,23 +38,24 @@ class RemotingMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.requests = Tallies(
             "pointsman_namesrv_remoting_requests",
-            "Requests over RocketMQ's wire, by code and by the answer's (closed: clients are sent elsewhere)",
+            "Requests on the remoting port, by request code and response code (closed: the node was not READY)",
             ["code", "result"],
             registry=registry,
         )
         self.connections = Gauge(
-            "pointsman_namesrv_remoting_connections", "Open connections of RocketMQ's wire", registry=registry
+            "pointsman_namesrv_remoting_connections", "Open connections on the remoting port", registry=registry
         )
         self.closed = Counter(
             "pointsman_namesrv_remoting_connections_closed",
-            "Connections that we closed: idle, elsewhere (warming or draining), limit, stopping, or what came in place "
-            "of a frame (tls, http, proxy, length, form, header) or of TLS (plaintext, handshake: failed or too slow)",
+            "Connections on the remoting port closed by the server, by cause: idle, not_serving, limit, stopping, or "
+            "what arrived instead of a valid frame (tls, http, proxy, length, encoding, header) or handshake (plaintext, "
+            "handshake)",
             ["cause"],
             registry=registry,
         )
         self.topics_skipped = Counter(
             "pointsman_namesrv_remoting_topics_skipped",
-            "Topics of registrations over RocketMQ's wire that were left out, for they break a rule",
+            "Topics skipped in registrations on the remoting port because they violate a rule",
             registry=registry,
         )
 
@@ -64,178 +70,189 @@ class Metrics:
         GCCollector(registry=self.registry)
         self.build = Info("pointsman_namesrv_build", "Version of the running name server", registry=self.registry)
         self.ready = Gauge(
-            "pointsman_namesrv_ready", "1 while this server answers route queries", registry=self.registry
+            "pointsman_namesrv_ready", "1 while the node is READY and serves route queries", registry=self.registry
         )
         self.brokers = Gauge(
             "pointsman_namesrv_brokers",
-            "Registered brokers (replicas)",
+            "Registered broker replicas, by cluster, state and role",
             ["cluster", "state", "role"],
             registry=self.registry,
         )
         self._shown: set[tuple[str, str, str]] = set()
-        self.topics = Gauge("pointsman_namesrv_topics", "Topics with a broker in the routes", registry=self.registry)
+        self.topics = Gauge(
+            "pointsman_namesrv_topics", "Topics with at least one routed broker", registry=self.registry
+        )
         self.events = Counter(
             "pointsman_namesrv_events",
-            "Events, by name and reason as in the history",
+            "Broker and node events, by event name and reason as in the history",
             ["event", "reason"],
             registry=self.registry,
         )
+        for kind, reason in OUTAGES:
+            self.events.labels(kind, reason)
         self.beats = Tallies(
-            "pointsman_namesrv_heartbeats", "Heartbeats, by answer", ["result"], registry=self.registry
+            "pointsman_namesrv_heartbeats", "Heartbeats received, by result", ["result"], registry=self.registry
         )
         self.queue_stats = Counter(
             "pointsman_namesrv_queue_stats_reports",
-            "Reports of queue statistics, by answer",
+            "Queue statistics reports received, by result",
             ["result"],
             registry=self.registry,
         )
         self.calls = CallMetrics("pointsman_namesrv", self.registry)
         self.streams = Gauge("pointsman_namesrv_keep_alive_streams", "Open KeepAlive streams", registry=self.registry)
         self.route_answers_built = Counter(
-            "pointsman_namesrv_route_answers_built",
-            "Route answers built; all others were ready",
+            "pointsman_namesrv_route_responses_built",
+            "Route responses built; all others came from the cache",
             registry=self.registry,
         )
         self.route_cache_bytes = Gauge(
-            "pointsman_namesrv_route_cache_bytes", "Bytes of cached route answers", registry=self.registry
+            "pointsman_namesrv_route_cache_bytes", "Size of the cached route responses", registry=self.registry
         )
         self.route_queries = Tallies(
             "pointsman_namesrv_route_queries",
-            "Topics asked for, by answer: ok, unchanged, not_found, not_ready",
+            "Route lookups by result: ok, unchanged, not_found, not_ready",
             ["result"],
             registry=self.registry,
         )
         self.limits_exceeded = Counter(
             "pointsman_namesrv_limits_exceeded",
-            "Calls refused at a bound of this server",
+            "Calls rejected because a limit was reached, by limit",
             ["limit"],
             registry=self.registry,
         )
         self.remoting = RemotingMetrics(self.registry)
         self.watchers = Gauge("pointsman_namesrv_watchers", "Open route watches", registry=self.registry)
         self.watched_topics = Gauge(
-            "pointsman_namesrv_watched_topics", "Topics of all open route watches together", registry=self.registry
+            "pointsman_namesrv_watched_topics", "Topics watched by all open route watches", registry=self.registry
         )
         self.watch_lag = Histogram(
             "pointsman_namesrv_watch_lag_seconds",
-            "From finding a change to having written it to a watcher; a sample when there are many",
+            "Delay from a route change to its push to a watcher (sampled)",
             buckets=WATCH_LAG_BUCKETS,
             registry=self.registry,
         )
         self.watch_coalesced = Counter(
-            "pointsman_namesrv_watch_coalesced",
-            "News that replaced news that a watcher had not read",
+            "pointsman_namesrv_watch_changes_coalesced",
+            "Route changes merged before a slow watcher read them",
             registry=self.registry,
         )
         self.heartbeat_age = Gauge(
             "pointsman_namesrv_heartbeat_age_seconds",
-            "Time since the last sign of life: median, 99th percentile and longest of all brokers; set at each sweep",
+            "Age of the last heartbeat of all brokers: p50, p99 and maximum",
             ["quantile"],
+            registry=self.registry,
+        )
+        self.flapping = Gauge(
+            "pointsman_namesrv_flapping_brokers",
+            "Brokers whose flap penalty exceeded 3,000 and is not below 1,000 yet",
             registry=self.registry,
         )
         self.guard_active = Gauge(
             "pointsman_namesrv_expiry_guard_active",
-            "1 while the guard of a cluster keeps brokers in the routes, 2 when for longer than its limit",
+            "Expiry guard by cluster: 0 off, 1 on, 2 on for longer than guard.limit_seconds",
             ["cluster"],
             registry=self.registry,
         )
         self._guarded: set[str] = set()
         self.loop_lag = Histogram(
             "pointsman_namesrv_event_loop_lag_seconds",
-            "How late the event loop was, looked at twice a second",
+            "Event loop lag, sampled twice per second",
             buckets=LAG_BUCKETS,
             registry=self.registry,
         )
         self.paused = Counter(
             "pointsman_namesrv_paused_seconds",
-            "Time in which this process stood still and that was credited to all brokers",
+            "Time for which this process was stalled; broker expiry deadlines are extended by the same time",
             registry=self.registry,
         )
         self.sweep_seconds = Histogram(
             "pointsman_namesrv_sweep_duration_seconds",
-            "Time of one sweep for silent brokers",
+            "Duration of one sweep for expired brokers",
             buckets=RPC_BUCKETS,
             registry=self.registry,
         )
-        self.history_rows = Counter(
-            "pointsman_namesrv_history_rows", "Rows written to the history", registry=self.registry
-        )
+        self.history_rows = Counter("pointsman_namesrv_history_rows", "History rows written", registry=self.registry)
         self.history_dropped = Counter(
             "pointsman_namesrv_history_rows_dropped",
-            "Rows lost: queue_full (the disk is too slow), disk (it refuses), fault (they are no JSON)",
+            "History rows dropped, by cause: queue_full, disk (write failed), invalid (not JSON)",
             ["cause"],
             registry=self.registry,
         )
-        for cause in ("queue_full", "disk", "fault"):
+        for cause in ("queue_full", "disk", "invalid"):
             self.history_dropped.labels(cause)
         self.history_bytes = Counter(
             "pointsman_namesrv_history_bytes",
-            "Bytes written to the history, before they are packed",
+            "History bytes written, before compression",
             registry=self.registry,
         )
         self.history_fsync = Histogram(
-            "pointsman_namesrv_history_fsync_seconds",
-            "Time to bring what was appended to the disk",
+            "pointsman_namesrv_history_fsync_duration_seconds",
+            "Duration of an fsync of the history file",
             buckets=DISK_BUCKETS,
             registry=self.registry,
         )
         self.history_failing = Gauge(
-            "pointsman_namesrv_history_failing", "1 while the history cannot be written", registry=self.registry
+            "pointsman_namesrv_history_failing", "1 while the history cannot be written to disk", registry=self.registry
         )
         self.history_removed = Counter(
             "pointsman_namesrv_history_files_removed",
-            "Files removed to keep retain_days (days) or retain_bytes (bytes; unshipped: it still waited for ship)",
+            "History files removed by retention, by cause: days, bytes, unshipped (bytes, before they were shipped)",
             ["cause"],
             registry=self.registry,
         )
+        for cause in ("days", "bytes", "unshipped"):
+            self.history_removed.labels(cause)
         self.history_shipped = Counter(
-            "pointsman_namesrv_history_shipped",
-            "Runs of the ship command by result (shipped, failed, timeout), and files given up",
+            "pointsman_namesrv_history_ship_runs",
+            "Runs of the ship command, by result: shipped, failed, timeout; given_up counts files not retried",
             ["result"],
             registry=self.registry,
         )
         self.history_unshipped = Gauge(
             "pointsman_namesrv_history_unshipped_files",
-            "Closed files that wait for the ship command",
+            "Closed history files not shipped yet",
             registry=self.registry,
         )
         self.history_queue = Gauge(
-            "pointsman_namesrv_history_queue_rows", "Rows waiting to be written", registry=self.registry
+            "pointsman_namesrv_history_queue_rows", "History rows queued for the disk", registry=self.registry
         )
         self.history_queue_bytes = Gauge(
-            "pointsman_namesrv_history_queue_bytes", "Memory held by them, estimated", registry=self.registry
+            "pointsman_namesrv_history_queue_bytes",
+            "Estimated memory of the queued history rows",
+            registry=self.registry,
         )
         self.snapshot_age = Gauge(
             "pointsman_namesrv_snapshot_age_seconds",
-            "Time since the last moment that the snapshot on disk holds in full; 0 without one",
+            "Age of the snapshot on disk; 0 without a snapshot",
             registry=self.registry,
         )
         self.snapshot_brokers = Gauge(
             "pointsman_namesrv_snapshot_brokers",
-            "Brokers in the snapshot on disk, those that were lost included",
+            "Brokers in the snapshot on disk, departed ones included",
             registry=self.registry,
         )
         self.snapshot_bytes = Gauge(
-            "pointsman_namesrv_snapshot_bytes", "Bytes of the snapshot on disk", registry=self.registry
+            "pointsman_namesrv_snapshot_bytes", "Size of the snapshot on disk", registry=self.registry
         )
         self.snapshot_errors = Counter(
-            "pointsman_namesrv_snapshot_errors",
-            "Rounds in which something of the snapshot could not be written",
+            "pointsman_namesrv_snapshot_write_errors",
+            "Snapshot writes that failed",
             registry=self.registry,
         )
         self.settings_errors = Counter(
-            "pointsman_namesrv_settings_errors",
-            "Writes of operator settings that the disk refused or did not finish in time",
+            "pointsman_namesrv_settings_write_errors",
+            "Writes of operator settings that failed or timed out",
             registry=self.registry,
         )
         self.settings_refused = Counter(
-            "pointsman_namesrv_settings_refused",
-            "Operator settings, or whole databases of them, that were damaged or not valid at the start",
+            "pointsman_namesrv_settings_rejected",
+            "Operator settings rejected at the start because they were damaged or invalid",
             registry=self.registry,
         )
         self.snapshot_refused = Counter(
-            "pointsman_namesrv_snapshot_refused",
-            "Brokers of the snapshot that were refused at the start, 1 for a damaged file",
+            "pointsman_namesrv_snapshot_rejected",
+            "Snapshot brokers rejected at the start; 1 for a damaged file",
             registry=self.registry,
         )
 

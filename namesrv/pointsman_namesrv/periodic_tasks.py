@@ -89,6 +89,7 @@ class Upkeep:
         active = [cluster for cluster in known if core.guard.status(cluster).active]
         metrics.show_guard(active, core.guard.overdue(), known)
         metrics.topics.set(core.routes.topic_count())
+        metrics.flapping.set(core.penalties.flapping_count(now=now))
 
     async def _settle(self) -> None:
         """Let the index follow the end of a large broker, which no call of its own waits for."""

@@ -57,14 +57,14 @@ class RunningAgent:
     task: asyncio.Task[None]
 
     def beats(self, name_server: str, answer: str = "ok") -> int:
-        return self._count("pointsman_agent_beats_total", name_server=name_server, answer=answer)
+        return self._count("pointsman_agent_heartbeats_total", name_server=name_server, result=answer)
 
     def registrations(self, name_server: str, result: str = "accepted") -> int:
         return self._count("pointsman_agent_registrations_total", name_server=name_server, result=result)
 
     def standing(self, name_server: str) -> Standing:
         for each in Standing:
-            if self._count("pointsman_agent_name_server_standing", name_server=name_server, standing=each.value):
+            if self._count("pointsman_agent_registration_state", name_server=name_server, state=each.value):
                 return each
         return Standing.UNREGISTERED
 

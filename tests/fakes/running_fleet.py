@@ -49,7 +49,7 @@ class RunningFleet:
         self.own.set(replace(self.own.value, leave=leave))
 
     def beats(self, name_server: str, answer: str = "ok") -> int:
-        return self._count("pointsman_agent_beats_total", name_server=name_server, answer=answer)
+        return self._count("pointsman_agent_heartbeats_total", name_server=name_server, result=answer)
 
     def registrations(self, name_server: str, result: str = "accepted") -> int:
         return self._count("pointsman_agent_registrations_total", name_server=name_server, result=result)

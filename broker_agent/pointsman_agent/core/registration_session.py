@@ -50,7 +50,7 @@ class Failure(Enum):
 
     UNREACHABLE = "unreachable"
     """No answer, or the connection broke: try again soon."""
-    TROUBLED = "troubled"
+    TROUBLED = "temporary_error"
     """The server could not do it now: try again, ever more slowly."""
     REFUSED = "refused"
     """The server does not want what we say; saying it again at once cannot help."""

@@ -55,48 +55,54 @@ class GroupCollector(Collector):
         """What is counted now."""
         tallies, gauges = self._tallies, self._gauges
         beats = CounterMetricFamily(
-            "pointsman_agent_membership_beats", "Beats of consumers by answer: ok, taken_over.", labels=("answer",)
+            "pointsman_agent_consumer_heartbeats",
+            "Heartbeats of consumers, by result: ok, taken_over.",
+            labels=("result",),
         )
         for status, count in tallies.beats.items():
             beats.add_metric((status.value,), count)
         yield beats
         removals = CounterMetricFamily(
-            "pointsman_agent_group_removals",
-            "Clients that left some or all groups, by cause: left, stream_ended, silence, limit.",
+            "pointsman_agent_consumer_removals",
+            "Consumers removed from groups, by cause: left, stream_ended, silence, limit.",
             labels=("cause",),
         )
         for cause, count in tallies.removals.items():
             removals.add_metric((cause.value,), count)
         yield removals
         yield CounterMetricFamily(
-            "pointsman_agent_group_changes", "Changes of a group that its members are shown.", value=tallies.changes
+            "pointsman_agent_group_changes", "Membership changes of groups.", value=tallies.changes
         )
         yield CounterMetricFamily(
-            "pointsman_agent_group_notices", "Messages sent to watchers of groups.", value=gauges.notices()
+            "pointsman_agent_group_notifications",
+            "Membership changes pushed to group watchers.",
+            value=gauges.notices(),
         )
         yield CounterMetricFamily(
-            "pointsman_agent_client_takeovers",
-            "Clients that a later stream took from an open one.",
+            "pointsman_agent_consumer_takeovers",
+            "Consumers whose newer stream replaced an open one.",
             value=tallies.takeovers,
         )
-        yield GaugeMetricFamily("pointsman_agent_clients", "Consumers that are alive.", value=gauges.clients())
+        yield GaugeMetricFamily("pointsman_agent_consumers", "Connected consumers.", value=gauges.clients())
         yield GaugeMetricFamily(
             "pointsman_agent_group_subscriptions",
-            "Subscriptions of all members of groups.",
+            "Subscriptions of all group members.",
             value=gauges.subscriptions(),
         )
         yield GaugeMetricFamily(
-            "pointsman_agent_membership_streams", "Open KeepMembership streams.", value=gauges.streams()
+            "pointsman_agent_consumer_streams", "Open KeepMembership streams.", value=gauges.streams()
         )
         yield CounterMetricFamily(
-            "pointsman_agent_membership_streams_refused",
-            "KeepMembership streams that were ended because no heartbeat came.",
+            "pointsman_agent_consumer_streams_rejected",
+            "KeepMembership streams closed because no heartbeat arrived.",
             value=gauges.refused_streams(),
         )
         yield GaugeMetricFamily("pointsman_agent_group_watchers", "Open WatchGroup streams.", value=gauges.watchers())
         yield GaugeMetricFamily(
-            "pointsman_agent_groups_held",
-            "Groups that hold changes back so that several become one.",
+            "pointsman_agent_groups_delayed",
+            "Groups whose membership changes are delayed to merge several into one.",
             value=gauges.held_groups(),
         )
-        yield GaugeMetricFamily("pointsman_agent_groups_pinned", "Groups with a pin.", value=gauges.pinned_groups())
+        yield GaugeMetricFamily(
+            "pointsman_agent_groups_pinned", "Groups with pinned queue assignments.", value=gauges.pinned_groups()
+        )

@@ -24,11 +24,11 @@ class NameServerListMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.listed = Gauge(
-            "pointsman_agent_name_servers_listed", "Name servers in the last good list.", registry=registry
+            "pointsman_agent_name_servers_listed", "Name servers in the last valid list.", registry=registry
         )
         self.reads = Counter(
             "pointsman_agent_name_server_list_reads_total",
-            "Reads of the list of name servers by result: ok, failed.",
+            "Reads of the name server list, by result: ok, failed.",
             ["result"],
             registry=registry,
         )

@@ -42,7 +42,9 @@ class OffsetExpiry:
         self._ends = ends
         self._clock = clock
         self._expired = Counter(
-            "pointsman_agent_offsets_expired_total", "Offsets of unseen groups removed.", registry=registry
+            "pointsman_agent_offsets_expired_total",
+            "Committed offsets removed because their group was inactive.",
+            registry=registry,
         )
 
     async def run(self) -> None:

@@ -38,20 +38,20 @@ class OffsetMetrics:
     """What is told of the offsets; registers all of it in ``registry``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.offsets = Gauge("pointsman_agent_offsets", "Committed offsets of all groups.", registry=registry)
+        self.offsets = Gauge("pointsman_agent_offsets", "Committed offsets of all consumer groups.", registry=registry)
         self.unwritten = Gauge(
             "pointsman_agent_offsets_unwritten",
-            "Offsets that only the agent's memory is known to hold.",
+            "Committed offsets not written to the offset store yet.",
             registry=registry,
         )
         self.age = Gauge(
-            "pointsman_agent_offsets_age_seconds",
-            "How old the offsets are that a crash now would leave.",
+            "pointsman_agent_offsets_unwritten_age_seconds",
+            "Age of the oldest committed offset not written to the offset store.",
             registry=registry,
         )
         self.rounds = Counter(
-            "pointsman_agent_offset_rounds_total",
-            "Rounds that had something to write or read, by result: written, loaded, failed.",
+            "pointsman_agent_offset_store_operations_total",
+            "Reads and writes of the offset store, by result: loaded, written, failed.",
             ["result"],
             registry=registry,
         )

@@ -38,12 +38,12 @@ class HandOverMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.pending = Gauge(
             "pointsman_agent_offsets_pending",
-            "Offsets taken by a slave's agent that the master's agent has not acknowledged.",
+            "Offsets committed at a slave that the agent of the master has not acknowledged.",
             registry=registry,
         )
         self.handed_over = Counter(
             "pointsman_agent_offsets_handed_over_total",
-            "Pending offsets that left, by result: acknowledged, adopted (by the slave's promotion), refused.",
+            "Pending offsets handed over, by result: acknowledged, adopted (the slave was promoted), refused.",
             ["result"],
             registry=registry,
         )

@@ -14,21 +14,19 @@ class RedisMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._persists = Gauge(
-            "pointsman_agent_redis_persists",
-            "1 while the server would have its data after a restart (appendonly or save), 0 while not, NaN: not known.",
+            "pointsman_agent_redis_persistence_enabled",
+            "1 if Redis persists its data (appendonly or save), 0 if not, NaN if unknown.",
             registry=registry,
         )
         self._link_is_up = Gauge(
             "pointsman_agent_redis_replication_link_up",
-            "1 while a replica hears its master, 0 while it does not, NaN for a master.",
+            "Replication link to the master: 1 up, 0 down, NaN on a master.",
             registry=registry,
         )
-        self._replicas = Gauge(
-            "pointsman_agent_redis_replicas", "Replicas that are connected to the server.", registry=registry
-        )
+        self._replicas = Gauge("pointsman_agent_redis_replicas", "Replicas connected to this Redis.", registry=registry)
         self._offset = Gauge(
             "pointsman_agent_redis_replication_offset_bytes",
-            "How far the server is in the history that master and replicas share.",
+            "Replication offset of this Redis.",
             registry=registry,
         )
         for gauge in (self._persists, self._link_is_up, self._replicas, self._offset):

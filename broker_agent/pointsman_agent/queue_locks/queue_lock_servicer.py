@@ -104,7 +104,11 @@ def _to_duration(seconds: float) -> Duration:
 
 def register_lock_metrics(locks: QueueLocks, registry: CollectorRegistry) -> None:
     """Register the gauges of ``locks``; a scrape on another thread reads two numbers."""
-    held = Gauge("pointsman_agent_queue_locks", "Queue locks of all groups, expired ones too.", registry=registry)
+    held = Gauge(
+        "pointsman_agent_queue_locks", "Queue locks of all consumer groups, expired ones included.", registry=registry
+    )
     held.set_function(lambda: len(locks))
-    groups = Gauge("pointsman_agent_queue_lock_groups", "Groups that have queue locks.", registry=registry)
+    groups = Gauge(
+        "pointsman_agent_queue_lock_groups", "Consumer groups with at least one queue lock.", registry=registry
+    )
     groups.set_function(lambda: locks.group_count)

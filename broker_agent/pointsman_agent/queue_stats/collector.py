@@ -93,14 +93,14 @@ class QueueStatsCollector:
         for batch in slices(islice(_queues(topics), MAX_QUEUES), BATCH_QUEUES):
             ends = await self._ask(batch)
             if ends is None:
-                self._metrics.count_look("failed")
+                self._metrics.count_measurement("failed")
                 return False
             self._meter.take(ends, now=self._clock.monotonic())
             measured.update(ends)
             await self._clock.sleep(0)
         self._meter.keep_only(measured)
         self._unmeasured = count - len(measured)
-        self._metrics.count_look("measured")
+        self._metrics.count_measurement("measured")
         if self._is_failing:
             log.info("queue measurement recovered")
         self._is_failing = False

@@ -13,62 +13,66 @@ class QueueStatsMetrics:
     """Registers all of them in ``registry``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._queues = Gauge("pointsman_agent_queues", "Queues of this broker whose ends are known.", registry=registry)
-        self._unmeasured = Gauge(
-            "pointsman_agent_queues_unmeasured", "Queues of this broker whose ends are not known.", registry=registry
+        self._queues = Gauge(
+            "pointsman_agent_queues", "Queues of this broker with known minimum and maximum offsets.", registry=registry
         )
-        self._depth = Gauge("pointsman_agent_queue_depth_messages", "Messages that all queues hold.", registry=registry)
+        self._unmeasured = Gauge(
+            "pointsman_agent_queues_unmeasured", "Queues of this broker without known offsets.", registry=registry
+        )
+        self._depth = Gauge(
+            "pointsman_agent_queue_depth_messages", "Messages in all queues of this broker.", registry=registry
+        )
         self._put_rate = Gauge(
             "pointsman_agent_queue_puts_per_second",
-            "Messages added a second to all queues, at the last look.",
+            "Messages added per second to all queues, at the last measurement.",
             registry=registry,
         )
         self._lag = Gauge(
             "pointsman_agent_queue_lag_messages",
-            "Messages between the committed offsets of all groups and the ends of the queues.",
+            "Messages not consumed yet, of all groups and queues.",
             registry=registry,
         )
         self._top_put_rate = _TopGauge(
             "pointsman_agent_top_queue_puts_per_second",
-            "The 20 queues that fill fastest.",
+            "Messages added per second, for the 20 queues with the highest rate.",
             ["topic", "queue"],
             registry,
         )
         self._top_depth = _TopGauge(
             "pointsman_agent_top_queue_depth_messages",
-            "Messages that the same queues hold.",
+            "Messages in the 20 queues with the highest rate.",
             ["topic", "queue"],
             registry,
         )
         self._top_lag = _TopGauge(
             "pointsman_agent_top_queue_lag_messages",
-            "The 20 queues in which a group is farthest behind.",
+            "Messages not consumed yet, for the 20 queues with the highest lag.",
             ["group", "topic", "queue"],
             registry,
         )
         self._group_lag = _TopGauge(
             "pointsman_agent_group_lag_messages",
-            "Lag of the 20 groups that are farthest behind in a topic.",
+            "Messages not consumed yet, for the 20 pairs of group and topic with the highest lag.",
             ["group", "topic"],
             registry,
         )
-        self._looks = Counter(
-            "pointsman_agent_queue_looks_total",
-            "Looks at all queues by result: measured, failed.",
+        self._measurements = Counter(
+            "pointsman_agent_queue_measurements_total",
+            "Measurements of all queues, by result: measured, failed.",
             ["result"],
             registry=registry,
         )
         self._reports = Counter(
             "pointsman_agent_queue_stats_reports_total",
-            "Reports to name servers by result: recorded, unknown_broker, stale_generation, unregistered, failed, "
-            "unanswered.",
+            "Queue statistics reports sent, by result: recorded, unknown_broker, stale_generation, unregistered, "
+            "failed, timeout.",
             ["result"],
             registry=registry,
         )
 
-    def count_look(self, result: str) -> None:
+    def count_measurement(self, result: str) -> None:
         """Take in the end of a look."""
-        self._looks.labels(result).inc()
+        self._measurements.labels(result).inc()
 
     def count_report(self, result: str) -> None:
         """Take in what became of a report to one name server."""

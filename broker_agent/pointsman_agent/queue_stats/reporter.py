@@ -72,7 +72,7 @@ class Reporter:
         try:
             response = await within(self._clock, self._timeout, listener.report_queue_stats(message))
         except TimeoutError:
-            result = "unanswered", f"no answer in {self._timeout:g} s"
+            result = "timeout", f"no answer in {self._timeout:g} s"
         except grpc.aio.AioRpcError as error:
             result = FAILED, f"{error.code().name}: {error.details()}"
         else:

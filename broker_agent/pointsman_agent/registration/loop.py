@@ -355,7 +355,7 @@ class RegistrationLoop:
 
     async def _on_stream_failure(self, failed: FailedCall) -> None:
         self.master_agent_addr = ""
-        self._metrics.count_beat("unanswered" if failed is UNANSWERED else "broken")
+        self._metrics.count_beat("timeout" if failed is UNANSWERED else "stream_broken")
         self._log_failure("heartbeat failed", failed)
         self._session.on_beat_failure(failed.failure, now=self._clock.monotonic())
         await self._close_stream()

@@ -17,21 +17,21 @@ class SourceMetrics:
         self._last_good_at: float | None = None
         self._reads = Counter(
             "pointsman_agent_topic_source_reads_total",
-            "Looks at the topic source by result: changed, unchanged, failed.",
+            "Reads of the topic source, by result: changed, unchanged, failed.",
             ["result"],
             registry=registry,
         )
         for result in RESULTS:
             self._reads.labels(result)
         age = Gauge(
-            "pointsman_agent_topic_source_last_good_read_age_seconds",
-            "Time since the topic source could be read; NaN before the first time.",
+            "pointsman_agent_topic_source_age_seconds",
+            "Time since the last successful read of the topic source; NaN before the first.",
             registry=registry,
         )
         age.set_function(self._age)
         self._left_out = Gauge(
-            "pointsman_agent_topics_left_out",
-            "Topics of the broker that cannot be told to name servers: see the log for the first of them.",
+            "pointsman_agent_topics_skipped",
+            "Topics of the broker that cannot be registered; the log names the first.",
             registry=registry,
         )
 

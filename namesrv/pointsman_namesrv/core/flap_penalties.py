@@ -174,5 +174,10 @@ class Penalties:
         scores = (self.score(position, now=now) for position, _ in highest)
         return [score for score in scores if score is not None]
 
+    def flapping_count(self, *, now: float) -> int:
+        """Return how many brokers are flapping."""
+        flagged = (record for record in self._records.values() if record.flagged)
+        return sum(self._is_flapping(record, self._decayed(record, now=now)) for record in flagged)
+
     def __len__(self) -> int:
         return len(self._records)

@@ -186,9 +186,9 @@ class Recorder:
                 written += 1
         except Exception:  # a row that is no JSON is a bug of ours; it must not hold up those behind it
             log.exception("history row cannot be encoded; it is lost", extra={"facts": {"event": record.event.kind}})
-            self._lose(record.rows - written, "fault")
+            self._lose(record.rows - written, "invalid")
 
-    def _lose(self, rows: int, cause: Literal["disk", "fault"]) -> None:
+    def _lose(self, rows: int, cause: Literal["disk", "invalid"]) -> None:
         self._lost += rows
         self._metrics.history_dropped.labels(cause).inc(rows)
 

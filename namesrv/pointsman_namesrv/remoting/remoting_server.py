@@ -185,7 +185,7 @@ class RemotingServer:
         """Count why we closed a connection, and log it once a minute for each cause."""
         self._metrics.remoting.closed.labels(cause).inc()
         now = self.clock.monotonic()
-        if cause not in {"elsewhere", "idle", "stopping"} and now >= self._logged_at.get(cause, now):
+        if cause not in {"not_serving", "idle", "stopping"} and now >= self._logged_at.get(cause, now):
             self._logged_at[cause] = now + LOG_EACH_SECONDS
             facts = {"cause": cause, "peer": peer} | ({"problem": problem} if problem else {})
             log.warning("remoting connection closed", extra={"facts": facts})
@@ -252,7 +252,7 @@ class RemotingServer:
         if self._lifecycle.state is NodeState.DRAINING:
             for connection in list(self._connections):
                 if not connection.is_brokers and not connection.is_busy:
-                    connection.close("elsewhere")
+                    connection.close("not_serving")
 
 
 class RemotingConnection(asyncio.Protocol, Connection):
@@ -376,7 +376,7 @@ class RemotingConnection(asyncio.Protocol, Connection):
         except BadFrame as error:
             cause = error.cause
         except GoElsewhere:
-            cause = "elsewhere"
+            cause = "not_serving"
         self._write(written)
         if cause:
             self.close(cause)

@@ -171,7 +171,7 @@ class Requests:
             command = read_header(form, header)
             opaque = b"%d" % command.opaque
             if command.is_answer:
-                self._count(command.code, "unasked")
+                self._count(command.code, "unsolicited")
                 return None
             handler = self._handlers.get(command.code, _unsupported)
             # Opaque 0 may be an absent one, and the digits those of an object within the header.

@@ -163,7 +163,7 @@ def _check_start(length: int, second: int) -> None:
             raise BadFrame("http", "HTTP came; this port takes RocketMQ's frames alone")
         raise BadFrame("length", f"a frame of {length} bytes is announced, from 4 to {_MAX_LENGTH} are read")
     if form not in {JSON_FORM, BINARY_FORM}:
-        raise BadFrame("form", f"the header's form is {form}, neither JSON (0) nor ROCKETMQ (1)")
+        raise BadFrame("encoding", f"the header's form is {form}, neither JSON (0) nor ROCKETMQ (1)")
     if header_length > length - 4:
         raise BadFrame("length", f"a header of {header_length} bytes does not fit into a frame of {length}")
     if header_length > MAX_HEADER_BYTES:

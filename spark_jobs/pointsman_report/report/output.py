@@ -58,19 +58,21 @@ def write_textfile(path: Path, report: Report, *, succeeded_at: float) -> None:
         return made
 
     headline, data = report.headline, report.completeness
-    gauge("last_success_timestamp_seconds", "When a report was last written.", succeeded_at)
-    gauge("findings", "Findings that somebody has to look at.", len(headline.findings))
-    gauge("no_data", "1 if there was not one row of history.", headline.no_data)
+    gauge("last_success_timestamp_seconds", "Time at which the last report was written.", succeeded_at)
+    gauge("findings", "Findings that need attention.", len(headline.findings))
+    gauge("no_data", "1 if the report is based on no history at all.", headline.no_data)
     gauge("incidents", "Outages of several brokers at once.", report.incidents.in_all)
-    at_risk = gauge("topics_at_risk", "Topics that could not be written to, or nearly so.", 0, ("worst",))
+    at_risk = gauge(
+        "topics_at_risk", "Topics at risk, by worst state: unwritable, no_master, one_broker.", 0, ("worst",)
+    )
     for worst in ("unwritable", "no_master", "one_broker"):
         at_risk.labels(worst).set(report.topics_at_risk.by_worst.get(worst, 0))
-    gauge("topics_unwritable", "Topics that nobody could write to for a time.", report.topics_at_risk.unwritable)
-    gauge("rows", "Rows of history that the report rests on.", data.rows)
-    gauge("rows_missing", "Rows of history that were lost.", data.rows_missing)
-    gauge("quarantined_lines", "Lines of history that could not be read.", data.quarantined_lines)
-    gauge("watched_ratio", "Share of the days in which a name server watched.", report.coverage.share)
-    by_class = gauge("brokers_by_class", "Brokers of each class, all clusters.", 0, ("class",))
+    gauge("topics_unwritable", "Topics that were not writable for a time.", report.topics_at_risk.unwritable)
+    gauge("history_rows", "History rows that the report is based on.", data.rows)
+    gauge("history_rows_missing", "History rows that were lost.", data.rows_missing)
+    gauge("history_quarantined_lines", "Invalid history lines moved to the quarantine.", data.quarantined_lines)
+    gauge("coverage_ratio", "Share of the reported time with a name server running.", report.coverage.share)
+    by_class = gauge("brokers_by_class", "Brokers of all clusters, by class.", 0, ("class",))
     for name, count in headline.by_class.items():
         by_class.labels(name).set(count)
     _clusters(registry, headline.clusters)
@@ -83,10 +85,10 @@ def _clusters(registry: CollectorRegistry, clusters: list[Cluster]) -> None:
         return Gauge(f"{PREFIX}_{name}", says, ("cluster", *more), registry=registry)
 
     brokers = gauge("brokers", "Brokers of a cluster, by class.", "class")
-    outages = gauge("outages", "Outages that began in the days.")
-    available = gauge("availability_ratio", "Up time over up and unplanned down time.")
-    objective = gauge("slo_ratio", "Availability that the cluster is held to.")
-    budget = gauge("slo_budget_left_seconds", "Broker time that may still be down under the objective.")
+    outages = gauge("outages", "Outages that began in the reported days.")
+    available = gauge("availability_ratio", "Uptime divided by uptime plus unplanned downtime.")
+    objective = gauge("slo_ratio", "Availability objective (SLO) of the cluster.")
+    budget = gauge("slo_budget_remaining_seconds", "Remaining error budget, in broker downtime.")
     for cluster in clusters:
         name = cluster.cluster
         for which, count in cluster.by_class.items():

@@ -273,7 +273,7 @@ async def test_a_server_that_takes_connections_and_never_answers_gets_one_regist
                 await asyncio.sleep(0.005)
                 while not server.events.empty():
                     whole += isinstance(server.events.get_nowait(), Registration)
-            await until(lambda: fleet.beats(server.addr, "unanswered") >= 10)
+            await until(lambda: fleet.beats(server.addr, "timeout") >= 10)
             assert whole == 1
             assert fleet.standing(server.addr) is Standing.UNREACHABLE
 
@@ -290,7 +290,7 @@ async def test_a_server_whose_answers_are_lost_on_the_way_gets_no_second_registr
             fleet.set_topics(["x", "y", "z"])  # must be registered whole, so it is: once
             await until(lambda: fleet.registrations(proxy.addr, "unreachable") == 1)
             await eventually(
-                lambda: fleet.beats(proxy.addr, "unanswered") + fleet.beats(proxy.addr, "broken") >= 4, clock=clock
+                lambda: fleet.beats(proxy.addr, "timeout") + fleet.beats(proxy.addr, "stream_broken") >= 4, clock=clock
             )
             changed = fleet.registrations(proxy.addr, "unreachable")
             ((_, replica),) = server.core.replicas()

@@ -305,11 +305,11 @@ async def test_metrics_count_what_happens(agent: GroupAgent, consumer: Consumer)
     await counted(agent, "LeaveGroups", grpc.StatusCode.OK)
     page = generate_latest(agent.registry).decode()
     for line in (
-        'pointsman_agent_membership_beats_total{answer="ok"} 2.0',
-        'pointsman_agent_group_removals_total{cause="left"} 1.0',
+        'pointsman_agent_consumer_heartbeats_total{result="ok"} 2.0',
+        'pointsman_agent_consumer_removals_total{cause="left"} 1.0',
         "pointsman_agent_group_changes_total 2.0",
-        "pointsman_agent_clients 0.0",
-        "pointsman_agent_membership_streams 1.0",
+        "pointsman_agent_consumers 0.0",
+        "pointsman_agent_consumer_streams 1.0",
         'pointsman_agent_rpcs_total{code="OK",method="LeaveGroups"} 1.0',
     ):
         assert line in page

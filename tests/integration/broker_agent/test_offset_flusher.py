@@ -121,10 +121,13 @@ async def test_the_age_of_a_commit_counts_from_that_commit_however_long_nothing_
     async with flushing.running():
         await clock.advance(3_600.0)
         flushing.offsets.commit("g", {Q0: 7})
-        assert (flushing.metric("pointsman_agent_offsets_age_seconds"), flushing.flusher.durable_within) == (0.0, 5.0)
+        assert (flushing.metric("pointsman_agent_offsets_unwritten_age_seconds"), flushing.flusher.durable_within) == (
+            0.0,
+            5.0,
+        )
         await clock.advance(3.0)
         flushing.offsets.commit("g", {Q1: 7})
-        assert flushing.metric("pointsman_agent_offsets_age_seconds") == 3.0
+        assert flushing.metric("pointsman_agent_offsets_unwritten_age_seconds") == 3.0
 
 
 async def test_a_commit_during_a_write_is_written_by_the_next_round(flushing: Flushing, clock: ManualClock) -> None:
@@ -134,7 +137,7 @@ async def test_a_commit_during_a_write_is_written_by_the_next_round(flushing: Fl
         flushing.offsets.commit("g", {Q0: 7})
         await clock.advance(4.0)
         flushing.offsets.commit("g", {Q0: 8})
-        assert flushing.metric("pointsman_agent_offsets_age_seconds") == 4.0
+        assert flushing.metric("pointsman_agent_offsets_unwritten_age_seconds") == 4.0
         flushing.store.go_on.set()
         await clock.advance(4.0)
         assert flushing.store.table == {K0: 8}
@@ -167,7 +170,7 @@ async def test_a_store_that_cannot_be_read_at_the_start_is_tried_again_and_said_
         "offsets are read again",
         "offsets loaded",
     ]
-    assert flushing.metric("pointsman_agent_offset_rounds_total", result="failed") == 11.0
+    assert flushing.metric("pointsman_agent_offset_store_operations_total", result="failed") == 11.0
 
 
 async def test_while_the_store_fails_commits_are_held_one_a_queue_and_it_is_said_once(
@@ -182,10 +185,10 @@ async def test_while_the_store_fails_commits_are_held_one_a_queue_and_it_is_said
             flushing.offsets.commit("g", {Q0: offset, Q1: offset})
             await clock.advance(1.0)
         assert flushing.metric("pointsman_agent_offsets_unwritten") == 2.0
-        assert flushing.metric("pointsman_agent_offsets_age_seconds") >= 96.0
+        assert flushing.metric("pointsman_agent_offsets_unwritten_age_seconds") >= 96.0
         assert flushing.flusher.durable_within >= 96.0
         assert flushing.flusher.problem == "no space left on device"
-        assert 20 <= flushing.metric("pointsman_agent_offset_rounds_total", result="failed") <= 26
+        assert 20 <= flushing.metric("pointsman_agent_offset_store_operations_total", result="failed") <= 26
         assert flushing.store.table == {}
 
         flushing.store.problem = ""

@@ -272,7 +272,7 @@ async def test_metrics_show_the_last_minute_and_reports_the_whole_period(clock: 
         assert collecting.metric("pointsman_agent_queue_depth_messages") == 3_400
         assert collecting.metric("pointsman_agent_top_queue_lag_messages", group="g", topic="orders", queue="0") == 60
         assert collecting.metric("pointsman_agent_group_lag_messages", group="g", topic="orders") == 3_360
-        assert collecting.metric("pointsman_agent_queue_looks_total", result="measured") == 11
+        assert collecting.metric("pointsman_agent_queue_measurements_total", result="measured") == 11
 
     (stats,) = collecting.told
     assert (stats.period, stats.put_rate, stats.depth, stats.lag) == (600.0, 5.5, 3_400, 3_360)
@@ -328,7 +328,7 @@ async def test_a_broker_that_cannot_be_asked_is_counted_and_the_report_waits_for
         collecting.broker.fault = fault
         await clock.advance(660)
         assert collecting.told == []
-        assert collecting.metric("pointsman_agent_queue_looks_total", result="failed") == 11
+        assert collecting.metric("pointsman_agent_queue_measurements_total", result="failed") == 11
         collecting.broker.fault = None
         collecting.broker.held[ORDERS] = 720
         await clock.advance(60)
@@ -495,7 +495,7 @@ async def test_a_name_server_that_hangs_or_whose_connection_is_closed_delays_nob
 
         counted = await reported([hangs, Cancelled(server.addr), closing], seconds=0.2)
 
-    assert counted == {"unanswered": 1, "failed": 1, "unknown_broker": 1}
+    assert counted == {"timeout": 1, "failed": 1, "unknown_broker": 1}
 
 
 @pytest.mark.redis
@@ -515,7 +515,7 @@ async def test_from_messages_in_redis_to_a_row_of_the_history(clock: ManualClock
         await put(redis, ORDERS, 5)
 
         def looks(count: int) -> Callable[[], bool]:
-            return lambda: collecting.metric("pointsman_agent_queue_looks_total", result="measured") == count
+            return lambda: collecting.metric("pointsman_agent_queue_measurements_total", result="measured") == count
 
         async with collecting.running():
             await until(looks(1))

@@ -315,10 +315,10 @@ async def test_an_unanswered_beat_is_given_up_after_its_timeout_and_said_again(c
             await server.next_registration()
             await server.next_beat()
             await clock.advance(2.9)
-            assert agent.beats(server.addr, "unanswered") == 0
+            assert agent.beats(server.addr, "timeout") == 0
             await clock.advance(0.1)
             assert await server.next_event() == StreamEnded()
-            assert agent.beats(server.addr, "unanswered") == 1
+            assert agent.beats(server.addr, "timeout") == 1
             assert agent.standing(server.addr) is Standing.UNREACHABLE
 
             await clock.advance(0.2)
@@ -340,7 +340,7 @@ async def test_a_connection_that_died_without_a_word_is_replaced_and_not_waited_
             await until(lambda: agent.beats(proxy.addr) >= 1)
 
             proxy.swallow_what_is_open()
-            await until(lambda: agent.beats(proxy.addr, "unanswered") >= 1)
+            await until(lambda: agent.beats(proxy.addr, "timeout") >= 1)
             before = agent.beats(proxy.addr)
             await until(lambda: agent.beats(proxy.addr) > before)
 
@@ -361,7 +361,7 @@ async def test_a_stream_begins_with_our_wall_clock_and_tells_it_every_five_minut
                 await agent.counts_beats(server.addr, number)
                 await clock.advance(30)
             await server.next_beat()
-            await agent.counts_beats(server.addr, 1, "broken")
+            await agent.counts_beats(server.addr, 1, "stream_broken")
             await clock.advance(0.2)
             on_the_next_stream = await server.next_beat()
 
@@ -375,7 +375,7 @@ async def test_a_stream_that_the_server_ends_is_opened_again(clock: ManualClock)
         async with running_agent(agent_config([server.addr]), clock=clock) as agent:
             await server.next_registration()
             await server.next_beat()
-            await agent.counts_beats(server.addr, 1, "broken")
+            await agent.counts_beats(server.addr, 1, "stream_broken")
             await clock.advance(0.2)
             await server.next_beat()
             await agent.counts_beats(server.addr, 1)
@@ -523,7 +523,7 @@ async def test_monitoring_tells_standing_and_counts_over_http() -> None:
 
     assert health["healthy"] is True
     assert health["name_servers"][server.addr]["standing"] == "registered"
-    assert f'pointsman_agent_name_server_standing{{name_server="{server.addr}",standing="registered"}} 1.0' in metrics
+    assert f'pointsman_agent_registration_state{{name_server="{server.addr}",state="registered"}} 1.0' in metrics
     assert f'pointsman_agent_registrations_total{{name_server="{server.addr}",result="accepted"}} 1.0' in metrics
     assert "pointsman_agent_topics 1.0" in metrics
     assert math.isnan(agent.agent.metrics.registry.get_sample_value("pointsman_agent_broker_up") or 0)

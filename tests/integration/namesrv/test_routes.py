@@ -35,7 +35,7 @@ async def route(peer: Peer, topic: str = "orders", *, cluster: str = "", zone: s
 
 
 def built(server: NameServerApp) -> float:
-    return server.metrics.registry.get_sample_value("pointsman_namesrv_route_answers_built_total") or 0.0
+    return server.metrics.registry.get_sample_value("pointsman_namesrv_route_responses_built_total") or 0.0
 
 
 def queries(server: NameServerApp) -> dict[str, float]:

@@ -280,7 +280,7 @@ async def test_hundreds_of_watchers_all_hear_the_same_bytes(server: NameServerAp
         second = await asyncio.gather(*map(hear, watches))
         assert (len(set(first)), len(set(second))) == (1, 1)
         assert first[0] != second[0]
-        assert value(server, "pointsman_namesrv_route_answers_built_total") == 2
+        assert value(server, "pointsman_namesrv_route_responses_built_total") == 2
         await until(lambda: value(server, "pointsman_namesrv_watch_lag_seconds_count") == 200)
     await until(lambda: value(server, "pointsman_namesrv_watchers") == 0)
 
@@ -318,7 +318,7 @@ async def test_a_reader_that_does_not_read_holds_up_nobody_and_gets_the_latest_a
         assert 1 <= stuck.pending <= 2
         assert stuck.waiting_since is not None
         assert started < stuck.waiting_since < clock.now
-        assert value(server, "pointsman_namesrv_watch_coalesced_total") > 10
+        assert value(server, "pointsman_namesrv_watch_changes_coalesced_total") > 10
         read = [(await slow.news()).WhichOneof("news")]
         counters: list[int] = []
         while not counters or counters[-1] != latest.revision.counter:

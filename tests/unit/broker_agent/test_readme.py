@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "broker_agent" / "README.md").read_text(encoding="utf-8")
-KINDS = r"(Gauge|Counter|Histogram|_TopGauge|GaugeMetricFamily|CounterMetricFamily)\(\s*\"(agent_[a-z_]+)\""
+KINDS = r"(Gauge|Counter|Histogram|_TopGauge|GaugeMetricFamily|CounterMetricFamily)\(\s*\"(pointsman_agent_[a-z_]+)\""
 
 
 def named() -> list[str]:

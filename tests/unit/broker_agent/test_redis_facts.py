@@ -11,7 +11,7 @@ from pointsman_agent.core.probe_verdict import Role
 from pointsman_agent.probe.redis_facts import DOES_NOT_PERSIST, Info, read_facts
 from pointsman_agent.probe.redis_metrics import RedisMetrics
 
-NAMES = ("persists", "replication_link_up", "replicas", "replication_offset_bytes")
+NAMES = ("persistence_enabled", "replication_link_up", "replicas", "replication_offset_bytes")
 
 SERVER: Info = {"run_id": "abc"}
 MASTER: Info = {

@@ -86,11 +86,11 @@ def test_what_the_hook_is_told_stands_under_its_name(registry: CollectorRegistry
     place = 'broker_name="broker-a",cluster="c1",group="group",queue_id="3",topic="orders"'
     assert seen['pointsman_client_sends_total{outcome="outcome",topic="topic"}'] == 1
     assert seen['pointsman_client_tries_per_send_sum{topic="topic"}'] == 2
-    assert seen[f"pointsman_client_consume_duration_seconds_sum{{{place}}}"] == 0.25
+    assert seen[f"pointsman_client_listener_duration_seconds_sum{{{place}}}"] == 0.25
     of_sends = place.replace('group="group",', "")
     assert seen[f"pointsman_client_send_queue_duration_seconds_sum{{{of_sends}}}"] == 0.25
     assert seen['pointsman_client_queues_held{group="group",topic="topic"}'] == 7
-    assert seen['pointsman_client_parked_messages{topic="topic"}'] == 8
+    assert seen['pointsman_client_outbox_messages{topic="topic"}'] == 8
     assert seen['pointsman_client_committed_queues_total{group="group",result="result"}'] == 6
 
 

@@ -42,12 +42,12 @@ def test_the_headline_stands_in_the_file(tmp_path: Path) -> None:
     cluster = (("cluster", AWKWARD),)
     assert written["pointsman_report_last_success_timestamp_seconds", ()] == 1_795_227_044.5
     assert written["pointsman_report_findings", ()] == 1
-    assert written["pointsman_report_rows_missing", ()] == 5
+    assert written["pointsman_report_history_rows_missing", ()] == 5
     assert written["pointsman_report_topics_at_risk", (("worst", "unwritable"),)] == 2
     assert written["pointsman_report_topics_unwritable", ()] == 3
-    assert written["pointsman_report_watched_ratio", ()] == 0.25
+    assert written["pointsman_report_coverage_ratio", ()] == 0.25
     assert written["pointsman_report_outages", cluster] == 3
-    assert written["pointsman_report_slo_budget_left_seconds", cluster] == -4
+    assert written["pointsman_report_slo_budget_remaining_seconds", cluster] == -4
     assert written["pointsman_report_brokers", (("class", "healthy"), *cluster)] == 1
 
 

@@ -102,11 +102,11 @@ class CallMetrics:
 
     def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
         self.rpcs = Tallies(
-            f"{prefix}_rpcs", "Finished calls, by method and status", ["method", "code"], registry=registry
+            f"{prefix}_rpcs", "Finished RPCs, by method and gRPC status code", ["method", "code"], registry=registry
         )
         self.seconds = Timings(
             f"{prefix}_rpc_duration_seconds",
-            "Time in the handler of an answered unary call",
+            "Handler time of successful unary RPCs",
             "method",
             bounds=RPC_BUCKETS,
             registry=registry,

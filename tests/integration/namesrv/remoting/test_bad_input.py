@@ -38,7 +38,7 @@ def closed(server: NameServerApp, cause: str) -> float:
         (b"\x00\x00\x00\x02xx", "length"),
         (MAX_FRAME_BYTES.to_bytes(4, "big"), "length"),
         (struct.pack(">II", 20, 30), "length"),
-        (struct.pack(">II", 20, 2 << 24 | 4) + bytes(16), "form"),
+        (struct.pack(">II", 20, 2 << 24 | 4) + bytes(16), "encoding"),
         (struct.pack(">II", 8, 4) + b"oops", "header"),
         (struct.pack(">II", 8, BINARY_FORM << 24 | 4) + b"oops", "header"),
         (struct.pack(">II", 4, 0), "header"),

@@ -108,7 +108,7 @@ async def test_a_source_that_fails_keeps_the_last_good_state(failure: Exception 
 
         assert run.follower.topics == topics("a")
         assert run.follower.state.problem in {"gone", "KeyError: 'a bug'", "no answer in 3 s"}
-        assert run.metric("pointsman_agent_topic_source_last_good_read_age_seconds") == 20 * INTERVAL
+        assert run.metric("pointsman_agent_topic_source_age_seconds") == 20 * INTERVAL
 
         run.source.answer = topics("b")
         await clock.advance(INTERVAL + TIMEOUT)
@@ -123,7 +123,7 @@ async def test_a_failing_first_read_gives_nothing_until_there_is_one(clock: Manu
 
         assert not first.done()
         assert (run.changes, run.follower.topics) == ([], None)
-        age = run.metric("pointsman_agent_topic_source_last_good_read_age_seconds")
+        age = run.metric("pointsman_agent_topic_source_age_seconds")
         assert age is not None
         assert math.isnan(age)
 

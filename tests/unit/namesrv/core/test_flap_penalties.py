@@ -171,6 +171,13 @@ def test_the_flag_goes_up_above_three_thousand_and_comes_down_below_one_thousand
     assert not score(penalties, now=2 * HOUR + 1).flapping
 
 
+def test_flapping_brokers_are_counted_until_they_are_below_the_lower_threshold() -> None:
+    penalties = Penalties()
+    outages(penalties, 4, now=0.0)
+    outages(penalties, 3, now=0.0, who=Position("c1", "b", 0))
+    assert [penalties.flapping_count(now=at) for at in (0.0, 2 * HOUR, 2 * HOUR + 1)] == [1, 1, 0]
+
+
 def test_once_the_flag_is_down_it_takes_the_higher_threshold_again() -> None:
     penalties = Penalties()
     outages(penalties, 4, now=0.0)

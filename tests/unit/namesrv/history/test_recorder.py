@@ -209,7 +209,7 @@ def test_what_was_written_is_counted_and_each_sync_measured(clock: ManualClock, 
     (file,) = tmp_path.rglob("*.jsonl")
 
     assert sample(writing, "bytes_total") == file.stat().st_size
-    assert sample(writing, "fsync_seconds_count") == 1
+    assert sample(writing, "fsync_duration_seconds_count") == 1
     assert (writing.complaints(), sample(writing, "queue_rows"), sample(writing, "queue_bytes")) == ([], 0, 0)
     assert writing.stop(timeout=20)
 
@@ -268,7 +268,7 @@ def test_a_row_that_is_no_json_is_lost_alone(clock: ManualClock, tmp_path: Path)
     write_all(writing)
 
     assert [row["seq"] for row in rows_in(tmp_path)] == [1, 3]
-    assert (writing.dropped, sample(writing, "rows_dropped_total", cause="fault")) == (1, 1)
+    assert (writing.dropped, sample(writing, "rows_dropped_total", cause="invalid")) == (1, 1)
 
 
 def test_a_clock_that_runs_into_the_next_day_closes_the_file_between_two_rows_of_a_batch(

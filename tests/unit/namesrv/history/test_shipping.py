@@ -40,7 +40,7 @@ def shipper(
 
 
 def count(metrics: Metrics, result: str) -> float | None:
-    return metrics.registry.get_sample_value("pointsman_namesrv_history_shipped_total", {"result": result})
+    return metrics.registry.get_sample_value("pointsman_namesrv_history_ship_runs_total", {"result": result})
 
 
 @pytest.fixture

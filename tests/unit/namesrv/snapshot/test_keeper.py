@@ -145,7 +145,7 @@ def _refuse(*_: object) -> None:
 
 
 def _has_failed(keeper: SnapshotKeeper, times: float) -> bool:
-    return value(keeper, "pointsman_namesrv_snapshot_errors_total") == times
+    return value(keeper, "pointsman_namesrv_snapshot_write_errors_total") == times
 
 
 async def test_a_fault_of_our_own_in_a_round_is_said_and_the_next_round_comes(

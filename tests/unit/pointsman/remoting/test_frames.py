@@ -132,7 +132,7 @@ def test_any_bytes_are_a_header_or_a_bad_frame(header: bytes, form: int) -> None
         (MAX_FRAME_BYTES.to_bytes(4, "big"), "length"),
         (b"\xff\xff\xff\xff", "length"),
         (b"\x00\x00\x00\x10\x00\x00\x00\x20", "length"),
-        (b"\x00\x00\x00\x10\x02\x00\x00\x04", "form"),
+        (b"\x00\x00\x00\x10\x02\x00\x00\x04", "encoding"),
         (b"\x00\x20\x00\x00\x00\x10\x00\x00", "header"),
         (b"PROXY " + b"x" * 200, "proxy"),
     ],
