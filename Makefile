@@ -39,7 +39,7 @@ test-all: setup ## All tests with full loads and fresh random seeds
 ##@ Work on the code
 
 .PHONY: setup
-setup: $(STAMP) ## Virtual environment in .venv, Java 17 and redis-server where they are missing
+setup: $(STAMP) ## Virtual environment in .venv; Java 17, redis-server and Prometheus where they are missing
 	@deploy/dev/install_programs.sh
 
 $(STAMP): pyproject.toml $(wildcard */pyproject.toml) $(CONSTRAINTS) deploy/dev/create_environment.sh
@@ -65,12 +65,13 @@ coverage: setup ## What the tests of make test, without Spark's, cover of the tw
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --ignore tests/spark --ignore tests/e2e --cov --cov-report=term
 
 .PHONY: check
-check: $(STAMP) ## Format, lint, types, imports, stubs: what CI checks
+check: $(STAMP) ## Format, lint, types, imports, alerts, stubs: what CI checks
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python deploy/dev/plain_words.py
+	deploy/dev/check_alerts.sh
 	@$(MAKE) --no-print-directory stale-stubs
 
 .PHONY: format

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install Java 17 and redis-server where they are missing, or say in one line what to install.
+# Install Java 17, redis-server and Prometheus (with promtool) where they are missing, or print what to install.
 set -euo pipefail
 
 java_is_good() {
@@ -11,6 +11,7 @@ java_is_good() {
 missing=()
 java_is_good || missing+=(openjdk-17-jre-headless)
 command -v redis-server >/dev/null || missing+=(redis-server)
+command -v promtool >/dev/null || missing+=(prometheus)
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 as_root=()
@@ -18,7 +19,7 @@ if [ "$(id -u)" -ne 0 ]; then
   if sudo -n true 2>/dev/null; then as_root=(sudo -n); else as_root=(false); fi
 fi
 if ! command -v apt-get >/dev/null || [ "${as_root[*]}" = false ]; then
-  echo "please install Java 17 or later and redis-server (on Debian: apt-get install ${missing[*]}), then run this again" >&2
+  echo "please install Java 17 or later, redis-server and Prometheus with promtool (on Debian: apt-get install ${missing[*]}), then run this again" >&2
   exit 1
 fi
 
