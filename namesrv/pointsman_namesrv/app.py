@@ -42,6 +42,10 @@ from pointsman_namesrv.settings.settings_keeper import SettingsKeeper
 from pointsman_namesrv.settings.settings_store import SettingsStore, table_file
 from pointsman_namesrv.snapshot.keeper import SnapshotKeeper
 from pointsman_namesrv.snapshot.snapshot_store import SnapshotStore
+from pointsman_namesrv.web.fleet_documents import Fleet
+from pointsman_namesrv.web.peer_comparison import PeerComparison
+from pointsman_namesrv.web.status_site import StatusSite
+from pointsman_namesrv.web.web_assembly import authorise_on, documents_of
 
 HISTORY_STOP_SECONDS = 10.0
 SNAPSHOT_STOP_SECONDS = 10.0
@@ -325,6 +329,22 @@ class NameServerApp:
             settings=self._settings,
         )
         await self.server.start(services_of(self._registration, route, admin))
+        self._peers = PeerComparison(self.config.peers, admin, boot=self._boot, clock=self.clock)
+        self._site.documents = documents_of(
+            Fleet(
+                core=self.core,
+                recent=self.recorder.recent,
+                admin=admin,
+                routes=route,
+                lifecycle=self.lifecycle,
+                clock=self.clock,
+                addr=self.addr,
+                node=self._node,
+            ),
+            version=self._version,
+            peers=self._peers.standings,
+            report_url=self.config.monitoring.report_url,
+        )
 
     def _monitoring(self) -> MonitoringServer:
         self.metrics.build.info({"version": self._version})
@@ -333,11 +353,14 @@ class NameServerApp:
         def health() -> tuple[bool, dict[str, object]]:
             return self._is_ready(), {"state": self.lifecycle.state, "node": self._node}
 
+        listen, tls = self.config.monitoring.listen, self.config.tls
+        self._site = StatusSite(authorise_on(listen, self.access, plaintext_beyond_loopback=tls.plaintext_beyond_loopback))
         monitoring = MonitoringServer(
-            self.config.monitoring.listen,
+            listen,
             registry=self.metrics.registry,
             health=health,
             tls=open_context(self._certificates, self.config.monitoring.tls),
+            site=self._site,
         )
         self.monitoring_port = monitoring.port
         return monitoring
@@ -365,6 +388,7 @@ class NameServerApp:
                 self._manager.feed_watchdog(),
                 self.access.follow(),
                 self._tell_manager(),
+                self._peers.run(),
             ]
             if self._keeper is not None:
                 work.append(self._keeper.run())

@@ -11,13 +11,14 @@ from pointsman.service import config, daemon_process, logs
 from pointsman.service.access_settings import AccessSettings
 from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
 from pointsman.service.tls import TlsConfig
-from pointsman.wire.names import text_problem
+from pointsman.wire.names import addr_problem, text_problem
 from pointsman_namesrv.core.guard import GuardRules
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.request_rules import IntervalBounds
 
 ENVIRONMENT_PREFIX = "NAMESRV"
 REMOTING_TLS = ("required", "permissive")
+MAX_PEERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +51,42 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class MonitoringConfig:
-    """Metrics and health over HTTP."""
+    """Metrics, health, the status page and JSON over HTTP."""
 
     listen: str = "127.0.0.1:9877"
     """host:port; port 0 picks a free one."""
     tls: bool = False
     """HTTPS with the certificate of ``[tls]``; clients are asked for none."""
+    report_url: str = ""
+    """Where last night's report is, for a link on the status page; empty: no link."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
         yield from unusable_listen("listen", self.listen)
+        yield from fault("report_url", self.report_url, _link_problem(self.report_url) if self.report_url else None)
+
+
+@dataclass(frozen=True, slots=True)
+class PeersConfig:
+    """Other name servers of the same fleet, whose routes and settings the status page compares with this one's."""
+
+    name_servers: tuple[str, ...] = ()
+    """gRPC addresses, host:port; the list may be the same on every node."""
+    poll_seconds: float = 10.0
+    """How often they are compared."""
+    timeout_seconds: float = 5.0
+    """How long one call to a name server may take."""
+
+    def problems(self) -> Iterator[str]:
+        """Rules of this section."""
+        if len(self.name_servers) > MAX_PEERS:
+            yield f"name_servers: {len(self.name_servers)} are given, at most {MAX_PEERS} are allowed"
+        for position, addr in enumerate(self.name_servers):
+            yield from fault("name_servers", addr, addr_problem(addr))
+            if addr in self.name_servers[:position]:
+                yield f"name_servers: {addr!r} is given twice"
+        yield from outside("poll_seconds", self.poll_seconds, 0.1, 3_600.0)
+        yield from outside("timeout_seconds", self.timeout_seconds, 0.1, 60.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +281,7 @@ class NameServerConfig:
     server: ServerConfig = field(default_factory=ServerConfig)
     monitoring: MonitoringConfig = field(default_factory=MonitoringConfig)
     tls: TlsConfig = field(default_factory=TlsConfig)
+    peers: PeersConfig = field(default_factory=PeersConfig)
     liveness: LivenessConfig = field(default_factory=LivenessConfig)
     guard: GuardConfig = field(default_factory=GuardConfig)
     routes: RoutesConfig = field(default_factory=RoutesConfig)
@@ -282,6 +310,12 @@ class NameServerConfig:
         both = self.history.enabled and self.snapshot.enabled
         if both and os.path.abspath(directory) == os.path.abspath(self.history.directory):
             yield f"snapshot.directory: {directory!r} is history.directory as well"
+
+
+def _link_problem(url: str) -> str | None:
+    if not url.startswith(("http://", "https://")):
+        return "must begin with http:// or https://"
+    return text_problem(url)
 
 
 def load(

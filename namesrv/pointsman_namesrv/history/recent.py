@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict, deque
 
 from pointsman_namesrv.core.events import EventKind, Reason
@@ -57,3 +58,21 @@ class RecentEvents:
         wanted = {*known, *(GroupKey(key.cluster, "") for key in known)}
         found = [record for key in wanted for record in self._events.get(key, ())]
         return sorted(found, key=lambda record: record.seq)
+
+    def latest(self, count: int, *, cluster: str = "") -> list[Record]:
+        """The last ``count`` records of a cluster, or of all, oldest first. ``count`` must be at least 1."""
+        found: list[tuple[int, Record]] = []
+        for key in reversed(self._events):
+            if cluster and key.cluster != cluster:
+                continue
+            kept = self._events[key]
+            if len(found) == count and kept[-1].seq < found[0][0]:
+                break  # the names stand in the order of their last events
+            for record in reversed(kept):
+                if len(found) < count:
+                    heapq.heappush(found, (record.seq, record))
+                elif record.seq > found[0][0]:
+                    heapq.heapreplace(found, (record.seq, record))
+                else:
+                    break
+        return [record for _, record in sorted(found, key=lambda each: each[0])]

@@ -1,4 +1,4 @@
-"""Metrics and health over HTTP: ``/metrics`` for Prometheus, ``/healthz`` for whoever asks whether we serve.
+"""HTTP: ``/metrics`` for Prometheus, ``/healthz`` for probes, and the other paths that a daemon brings.
 
 Runs in threads of its own so that a scrape of a large registry does not hold the event loop.
 """
@@ -6,6 +6,7 @@ Runs in threads of its own so that a scrape of a large registry does not hold th
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
 import selectors
@@ -15,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from socketserver import TCPServer, ThreadingMixIn
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, disable_created_metrics, make_wsgi_app
@@ -139,9 +140,19 @@ class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
+class _ToLog(io.StringIO):
+    """Where wsgiref writes tracebacks, most of them of clients that do not read their answer."""
+
+    def write(self, text: str) -> int:
+        log.debug("a monitoring request failed: %s", text)
+        return len(text)
+
+
 class _Handler(WSGIRequestHandler):
     timeout = REQUEST_TIMEOUT_SECONDS
     server: _Server
+    error_content_type = "text/plain; charset=utf-8"
+    error_message_format = "%(code)d %(message)s\n"
 
     def setup(self) -> None:
         if isinstance(self.request, ssl.SSLSocket):
@@ -155,6 +166,9 @@ class _Handler(WSGIRequestHandler):
             self.server.note_asked(self.request)
         return is_whole
 
+    def get_stderr(self) -> TextIO:
+        return _ToLog()
+
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class names it so
         """Scrapes are no news."""
 
@@ -162,6 +176,7 @@ class _Handler(WSGIRequestHandler):
 class MonitoringServer:
     """Serves until :meth:`stop`. ``listen`` is host:port; port 0 picks a free one, and :attr:`port` says which.
 
+    ``site`` answers every other path, in the thread of each connection.
     ``tls``: what holds for the next handshake; None: plaintext. Raises CannotListen.
     """
 
@@ -172,11 +187,13 @@ class MonitoringServer:
         registry: CollectorRegistry,
         health: HealthCheck,
         tls: Callable[[], ssl.SSLContext] | None = None,
+        site: WSGIApplication | None = None,
     ) -> None:
         # Those are another series for each counter and histogram, which no alert or graph uses.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._metrics: WSGIApplication = make_wsgi_app(registry)
         self._health = health
+        self._site = site or _no_site
         host, port = split_addr(listen)
         try:
             kind = _Server6 if ":" in host else _Server
@@ -213,5 +230,9 @@ class MonitoringServer:
             body = json.dumps({"healthy": healthy} | facts).encode() + b"\n"
             start_response("200 OK" if healthy else "503 Service Unavailable", [("Content-Type", "application/json")])
             return [body]
-        start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
-        return [b"There is /metrics and /healthz.\n"]
+        return self._site(environ, start_response)
+
+
+def _no_site(_environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+    return [b"There is /metrics and /healthz.\n"]

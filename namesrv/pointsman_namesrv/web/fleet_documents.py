@@ -1,0 +1,194 @@
+"""What ``/v1`` answers: the documents of ``pointsmanctl --output json``, of this name server alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pointsman.v1 import admin_service_pb2, route_service_pb2
+from pointsman.wire.clock import Clock
+from pointsman.wire.json_document import (
+    MASTER_ID,
+    NO_MASTER,
+    Document,
+    to_broker_data_document,
+    to_document,
+    to_route_document,
+)
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, Refusal, refuse_if_any
+from pointsman_namesrv.core.flap_penalties import FlapScore
+from pointsman_namesrv.core.group import Group, Replica
+from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.model import GroupKey, NodeState, Position
+from pointsman_namesrv.core.name_server import NameServer
+from pointsman_namesrv.core.replica_state import ROUTED, Phase
+from pointsman_namesrv.history.recent import RecentEvents
+from pointsman_namesrv.rpc import admin_codec, broker_codec
+from pointsman_namesrv.rpc.inspection import Inspection
+from pointsman_namesrv.rpc.routes import RouteServicer
+from pointsman_namesrv.web.loop_documents import Query, Rest
+
+DEFAULT_EVENTS = 100
+MAX_EVENTS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """What documents are made of."""
+
+    core: NameServer
+    recent: RecentEvents
+    admin: Inspection
+    routes: RouteServicer
+    lifecycle: NodeLifecycle
+    clock: Clock
+    addr: str
+    """Where this name server serves gRPC: by it ``pointsmanctl`` names a node."""
+    node: str
+
+    def refuse_unless_serving_routes(self) -> None:
+        """Raise NotReady while this node sends its clients to others."""
+        if self.lifecycle.state is NodeState.DRAINING:
+            raise self.lifecycle.refusal()
+
+    def as_known_now(self, refusal: Refusal) -> Refusal:
+        """A node that warms up does not know yet what there is not."""
+        if refusal.status == "NOT_FOUND" and self.lifecycle.state is NodeState.WARMING:
+            text = f"{refusal}, as far as this name server knows: it is {NodeState.WARMING}; try again in a few seconds"
+            return NotReady(text, node_state=NodeState.WARMING)
+        return refusal
+
+    def status_of(self, group: Group, replica: Replica) -> Document:
+        """Everything that is known of a broker."""
+        now, utc_now = self.clock.monotonic(), self.clock.utc_now()
+        return to_document(admin_codec.broker_status(self.core, group, replica, now=now, utc_now=utc_now))
+
+    def info(self) -> admin_service_pb2.GetNodeInfoResponse:
+        """The node itself."""
+        return self.admin.get_node_info(admin_service_pb2.GetNodeInfoRequest())
+
+
+async def brokers(fleet: Fleet, query: Query, _rest: Rest) -> object:
+    """As ``pointsmanctl brokers``. Raises InvalidRequest, ClusterNotFound."""
+    cluster, core = query.text("cluster"), fleet.core
+    if cluster:  # for its refusals
+        fleet.admin.list_brokers(admin_service_pb2.ListBrokersRequest(cluster=cluster, page_size=1))
+    members = core.replicas(cluster=cluster)
+    info = fleet.info()
+    answer = {
+        "addr": fleet.addr,
+        "node": fleet.node,
+        "nodeState": fleet.lifecycle.state,
+        "brokers": (fleet.status_of(group, replica) for group, replica in members if _is_held(group, replica)),
+        "conditions": (
+            {"cluster": key.cluster, "brokerName": key.broker_name, "condition": NO_MASTER}
+            for key in without_master(core)
+            if not cluster or key.cluster == cluster
+        ),
+        "guards": map(to_document, info.guards),
+        "gone": [gone_document(fleet, score) for score in gone(fleet, cluster=cluster)],
+    }
+    return {"nodes": [answer]}
+
+
+async def clusters(fleet: Fleet, query: Query, _rest: Rest) -> object:
+    """As ``pointsmanctl clusters``. Raises InvalidRequest, ClusterNotFound, NotReady."""
+    fleet.refuse_unless_serving_routes()
+    refuse_if_any(admin_codec.optional_names(cluster=query.text("cluster")))
+    return {
+        "nodeState": fleet.lifecycle.state,
+        "clusters": [
+            {
+                "cluster": cluster,
+                "brokerDatas": (to_broker_data_document(broker_codec.broker_data(group)) for group in groups),
+            }
+            for cluster, groups in fleet.core.clusters(query.text("cluster"))
+        ],
+    }
+
+
+async def route(fleet: Fleet, query: Query, _rest: Rest) -> object:
+    """As ``pointsmanctl route``. Raises InvalidRequest, TopicNotFound, NotReady."""
+    fleet.refuse_unless_serving_routes()
+    request = route_service_pb2.GetTopicRouteRequest(
+        topic=query.text("topic"), cluster=query.text("cluster"), zone=query.text("zone")
+    )
+    answer = fleet.routes.get_topic_route(request.SerializeToString())
+    found = route_service_pb2.GetTopicRouteResponse.FromString(answer).route
+    # Item by item: a topic may be on thousands of brokers.
+    bare = route_service_pb2.TopicRoute()
+    bare.CopyFrom(found)
+    del bare.broker_datas[:], bare.queue_datas[:]
+    servers = (
+        (replica.addr, list(replica.filter_servers))
+        for data in found.broker_datas
+        for replica in data.replicas
+        if replica.filter_servers
+    )
+    return to_route_document(bare) | {
+        "queueDatas": map(to_document, found.queue_datas),
+        "brokerDatas": map(to_broker_data_document, found.broker_datas),
+        "filterServerTable": dict(servers),
+    }
+
+
+async def events(fleet: Fleet, query: Query, _rest: Rest) -> object:
+    """The last events, oldest first, each as in ``pointsmanctl why``. Raises InvalidRequest."""
+    cluster, broker = query.text("cluster"), query.text("broker")
+    refuse_if_any(admin_codec.optional_names(cluster=cluster, broker=broker))
+    limit = _limit(query.text("limit"))
+    if broker:
+        records = fleet.recent.of(broker, cluster=cluster)[-limit:]
+    else:
+        records = fleet.recent.latest(limit, cluster=cluster)
+    found = (to_document(admin_codec.broker_event(record)) for record in records)
+    return {"nodes": [{"addr": fleet.addr, "node": fleet.node, "events": found}]}
+
+
+def without_master(core: NameServer) -> Iterator[GroupKey]:
+    """Broker names without a master in the routes, sorted: they cannot be written."""
+    for key in sorted(core.routes.groups):
+        group = core.routes.groups.get(key)
+        master = group.replicas.get(MASTER_ID) if group is not None else None
+        if group is not None and (master is None or not master.is_routed):
+            yield key
+
+
+def gone(fleet: Fleet, *, cluster: str = "") -> list[FlapScore]:
+    """Brokers that are no longer registered, not by plan; the last to leave first."""
+    now, core = fleet.clock.monotonic(), fleet.core
+    scores = core.penalties.top(now=now, cluster=cluster)
+    found = [score for score in scores if score.outages and _is_gone_unplanned(fleet, score.position)]
+    return sorted(found, key=lambda score: -score.last_event_at)
+
+
+def gone_document(fleet: Fleet, score: FlapScore) -> Document:
+    """As in ``pointsmanctl flapping``."""
+    return to_document(admin_codec.flap_score(score, now=fleet.clock.monotonic()))
+
+
+def _is_gone_unplanned(fleet: Fleet, position: Position) -> bool:
+    group = fleet.core.routes.groups.get(GroupKey(position.cluster, position.broker_name))
+    if group is not None and position.broker_id in group.replicas:
+        return False
+    last, is_planned = Phase.UP, True
+    for record in fleet.recent.of(position.broker_name, cluster=position.cluster):
+        broker = record.event.broker
+        if broker is not None and broker.identity.position == position:
+            last = broker.state.phase
+            is_planned = last in ROUTED or (is_planned and broker.state.planned)
+    return last is Phase.GONE and not is_planned
+
+
+def _is_held(group: Group, replica: Replica) -> bool:
+    """Whether it is still registered: while a document is built, brokers come and go."""
+    return group.replicas.get(replica.identity.broker_id) is replica
+
+
+def _limit(text: str) -> int:
+    if not text:
+        return DEFAULT_EVENTS
+    limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    if not 1 <= limit <= MAX_EVENTS:
+        raise InvalidRequest([FieldViolation("limit", f"must be a number from 1 to {MAX_EVENTS}, not {text!a}")])
+    return limit

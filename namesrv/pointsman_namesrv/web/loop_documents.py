@@ -1,0 +1,198 @@
+"""JSON documents that the event loop builds and threads serve: each at most once a second, one at a time, in slices."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+
+from pointsman.wire.clock import Clock
+from pointsman.wire.refusals import NotReady, Refusal
+
+FRESH_SECONDS = 1.0
+"""How long a document is served without another look, at least."""
+FRESH_FOR_EACH_BUILT = 10.0
+"""Times that it took to build: asked for all the time, it takes a tenth of the loop."""
+SLICE_SECONDS = 0.003
+"""How long the loop is held at once."""
+LONGEST_PAUSE_SECONDS = 0.05
+PAUSE_FOR_EACH_BUILT = 4.0
+"""Pause after each build, in times that it took: many different small documents take a fifth of the loop."""
+MAX_WAITING = 16
+"""Requests that wait for the loop."""
+WAIT_SECONDS = 8.0
+MAX_KEPT = 64
+MAX_BYTES = 16 * 1024 * 1024
+"""Of one document, and of all that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked for."""
+
+    kind: str
+    parameters: tuple[tuple[str, str], ...] = ()
+
+    def text(self, name: str) -> str:
+        """A parameter; empty where it is not given."""
+        return dict(self.parameters).get(name, "")
+
+
+class TooManyRequests(Refusal):
+    """Too many requests wait for the loop, or it is too busy to answer in time."""
+
+    code = "TOO_MANY_REQUESTS"
+    status = "UNAVAILABLE"
+
+
+class DocumentTooLarge(Refusal):
+    """A document is larger than what is served over HTTP."""
+
+    code = "DOCUMENT_TOO_LARGE"
+    status = "INVALID_ARGUMENT"
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the document is larger than {MAX_BYTES >> 20} MiB; ask for one cluster with ?cluster=NAME, "
+            "or use pointsmanctl, which reads in pages"
+        )
+
+
+Rest = Callable[[], Awaitable[None]]
+"""Awaited between two steps of a build: gives way to other tasks when the slice is over."""
+Build = Callable[[Query, Rest], Awaitable[object]]
+"""Returns a JSON value in which iterators are lists yet to be made. Raises Refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    answer: bytes | Refusal
+    size: int
+    until: float
+
+
+class LoopDocuments:
+    """Made in the event loop; :meth:`get` is for other threads."""
+
+    def __init__(self, build: Build, *, clock: Clock) -> None:
+        self._build = build
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._kept: OrderedDict[Query, _Kept] = OrderedDict()
+        self._one_at_a_time = asyncio.Lock()
+        self._resting_until = 0.0
+        self._waiting = threading.Semaphore(MAX_WAITING)
+
+    def get(self, query: Query) -> bytes | Refusal:
+        """Return the document, or why there is none; blocks for at most WAIT_SECONDS.
+
+        Raises TooManyRequests, and NotReady while the loop ends.
+        """
+        kept = self._fresh(query)
+        return (kept if kept is not None else self._from_loop(query)).answer
+
+    def _from_loop(self, query: Query) -> _Kept:
+        if not self._waiting.acquire(blocking=False):
+            raise TooManyRequests(f"{MAX_WAITING} requests wait for a document already; try again in a second")
+        made = self._made(query)
+        try:
+            future = asyncio.run_coroutine_threadsafe(made, self._loop)
+        except RuntimeError:  # the loop is closed
+            made.close()
+            self._waiting.release()
+            raise NotReady("this name server is stopping; ask another") from None
+        # Not when the thread gives up: what is built then is kept for the next request.
+        future.add_done_callback(lambda _: self._waiting.release())
+        try:
+            return future.result(WAIT_SECONDS)
+        except concurrent.futures.CancelledError:
+            raise NotReady("this name server is stopping; ask another") from None
+        except TimeoutError:
+            raise TooManyRequests(f"the document was not ready within {WAIT_SECONDS:g} s; try again") from None
+
+    def _fresh(self, query: Query) -> _Kept | None:
+        kept = self._kept.get(query)
+        return kept if kept is not None and self._clock.monotonic() < kept.until else None
+
+    async def _made(self, query: Query) -> _Kept:
+        async with self._one_at_a_time:
+            if (kept := self._fresh(query)) is not None:
+                return kept
+            await self._clock.sleep(self._resting_until - self._clock.monotonic())
+            slices = _Slices(self._clock)
+            answer: bytes | Refusal
+            try:
+                answer = await _encoded(await self._build(query, slices.rest), slices)
+            except Refusal as refusal:
+                answer = refusal.with_traceback(None)
+            worked, now = slices.worked(), self._clock.monotonic()
+            self._resting_until = now + min(LONGEST_PAUSE_SECONDS, PAUSE_FOR_EACH_BUILT * worked)
+            size = len(answer) if isinstance(answer, bytes) else 0
+            kept = _Kept(answer, size, now + max(FRESH_SECONDS, FRESH_FOR_EACH_BUILT * worked))
+            self._keep(query, kept)
+            return kept
+
+    def _keep(self, query: Query, kept: _Kept) -> None:
+        self._kept.pop(query, None)
+        self._kept[query] = kept
+        while len(self._kept) > MAX_KEPT or sum(each.size for each in self._kept.values()) > MAX_BYTES:
+            self._kept.popitem(last=False)
+
+
+class _Slices:
+    """The time that a build works, without the time in which it gave way."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._before = 0.0
+
+    def worked(self) -> float:
+        """Seconds."""
+        return self._before + self._clock.monotonic() - self._began
+
+    async def rest(self) -> None:
+        """Give way if the slice is over."""
+        held = self._clock.monotonic() - self._began
+        if held > SLICE_SECONDS:
+            self._before += held
+            await self._clock.sleep(0)
+            self._began = self._clock.monotonic()
+
+
+async def _encoded(document: object, slices: _Slices) -> bytes:
+    parts, size = list[bytes](), 0
+    for text in json_texts(document):
+        parts.append(text.encode())
+        size += len(text)
+        if size > MAX_BYTES:
+            raise DocumentTooLarge
+        await slices.rest()
+    return b"".join([*parts, b"\n"])
+
+
+def json_texts(value: object) -> Iterator[str]:
+    """JSON in parts. An iterator is a list whose items are made as they are taken; ASCII alone, safe on a terminal."""
+    if isinstance(value, dict):
+        for position, (key, inner) in enumerate(value.items()):
+            yield f"{',' if position else '{'}{json.dumps(key)}:"
+            yield from json_texts(inner)
+        yield "}" if value else "{}"
+    elif isinstance(value, list):
+        yield "["
+        for position, inner in enumerate(value):
+            if position:
+                yield ","
+            yield from json_texts(inner)
+        yield "]"
+    elif isinstance(value, Iterator):
+        yield "["
+        for position, inner in enumerate(value):
+            yield f"{',' if position else ''}{json.dumps(inner)}"
+        yield "]"
+    else:
+        yield json.dumps(value)

@@ -1,0 +1,232 @@
+"""Whether other name servers have the same routes and settings as this one, as ``pointsmanctl diff`` compares two."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import grpc
+
+from pointsman.v1 import admin_service_pb2 as wire
+from pointsman.v1 import admin_service_pb2_grpc
+from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
+from pointsman.wire.clock import Clock
+from pointsman.wire.json_document import Document, enum_name
+from pointsman.wire.refusals import NotReady, Refusal
+from pointsman.wire.wire_time import seconds_of
+from pointsman_namesrv.config import PeersConfig
+from pointsman_namesrv.rpc.inspection import Inspection
+
+WAIT_FOR_EACH_SECOND = 20.0
+"""Digests of many topics take the loops of both: the next comparison waits so many times what the last one took."""
+PEER_PAGE = 1_000
+OWN_PAGE = 200
+"""Digests at once from this server's own tables: 3 ms of the loop."""
+WHOLE_SECONDS = 120.0
+"""Of one comparison; ``timeout_seconds`` is of each of its calls."""
+MAX_PAGES = 10_000
+MAX_SETTING_PAGES = 500
+MOST_NAMED = 5
+LONGEST_DETAIL = 200
+SAME_WITHIN_SECONDS = 60.0
+"""A change reaches one server after the other, and each counts the time that is left for itself."""
+PROBLEM_AFTER = 2
+"""Comparisons in a row: where something has just changed, name servers differ for some seconds."""
+
+OpenChannel = Callable[[str], grpc.aio.Channel]
+Setting = tuple[str, float | None]
+
+
+def insecure_channel(addr: str) -> grpc.aio.Channel:
+    """A channel without TLS."""
+    return grpc.aio.insecure_channel(addr, options=(*CHANNEL_OPTIONS, *KEEPALIVE_OPTIONS))
+
+
+@dataclass(slots=True)
+class PeerStanding:
+    """What the last comparison with one name server found."""
+
+    addr: str
+    standing: str = "NOT_ASKED"
+    """NOT_ASKED, SELF, EQUAL, DIFFERS or UNREACHABLE."""
+    node: str = ""
+    node_state: str = ""
+    topics: int = 0
+    """Of both together."""
+    differing: int = 0
+    """Topics with another digest, or only on one of the two."""
+    named: Sequence[str] = ()
+    """The first of them, and settings that differ."""
+    settings: int = 0
+    """Settings of operators that differ."""
+    detail: str = ""
+    """Why it is unreachable."""
+    checked_at: float | None = None
+    in_a_row: int = 0
+    """Comparisons with this result."""
+
+    def to_document(self, *, now: float) -> Document:
+        """As JSON."""
+        return {
+            "addr": self.addr,
+            "standing": self.standing,
+            "node": self.node,
+            "nodeState": self.node_state or None,
+            "topics": self.topics,
+            "differingTopics": self.differing,
+            "differingSettings": self.settings,
+            "differing": list(self.named),
+            "detail": self.detail,
+            "checkedSecondsAgo": None if self.checked_at is None else now - self.checked_at,
+        }
+
+    def problem(self) -> str | None:
+        """State what is wrong, once it is more than a change on its way."""
+        if self.in_a_row < PROBLEM_AFTER or self.checked_at is None:
+            return None
+        if self.standing == "UNREACHABLE":
+            return f"Name server {self.addr} is unreachable from here: {self.detail}."
+        if self.standing == "DIFFERS":
+            what = f"{self.differing} of {self.topics} topics and {self.settings} settings"
+            return f"Name server {self.addr} differs in {what}: see pointsmanctl diff."
+        return None
+
+
+@dataclass(slots=True)
+class _Difference:
+    topics: int = 0
+    differing: int = 0
+    settings: int = 0
+    named: list[str] = field(default_factory=list)
+
+    def name(self, what: str) -> None:
+        if len(self.named) < MOST_NAMED:
+            self.named.append(what)
+
+
+class PeerComparison:
+    """Compares with each name server of ``[peers]``, one after the other, while :meth:`run` runs."""
+
+    def __init__(
+        self,
+        config: PeersConfig,
+        own: Inspection,
+        *,
+        boot: int,
+        clock: Clock,
+        open_channel: OpenChannel = insecure_channel,
+    ) -> None:
+        self._config = config
+        self._own = own
+        self._boot = boot
+        self._clock = clock
+        self._open_channel = open_channel
+        self.standings = [PeerStanding(addr) for addr in config.name_servers]
+
+    async def run(self) -> None:
+        """Compare until cancelled. Returns where there is no peer."""
+        while self.standings:
+            began = self._clock.monotonic()
+            for index, before in enumerate(self.standings):
+                now = await self._look(before.addr)
+                now.in_a_row = before.in_a_row + 1 if now.standing == before.standing else 1
+                now.checked_at = self._clock.monotonic()
+                self.standings[index] = now
+            took = self._clock.monotonic() - began
+            await self._clock.sleep(max(self._config.poll_seconds, WAIT_FOR_EACH_SECOND * took))
+
+    async def _look(self, addr: str) -> PeerStanding:
+        try:
+            async with asyncio.timeout(WHOLE_SECONDS), self._open_channel(addr) as channel:
+                return await self._compare(addr, admin_service_pb2_grpc.AdminServiceStub(channel))
+        except TimeoutError:
+            detail = f"the comparison took longer than {WHOLE_SECONDS:g} s"
+        except grpc.aio.AioRpcError as error:
+            detail = f"{error.code().name}: {error.details() or ''}"[:LONGEST_DETAIL]
+        except Refusal as error:  # ours, of a page that the peer named
+            detail = f"its pages of digests cannot be read: {error}"[:LONGEST_DETAIL]
+        return PeerStanding(addr, "UNREACHABLE", detail=detail)
+
+    async def _compare(self, addr: str, peer: admin_service_pb2_grpc.AdminServiceAsyncStub) -> PeerStanding:
+        info = await peer.GetNodeInfo(wire.GetNodeInfoRequest(), timeout=self._config.timeout_seconds)
+        node, state = info.node[:LONGEST_DETAIL], enum_name(info, "state")
+        if info.boot == self._boot:
+            return PeerStanding(addr, "SELF", node, state)
+        found = _Difference()
+        await self._compare_settings(peer, found)
+        await self._compare_digests(peer, found)
+        is_equal = not (found.differing or found.settings)
+        return PeerStanding(
+            addr,
+            "EQUAL" if is_equal else "DIFFERS",
+            node,
+            state,
+            topics=found.topics,
+            differing=found.differing,
+            settings=found.settings,
+            named=found.named,
+        )
+
+    async def _compare_digests(self, peer: admin_service_pb2_grpc.AdminServiceAsyncStub, found: _Difference) -> None:
+        """Compare page by page, so that a page of each is all that is held."""
+        last = ""
+        for _ in range(MAX_PAGES):
+            request = wire.ListRouteDigestsRequest(page_size=PEER_PAGE, page_token=last)
+            page = await peer.ListRouteDigests(request, timeout=self._config.timeout_seconds)
+            theirs = {each.topic: each.digest for each in page.digests}
+            ours = await self._own_digests(last, page.next_page_token)
+            found.topics += len(ours.keys() | theirs.keys())
+            for topic in sorted(ours.keys() | theirs.keys()):
+                if ours.get(topic) != theirs.get(topic):
+                    found.differing += 1
+                    found.name(topic[:LONGEST_DETAIL])
+            if not page.next_page_token:
+                return
+            if page.next_page_token <= last:
+                break
+            last = page.next_page_token
+        raise NotReady("they do not end")
+
+    async def _own_digests(self, after: str, end: str) -> Mapping[str, bytes]:
+        """Digests of the topics after one, up to another; an empty ``end``: all of the rest."""
+        found: dict[str, bytes] = {}
+        token = after
+        while True:
+            page = self._own.list_route_digests(wire.ListRouteDigestsRequest(page_size=OWN_PAGE, page_token=token))
+            for each in page.digests:
+                if end and each.topic > end:
+                    return found
+                found[each.topic] = each.digest
+            token = page.next_page_token
+            if not token:
+                return found
+            await self._clock.sleep(0)
+
+    async def _compare_settings(self, peer: admin_service_pb2_grpc.AdminServiceAsyncStub, found: _Difference) -> None:
+        ours, theirs = dict[tuple[str, ...], Setting](), dict[tuple[str, ...], Setting]()
+        for settings, of_peer in ((ours, False), (theirs, True)):
+            token = ""
+            for _ in range(MAX_SETTING_PAGES):
+                request = wire.ListSettingsRequest(page_token=token)
+                if of_peer:
+                    page = await peer.ListSettings(request, timeout=self._config.timeout_seconds)
+                else:
+                    page = self._own.list_settings(request)
+                for each in page.settings:
+                    left = seconds_of(each.remaining) if each.HasField("remaining") else None
+                    settings[(each.kind, *each.name)] = each.value, left
+                if not (token := page.next_page_token):
+                    break
+        for key in sorted(ours.keys() | theirs.keys()):
+            if not _is_same(ours.get(key), theirs.get(key)):
+                found.settings += 1
+                found.name(" ".join((key[0].lower().replace("_", " "), *key[1:]))[:LONGEST_DETAIL])
+
+
+def _is_same(one: Setting | None, other: Setting | None) -> bool:
+    if one is None or other is None or one[0] != other[0]:
+        return False
+    if one[1] is None or other[1] is None:
+        return one[1] is other[1]
+    return abs(one[1] - other[1]) <= SAME_WITHIN_SECONDS

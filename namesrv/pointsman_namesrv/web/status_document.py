@@ -1,0 +1,211 @@
+"""What the status page shows: first what is wrong, then the fleet, bounded however large it is."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+from pointsman.v1 import admin_service_pb2
+from pointsman.wire.json_document import to_document
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
+from pointsman.wire.wire_time import seconds_of
+from pointsman_namesrv.core.group import Group, Replica
+from pointsman_namesrv.core.model import NodeState
+from pointsman_namesrv.core.replica_state import Phase
+from pointsman_namesrv.rpc import admin_codec
+from pointsman_namesrv.web.fleet_documents import Fleet, gone, gone_document, without_master
+from pointsman_namesrv.web.loop_documents import Query, Rest
+from pointsman_namesrv.web.peer_comparison import PeerStanding
+
+MAX_BROKERS = 60
+MAX_CLUSTERS = 60
+MAX_GONE = 20
+MAX_EVENTS = 30
+MOST_NAMED = 3
+"""Names in the line of a problem; the rest is a number."""
+MOST_LINES = 6
+"""Lines of one kind of problem."""
+LONGEST_SEARCH = 262
+ALARM, WARNING = "alarm", "warning"
+
+_Member = tuple[Group, Replica]
+_WORST_FIRST = (Phase.OUT, Phase.PROTECTED, Phase.SUSPECT, Phase.PROVISIONAL, Phase.UP)
+
+
+async def status(
+    fleet: Fleet, query: Query, rest: Rest, *, version: str, peers: Sequence[PeerStanding], report_url: str
+) -> object:
+    """Return the document of the page; ``search`` limits its brokers to names that contain a text.
+
+    Raises InvalidRequest.
+    """
+    search = query.text("search")
+    if len(search) > LONGEST_SEARCH:
+        text = f"may have at most {LONGEST_SEARCH} characters, not {len(search)}: {shown(search)}"
+        raise InvalidRequest([FieldViolation("search", text)])
+    overview = await _overview(fleet, search.lower(), rest)
+    info = fleet.info()
+    await rest()
+    headless = list(without_master(fleet.core))
+    await rest()
+    departed = gone(fleet)
+    guards = {guard.cluster: guard for guard in info.guards}
+    problems = sorted(
+        _problems(fleet, overview, info, headless=list(map(str, headless)), departed=departed, peers=peers),
+        key=lambda problem: problem["severity"] != ALARM,
+    )
+    no_master = Counter(key.cluster for key in headless)
+    names = sorted(overview.by_cluster, key=lambda name: (not (no_master[name] or overview.troubled[name]), name))
+    return {
+        "node": fleet.node,
+        "addr": fleet.addr,
+        "version": version,
+        "nodeState": fleet.lifecycle.state,
+        "uptimeSeconds": seconds_of(info.uptime),
+        "at": f"{fleet.clock.utc_now():%Y-%m-%dT%H:%M:%SZ}",
+        "reportUrl": report_url or None,
+        "problems": problems,
+        "brokerCount": sum(overview.phases.values()),
+        "states": dict(sorted(overview.phases.items())),
+        "clusterCount": len(names),
+        "clusters": [
+            {
+                "cluster": name,
+                "brokers": sum(overview.by_cluster[name].values()),
+                "states": dict(sorted(overview.by_cluster[name].items())),
+                "withoutMaster": no_master[name],
+                "guard": to_document(guards[name]) if name in guards else None,
+            }
+            for name in names[:MAX_CLUSTERS]
+        ],
+        "search": search,
+        "found": overview.found,
+        "brokers": (fleet.status_of(group, replica) for group, replica in overview.first),
+        "gone": [gone_document(fleet, score) for score in departed[:MAX_GONE]],
+        "events": (
+            to_document(admin_codec.broker_event(record)) for record in reversed(fleet.recent.latest(MAX_EVENTS))
+        ),
+        "nameServers": [peer.to_document(now=fleet.clock.monotonic()) for peer in peers],
+    }
+
+
+class _Overview:
+    """The fleet in numbers, and the brokers to look at first."""
+
+    def __init__(self) -> None:
+        self.phases: Counter[str] = Counter()
+        self.by_cluster: dict[str, Counter[str]] = {}
+        self.troubled: Counter[str] = Counter()
+        """Brokers that are not UP, by cluster."""
+        self.not_up: dict[tuple[Phase, bool], list[_Member]] = {}
+        """By phase and whether it is planned."""
+        self.found = 0
+        self.first: list[_Member] = []
+
+
+async def _overview(fleet: Fleet, search: str, rest: Rest) -> _Overview:
+    overview, wiped = _Overview(), fleet.core.overrides.wipes
+    matching: list[_Member] = []
+    for member in list(fleet.core.members()):
+        group, replica = member
+        phase = replica.state.phase
+        overview.phases[phase.value] += 1
+        overview.by_cluster.setdefault(group.key.cluster, Counter())[phase.value] += 1
+        if phase is not Phase.UP:
+            overview.troubled[group.key.cluster] += 1
+            overview.not_up.setdefault((phase, replica.state.planned), []).append(member)
+        if search in f"{group.key}".lower():
+            matching.append(member)
+        await rest()
+    overview.found = len(matching)
+
+    def rank(member: _Member) -> tuple[object, ...]:
+        group, replica = member
+        state = replica.state
+        return (_WORST_FIRST.index(state.phase), state.planned, group.key not in wiped, replica.identity)
+
+    # In parts, for a large fleet takes longer than a slice.
+    rows = iter(matching)
+    while part := list(islice(rows, 1_000)):
+        overview.first = heapq.nsmallest(MAX_BROKERS, [*overview.first, *part], key=rank)
+        await rest()
+    return overview
+
+
+def _problems(
+    fleet: Fleet,
+    overview: _Overview,
+    info: admin_service_pb2.GetNodeInfoResponse,
+    *,
+    headless: Sequence[str],
+    departed: Sequence[object],
+    peers: Iterable[PeerStanding],
+) -> Iterator[dict[str, str]]:
+    def problem(severity: str, text: str) -> dict[str, str]:
+        return {"severity": severity, "text": text}
+
+    active = [guard for guard in info.guards if guard.active]
+    for guard in active[:MOST_LINES]:
+        reason = f" ({guard.reason})" if guard.reason else ""
+        yield problem(
+            ALARM,
+            f"The guard of {guard.cluster} is on for {span(seconds_of(guard.active_for))}{reason}: "
+            f"{guard.lost} of {guard.baseline} brokers lost, {guard.up} up. It keeps them in the routes.",
+        )
+    if len(active) > MOST_LINES:
+        yield problem(ALARM, f"The guard is on in {len(active) - MOST_LINES} more clusters.")
+    if headless:
+        yield problem(ALARM, f"No master: {_named(headless, str)} cannot be written.")
+    for (phase, planned), members in sorted(overview.not_up.items(), key=lambda item: _WORST_FIRST.index(item[0][0])):
+        names = _named(members, lambda member: str(member[1].identity.position))
+        text = f"{len(members)} {phase}{', planned' if planned else ''}: {names}"
+        yield problem(ALARM if phase is Phase.OUT and not planned else WARNING, f"{text} {_MEANINGS[phase]}.")
+    if departed:
+        yield problem(
+            ALARM, f"{len(departed)} GONE, not by plan: {_named(departed, lambda score: str(score.position))}."
+        )
+    for complaint in islice(info.complaints, MOST_LINES):
+        yield problem(ALARM, f"{complaint[:1].upper()}{complaint[1:]}.")
+    if fleet.lifecycle.state is not NodeState.READY:
+        yield problem(WARNING, f"This name server is {fleet.lifecycle.state}: {_NODE_MEANINGS[fleet.lifecycle.state]}.")
+    wipes = sorted(map(str, fleet.core.overrides.wipes))
+    if wipes:
+        yield problem(WARNING, f"Write permission wiped by an operator: {_named(wipes, str)}.")
+    for setting in [guard for guard in info.guards if guard.mode != admin_service_pb2.GUARD_MODE_AUTO][:MOST_LINES]:
+        mode = admin_service_pb2.GuardMode.Name(setting.mode).removeprefix("GUARD_MODE_")
+        yield problem(WARNING, f"The guard of {setting.cluster} is set to {mode}.")
+    flapping = [s for s in fleet.core.penalties.top(now=fleet.clock.monotonic(), limit=MAX_GONE) if s.flapping]
+    if flapping:
+        names = _named(flapping, lambda score: f"{score.position} (penalty {score.penalty:.0f})")
+        yield problem(WARNING, f"Flapping: {names}.")
+    for peer in peers:
+        if (trouble := peer.problem()) is not None:
+            yield problem(WARNING, trouble)
+
+
+_MEANINGS = {
+    Phase.OUT: "get no traffic",
+    Phase.PROTECTED: "are kept in the routes by the guard",
+    Phase.SUSPECT: "miss heartbeats, still routed",
+    Phase.PROVISIONAL: "sent no heartbeat since the restart, still routed",
+}
+_NODE_MEANINGS = {
+    NodeState.WARMING: "it may not know every broker yet",
+    NodeState.DRAINING: "it sends its clients to other name servers",
+}
+
+
+def _named(items: Sequence[object], name: Callable[..., str]) -> str:
+    named = ", ".join(map(name, items[:MOST_NAMED]))
+    return f"{named} and {len(items) - MOST_NAMED} more" if len(items) > MOST_NAMED else named
+
+
+def span(seconds: float) -> str:
+    """A length of time in its largest unit that matters."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7_200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"

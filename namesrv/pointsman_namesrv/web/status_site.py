@@ -1,0 +1,193 @@
+"""The paths of the status page and of ``/v1``, in the threads that serve HTTP."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import logging
+import re
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
+
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, Refusal, shown
+from pointsman_namesrv.web.loop_documents import LoopDocuments, Query
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+Authorise = Callable[[str | None, str], object]
+"""Takes the header ``Authorization`` and the gRPC method whose answer a path shows. Raises Refusal."""
+
+log = logging.getLogger(__name__)
+
+ROUTES = "/v1/routes/"
+MAX_PARAMETERS = 8
+_STATUS_LINES = {
+    "INVALID_ARGUMENT": "400 Bad Request",
+    "UNAUTHENTICATED": "401 Unauthorized",
+    "PERMISSION_DENIED": "403 Forbidden",
+    "NOT_FOUND": "404 Not Found",
+    "UNIMPLEMENTED": "405 Method Not Allowed",
+    "RESOURCE_EXHAUSTED": "503 Service Unavailable",
+    "UNAVAILABLE": "503 Service Unavailable",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    method: str
+    """Of gRPC: who may call that may read this."""
+    parameters: tuple[str, ...] = ()
+
+
+_PATHS: Mapping[str, _Path] = {
+    "/": _Path("ListBrokers"),
+    "/v1/status": _Path("ListBrokers", ("search",)),
+    "/v1/brokers": _Path("ListBrokers", ("cluster",)),
+    "/v1/clusters": _Path("GetClusterInfo", ("cluster",)),
+    "/v1/events": _Path("ListBrokerEvents", ("cluster", "broker", "limit")),
+    ROUTES: _Path("GetTopicRoute", ("cluster", "zone")),
+}
+LISTED = ("/", "/v1/status", "/v1/brokers", "/v1/clusters", "/v1/events", "/v1/routes/TOPIC", "/metrics", "/healthz")
+
+
+class PathNotFound(Refusal):
+    """There is no such path."""
+
+    code = "PATH_NOT_FOUND"
+    status = "NOT_FOUND"
+
+
+class MethodNotAllowed(Refusal):
+    """The paths are for reading."""
+
+    code = "METHOD_NOT_ALLOWED"
+    status = "UNIMPLEMENTED"
+
+
+class BeyondLoopback(Refusal):
+    """The listener can be reached from other machines, and nothing says who may read."""
+
+    code = "BEYOND_LOOPBACK"
+    status = "PERMISSION_DENIED"
+
+    def __init__(self, listen: str) -> None:
+        super().__init__(
+            f"monitoring.listen is {listen}: beyond loopback the status page and /v1 need access control ([access] in "
+            "the configuration) or [tls] plaintext_beyond_loopback = true; or listen on 127.0.0.1"
+        )
+
+
+def open_to_everyone(_authorization: str | None, _method: str) -> None:
+    """Admit every caller."""
+
+
+class StatusSite:
+    """A WSGI application. Until :attr:`documents` is set, JSON is NOT_READY."""
+
+    def __init__(self, authorise: Authorise = open_to_everyone) -> None:
+        self.documents: LoopDocuments | None = None
+        self._authorise = authorise
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a request."""
+        try:
+            answer = self._answer(environ)
+        except Refusal as refusal:
+            answer = refusal
+        except Exception as error:  # noqa: BLE001  # the border: every fault becomes a status
+            answer = _Fault(error)
+        line, headers = "200 OK", list(_HEADERS)
+        if isinstance(answer, Refusal):
+            line = _STATUS_LINES.get(answer.status, "500 Internal Server Error")
+            headers += [(name, value) for status, name, value in _REFUSED_HEADERS if status == answer.status]
+            answer = json.dumps({"error": {"code": answer.code, "message": str(answer), "hint": ""}}).encode() + b"\n"
+        is_page = answer is PAGE
+        headers += [
+            ("Content-Type", "text/html; charset=utf-8" if is_page else "application/json"),
+            ("Content-Length", str(len(answer))),
+            ("Content-Security-Policy", PAGE_POLICY if is_page else _JSON_POLICY),
+        ]
+        start_response(line, headers)
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [answer]
+
+    def _answer(self, environ: WSGIEnvironment) -> bytes | Refusal:
+        # WSGI hands on the bytes of a path as Latin-1.
+        path = environ["PATH_INFO"].encode("latin-1", "replace").decode("utf-8", "replace")
+        topic = path.removeprefix(ROUTES) if path.startswith(ROUTES) else ""
+        found = _PATHS.get(ROUTES if topic else path)
+        if found is None or path == ROUTES:
+            raise PathNotFound(f"there is no path {shown(path)}; there is {', '.join(LISTED)}")
+        if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
+            raise MethodNotAllowed(f"{shown(environ['REQUEST_METHOD'])} is not allowed; only GET and HEAD are")
+        self._authorise(environ.get("HTTP_AUTHORIZATION"), found.method)
+        parameters = _parameters(environ.get("QUERY_STRING", ""), found.parameters)
+        if path == "/":
+            return PAGE
+        if self.documents is None:
+            raise NotReady("this name server is starting; try again in a second")
+        if topic:
+            return self.documents.get(Query("routes", (*parameters, ("topic", topic))))
+        return self.documents.get(Query(path.removeprefix("/v1/"), parameters))
+
+
+class _Fault(Refusal):
+    """A fault of this program: its text is in the log alone."""
+
+    code = "INTERNAL"
+    status = "INTERNAL"
+
+    def __init__(self, error: Exception) -> None:
+        error_id = secrets.token_hex(8)
+        super().__init__(f"internal error {error_id}")
+        log.error("internal error while answering over HTTP", exc_info=error, extra={"facts": {"id": error_id}})
+
+
+def _parameters(query_string: str, allowed: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Read the query. Raises InvalidRequest."""
+    try:
+        given = parse_qsl(query_string, keep_blank_values=True, max_num_fields=MAX_PARAMETERS)
+    except ValueError:
+        raise InvalidRequest([FieldViolation("query", f"may have at most {MAX_PARAMETERS} parameters")]) from None
+    faults = [
+        FieldViolation(f"?{shown(name)}", f"is unknown here; there is {', '.join(allowed) or 'no parameter'}")
+        for name, _ in given
+        if name not in allowed
+    ]
+    faults += [
+        FieldViolation(f"?{name}", "is given twice") for name in allowed if [n for n, _ in given].count(name) > 1
+    ]
+    if faults:
+        raise InvalidRequest(faults)
+    return tuple(sorted((name, value) for name, value in given if value))
+
+
+def _source(tag: str) -> str:
+    """Name the page's own script or style by its digest: no other runs or applies."""
+    text = re.search(rf"<{tag}>(.*?)</{tag}>", PAGE.decode(), re.DOTALL)
+    digest = hashlib.sha256((text[1] if text else "").encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+PAGE = resources.files(__package__).joinpath("status_page.html").read_bytes()
+_JSON_POLICY = "default-src 'none'; frame-ancestors 'none'"
+PAGE_POLICY = (
+    f"default-src 'none'; script-src {_source('script')}; style-src {_source('style')}; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+)
+_REFUSED_HEADERS = (
+    ("UNIMPLEMENTED", "Allow", "GET, HEAD"),
+    ("UNAUTHENTICATED", "WWW-Authenticate", 'Basic realm="pointsman"'),
+    ("UNAVAILABLE", "Retry-After", "1"),
+    ("RESOURCE_EXHAUSTED", "Retry-After", "1"),
+)
