@@ -20,11 +20,11 @@ help: ## Show this list
 ##@ The two commands
 
 .PHONY: demo
-demo: setup ## Name servers, brokers, faults and the nightly report, end to end; under three minutes
+demo: programs ## Name servers, brokers, faults and the nightly report, end to end; under three minutes
 	$(BIN)/python -m deploy.demo
 
 .PHONY: demo-rocketmq
-demo-rocketmq: setup ## The same with unmodified RocketMQ 5.3.3 brokers, and clients in Java and Go; under five minutes
+demo-rocketmq: programs ## The same with unmodified RocketMQ 5.3.3 brokers, and clients in Java and Go; under five minutes
 	$(BIN)/python -m deploy.demo.rocketmq
 
 .PHONY: test
@@ -39,7 +39,11 @@ test-all: setup ## All tests with full loads and fresh random seeds
 ##@ Work on the code
 
 .PHONY: setup
-setup: $(STAMP) ## Virtual environment in .venv; Java 17, redis-server and Prometheus where they are missing
+setup: $(STAMP) ## Virtual environment in .venv; Java 17, redis-server, Chromium and Prometheus where they are missing
+	@deploy/dev/install_programs.sh tests
+
+.PHONY: programs
+programs: $(STAMP)
 	@deploy/dev/install_programs.sh
 
 $(STAMP): pyproject.toml $(wildcard */pyproject.toml) $(CONSTRAINTS) deploy/dev/create_environment.sh

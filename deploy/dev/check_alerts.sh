@@ -3,6 +3,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/../monitoring/prometheus"
 
-command -v promtool >/dev/null || ../../dev/install_programs.sh
+command -v promtool >/dev/null || ../../dev/install_programs.sh tests
 promtool check rules --lint-fatal rules.yaml
 promtool test rules rules_test.yaml

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Install Java 17, redis-server and Prometheus (with promtool) where they are missing, or print what to install.
+# Install what is missing of Java 17 and redis-server, with `tests` of Chromium and Prometheus (promtool) as well, or
+# print in one line what to install.
 set -euo pipefail
 
 java_is_good() {
@@ -11,7 +12,11 @@ java_is_good() {
 missing=()
 java_is_good || missing+=(openjdk-17-jre-headless)
 command -v redis-server >/dev/null || missing+=(redis-server)
-command -v promtool >/dev/null || missing+=(prometheus)
+if [ "${1:-}" = tests ]; then
+  command -v chromium >/dev/null || missing+=(chromium)
+  command -v chromedriver >/dev/null || missing+=(chromium-driver)
+  command -v promtool >/dev/null || missing+=(prometheus)
+fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 as_root=()
@@ -19,7 +24,7 @@ if [ "$(id -u)" -ne 0 ]; then
   if sudo -n true 2>/dev/null; then as_root=(sudo -n); else as_root=(false); fi
 fi
 if ! command -v apt-get >/dev/null || [ "${as_root[*]}" = false ]; then
-  echo "please install Java 17 or later, redis-server and Prometheus with promtool (on Debian: apt-get install ${missing[*]}), then run this again" >&2
+  echo "please install ${missing[*]} (on Debian: apt-get install ${missing[*]}; any Java from 17 on will do), then run this again" >&2
   exit 1
 fi
 

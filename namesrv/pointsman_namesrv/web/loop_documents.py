@@ -18,7 +18,7 @@ FRESH_SECONDS = 1.0
 FRESH_FOR_EACH_BUILT = 10.0
 """Times that it took to build: asked for all the time, it takes a tenth of the loop."""
 SLICE_SECONDS = 0.003
-"""How long the loop is held at once."""
+"""How long a build holds the loop before it gives way."""
 LONGEST_PAUSE_SECONDS = 0.05
 PAUSE_FOR_EACH_BUILT = 4.0
 """Pause after each build, in times that it took: many different small documents take a fifth of the loop."""

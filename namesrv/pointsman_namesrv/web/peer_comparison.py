@@ -19,10 +19,10 @@ from pointsman_namesrv.config import PeersConfig
 from pointsman_namesrv.rpc.inspection import Inspection
 
 WAIT_FOR_EACH_SECOND = 20.0
-"""Digests of many topics take the loops of both: the next comparison waits so many times what the last one took."""
+"""Digests of many topics take the loops of both: the next comparison waits N times what the last one took."""
 PEER_PAGE = 1_000
 OWN_PAGE = 200
-"""Digests at once from this server's own tables: 3 ms of the loop."""
+"""Digests of one step, from this server's own tables: 3 ms of the loop."""
 WHOLE_SECONDS = 120.0
 """Of one comparison; ``timeout_seconds`` is of each of its calls."""
 MAX_PAGES = 10_000
@@ -143,7 +143,9 @@ class PeerComparison:
         except TimeoutError:
             detail = f"the comparison took longer than {WHOLE_SECONDS:g} s"
         except grpc.aio.AioRpcError as error:
-            detail = f"{error.code().name}: {error.details() or ''}"[:LONGEST_DETAIL]
+            # Of gRPC's chain of causes the last one: "Connection refused".
+            cause = (error.details() or "").rpartition(": ")[2]
+            detail = f"{error.code().name}: {cause}"[:LONGEST_DETAIL]
         except Refusal as error:  # ours, of a page that the peer named
             detail = f"its pages of digests cannot be read: {error}"[:LONGEST_DETAIL]
         return PeerStanding(addr, "UNREACHABLE", detail=detail)

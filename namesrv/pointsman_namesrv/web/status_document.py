@@ -148,24 +148,20 @@ def _problems(
 
     active = [guard for guard in info.guards if guard.active]
     for guard in active[:MOST_LINES]:
-        reason = f" ({guard.reason})" if guard.reason else ""
-        yield problem(
-            ALARM,
-            f"The guard of {guard.cluster} is on for {span(seconds_of(guard.active_for))}{reason}: "
-            f"{guard.lost} of {guard.baseline} brokers lost, {guard.up} up. It keeps them in the routes.",
-        )
+        reason = guard.reason or f"{guard.lost} of {guard.baseline} brokers lost, {guard.up} up"
+        since = f"The guard of {guard.cluster} is on for {span(seconds_of(guard.active_for))}"
+        yield problem(ALARM, f"{since}: {reason}. It keeps them in the routes.")
     if len(active) > MOST_LINES:
         yield problem(ALARM, f"The guard is on in {len(active) - MOST_LINES} more clusters.")
     if headless:
         yield problem(ALARM, f"No master: {_named(headless, str)} cannot be written.")
     for (phase, planned), members in sorted(overview.not_up.items(), key=lambda item: _WORST_FIRST.index(item[0][0])):
         names = _named(members, lambda member: str(member[1].identity.position))
-        text = f"{len(members)} {phase}{', planned' if planned else ''}: {names}"
-        yield problem(ALARM if phase is Phase.OUT and not planned else WARNING, f"{text} {_MEANINGS[phase]}.")
+        text = f"{_brokers(len(members))} {phase}, {'planned, ' if planned else ''}{_MEANINGS[phase]}: {names}."
+        yield problem(ALARM if phase is Phase.OUT and not planned else WARNING, text)
     if departed:
-        yield problem(
-            ALARM, f"{len(departed)} GONE, not by plan: {_named(departed, lambda score: str(score.position))}."
-        )
+        names = _named(departed, lambda score: str(score.position))
+        yield problem(ALARM, f"{_brokers(len(departed))} GONE, not by plan: {names}.")
     for complaint in islice(info.complaints, MOST_LINES):
         yield problem(ALARM, f"{complaint[:1].upper()}{complaint[1:]}.")
     if fleet.lifecycle.state is not NodeState.READY:
@@ -186,15 +182,19 @@ def _problems(
 
 
 _MEANINGS = {
-    Phase.OUT: "get no traffic",
-    Phase.PROTECTED: "are kept in the routes by the guard",
-    Phase.SUSPECT: "miss heartbeats, still routed",
-    Phase.PROVISIONAL: "sent no heartbeat since the restart, still routed",
+    Phase.OUT: "no traffic",
+    Phase.PROTECTED: "kept in the routes by the guard",
+    Phase.SUSPECT: "heartbeats missing, still routed",
+    Phase.PROVISIONAL: "no heartbeat since the restart, still routed",
 }
 _NODE_MEANINGS = {
     NodeState.WARMING: "it may not know every broker yet",
     NodeState.DRAINING: "it sends its clients to other name servers",
 }
+
+
+def _brokers(count: int) -> str:
+    return f"{count} broker{'' if count == 1 else 's'}"
 
 
 def _named(items: Sequence[object], name: Callable[..., str]) -> str:

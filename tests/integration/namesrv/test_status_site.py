@@ -34,7 +34,7 @@ MARKUP = '<img src=x onerror="alert(1)">\'&amp;</script>'
 
 
 async def register(
-    peer: Peer, *topics: str, name: str = "a", broker_id: int = 0, cluster: str = "c1", **more: object
+    peer: Peer, *topics: str, name: str = "a", broker_id: int = 0, cluster: str = "c1", **more: Any
 ) -> int:
     who = wire.identity(name, broker_id, addr=f"{name}-{broker_id}:10911", cluster=cluster)
     answer = await peer.registration.RegisterBroker(wire.registration(*map(wire.topic, topics), who=who, **more))
@@ -217,8 +217,8 @@ async def test_what_is_wrong_stands_first(server: NameServerApp, peer: Peer, clo
     status = (await ask(server.monitoring_port, "/v1/status")).document
     assert [(problem["severity"], problem["text"]) for problem in status["problems"]] == [
         ("alarm", "No master: c1/sick, c2/b cannot be written."),
-        ("alarm", "1 OUT: c1/sick/0 get no traffic."),
-        ("alarm", "1 GONE, not by plan: c2/gone/0."),
+        ("alarm", "1 broker OUT, no traffic: c1/sick/0."),
+        ("alarm", "1 broker GONE, not by plan: c2/gone/0."),
         ("warning", "The guard of c2 is set to OFF."),
     ]
     assert (status["brokers"][0]["brokerName"], status["brokers"][0]["state"]) == ("sick", "OUT")
@@ -269,7 +269,7 @@ async def test_kept_documents_are_bounded(server: NameServerApp, peer: Peer) -> 
     assert len(documents._kept) == loop_documents.MAX_KEPT
 
 
-async def test_more_requests_than_may_wait_for_the_loop_are_told_to_come_back(
+async def test_more_requests_than_may_wait_for_the_loop_get_a_503(
     server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     documents = server._site.documents
@@ -321,7 +321,7 @@ def test_json_in_parts_is_json() -> None:
 async def test_names_with_markup_quotes_or_terminal_escapes_are_refused_at_registration(peer: Peer, name: str) -> None:
     for broker in ({"name": name}, {"cluster": name}):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await register(peer, "orders", **broker)  # type: ignore[arg-type]
+            await register(peer, "orders", **broker)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     with pytest.raises(grpc.aio.AioRpcError):
         await register(peer, name)

@@ -1,0 +1,145 @@
+"""The status page in a real browser, with real name servers and agents as processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+
+from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman_agent.config import (
+    AgentConfig,
+    BrokerSection,
+    HeartbeatSection,
+    MonitoringSection,
+    NameServersSection,
+    TopicRow,
+    TopicsSection,
+)
+from tests.fakes import wire
+from tests.fakes.agent_process import agent_process
+from tests.fakes.browser import browser
+from tests.fakes.real_name_server import real_name_server
+
+pytestmark = pytest.mark.e2e
+
+MARKUP = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>'\"&amp;"
+SECONDS = 45.0
+
+
+def text(page: Chrome, ident: str) -> str:
+    """What an element shows."""
+    return page.find_element(By.ID, ident).text
+
+
+async def shows(page: Chrome, ident: str, part: str) -> str:
+    """Wait until an element shows a text."""
+    shown, deadline = "", time.monotonic() + SECONDS
+    while part not in shown:
+        assert time.monotonic() < deadline, f"no {part!r} in {shown!r}"
+        await asyncio.sleep(0.1)
+        shown = await asyncio.to_thread(text, page, ident)
+    return shown
+
+
+def complaints(page: Chrome) -> list[dict[str, Any]]:
+    """Violations of the policy and errors that the browser logged since the last look."""
+    return list(page.get_log("browser"))  # type: ignore[no-untyped-call]
+
+
+def agent(name_server: str, name: str) -> AgentConfig:
+    return AgentConfig(
+        broker=BrokerSection(cluster="c1", name=name, addr=f"{name}:10911"),
+        name_servers=NameServersSection(addrs=(name_server,)),
+        heartbeat=HeartbeatSection(interval_seconds=1.0, expiry_seconds=3600.0),
+        topics=TopicsSection(topic=(TopicRow(name="orders", read_queues=4, write_queues=4),)),
+        monitoring=MonitoringSection(listen="127.0.0.1:0"),
+    )
+
+
+async def test_the_page_shows_that_a_broker_fails_and_is_back_without_a_reload(tmp_path: Path) -> None:
+    settings = {"server.warm_up_seconds": 0, "liveness.stream_grace_seconds": 3600}
+    async with (
+        real_name_server(tmp_path / "ns", settings=settings) as server,
+        agent_process(tmp_path / "a", agent(server.addr, "broker-a")) as one,
+        agent_process(tmp_path / "b", agent(server.addr, "broker-b")),
+    ):
+        await one.beats(1, patience=SECONDS)
+        with browser(tmp_path / "profile") as page:
+            await asyncio.to_thread(page.get, f"http://{server.monitoring_addr}/")
+            await asyncio.to_thread(page.execute_script, "window.loadedOnce = true")
+            await shows(page, "headline", "All 2 brokers are UP")
+            assert page.title.startswith("\u2713 All 2 brokers are UP")
+
+            await one.kill()
+            await shows(page, "brokers", "SUSPECT")
+            await shows(page, "problems", "1 broker SUSPECT, heartbeats missing, still routed: c1/broker-a/0.")
+            assert text(page, "brokers").index("broker-a") < text(page, "brokers").index("broker-b")
+            await one.start()
+            await shows(page, "headline", "All 2 brokers are UP")
+            assert "REREGISTERED" in text(page, "events")
+            assert page.execute_script("return window.loadedOnce")
+            assert complaints(page) == []
+
+            await server.kill()
+            lost = await shows(page, "lost", "Connection lost since")
+            assert "What is shown is from before" in lost
+            assert "broker-b" in text(page, "brokers")
+
+
+async def test_names_with_markup_are_texts_and_run_no_script(tmp_path: Path) -> None:
+    async with (
+        real_name_server(tmp_path / "ns", settings={"server.warm_up_seconds": 0}) as server,
+        grpc.aio.insecure_channel(server.addr) as channel,
+    ):
+        names = wire.registration(wire.topic("orders"), zone=MARKUP, labels={"l": MARKUP}, host=MARKUP)
+        await RegistrationServiceStub(channel).RegisterBroker(names)
+        with browser(tmp_path / "profile") as page:
+            await asyncio.to_thread(page.get, f"http://{server.monitoring_addr}/")
+            shown = await shows(page, "brokers", "c1/a 0")
+            assert shown.count(MARKUP) == 2
+            assert page.title.startswith("\u2713 The broker is UP")
+            assert page.find_elements(By.CSS_SELECTOR, "img, tbody script") == []
+
+            # The policy holds, too: a script and a style that are not the page's own do nothing.
+            page.execute_script(
+                "for (const tag of ['script', 'style']) { const it = document.createElement(tag);"
+                " it.textContent = tag === 'script' ? 'document.title = \"run\"' : 'body { display: none }';"
+                " document.head.append(it); }"
+            )
+            assert page.title.startswith("\u2713 The broker is UP")
+            assert page.find_element(By.TAG_NAME, "body").is_displayed()
+            assert "Content Security Policy" in json.dumps(complaints(page))
+
+
+async def test_brokers_are_found_by_name_and_the_page_can_be_read_by_a_screen_reader(tmp_path: Path) -> None:
+    async with (
+        real_name_server(tmp_path / "ns", settings={"server.warm_up_seconds": 0}) as server,
+        grpc.aio.insecure_channel(server.addr) as channel,
+    ):
+        stub = RegistrationServiceStub(channel)
+        for number in range(70):
+            who = wire.identity(f"broker-{number:02}", addr=f"10.0.0.{number}:10911")
+            await stub.RegisterBroker(wire.registration(wire.topic("orders"), who=who))
+        with browser(tmp_path / "profile") as page:
+            await asyncio.to_thread(page.get, f"http://{server.monitoring_addr}/")
+            await shows(page, "shown", "10 more not shown: search by name")
+            page.find_element(By.ID, "search").send_keys("ER-69")
+            await shows(page, "shown", "1 broker found")
+            assert "broker-69" in text(page, "brokers")
+
+            tables = page.find_elements(By.TAG_NAME, "table")
+            assert all(table.find_elements(By.CSS_SELECTOR, "caption") for table in tables)
+            assert all(table.find_elements(By.CSS_SELECTOR, "thead th[scope=col]") for table in tables)
+            assert len(page.find_elements(By.CSS_SELECTOR, "#brokers tbody th[scope=row]")) == 1
+            page.set_window_size(390, 844)
+            wide, narrow = page.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+            assert wide <= narrow
+            assert complaints(page) == []

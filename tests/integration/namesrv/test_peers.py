@@ -1,0 +1,117 @@
+"""Name servers of [peers]: compared in the background, and shown as equal, different or unreachable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+
+from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.v1.admin_service_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.config import NameServerConfig, PeersConfig
+from pointsman_namesrv.web import peer_comparison
+from pointsman_namesrv.web.peer_comparison import PeerStanding
+from tests.fakes import wire
+from tests.fakes.condition import eventually
+from tests.fakes.http_answer import ask
+from tests.fakes.name_server import running_name_server
+from tests.integration.namesrv.conftest import Peer
+
+
+def polled(*addrs: str) -> PeersConfig:
+    return PeersConfig(name_servers=addrs, poll_seconds=0.1, timeout_seconds=30.0)
+
+
+def standing(app: NameServerApp) -> PeerStanding:
+    return app._peers.standings[0]
+
+
+async def register(addr: str, *topics: str) -> None:
+    async with grpc.aio.insecure_channel(addr) as channel:
+        await Peer(channel).registration.RegisterBroker(wire.registration(*map(wire.topic, topics)))
+
+
+@pytest.mark.parametrize("peer_page", [1_000, 1])
+async def test_a_peer_is_equal_until_a_route_or_a_setting_differs(
+    peer_page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_comparison, "PEER_PAGE", peer_page)
+    monkeypatch.setattr(peer_comparison, "WAIT_FOR_EACH_SECOND", 0.0)
+    async with running_name_server() as other, running_name_server(peers=polled(other.addr)) as app:
+        for addr in (other.addr, app.addr):
+            await register(addr, "a", "b", "c")
+        await eventually(lambda: (standing(app).standing, standing(app).topics) == ("EQUAL", 3))
+
+        async with grpc.aio.insecure_channel(other.addr) as channel:
+            await Peer(channel).admin.PutKv(admin.PutKvRequest(namespace="n", key="k", value="v", by="test"))
+            await Peer(channel).admin.DeleteTopic(admin.DeleteTopicRequest(topic="c", force=True, by="test"))
+            await eventually(lambda: standing(app).differing == 1 and standing(app).settings == 2)
+            await eventually(lambda: standing(app).in_a_row >= peer_comparison.PROBLEM_AFTER)
+
+        status = (await ask(app.monitoring_port, "/v1/status?search=none")).document
+        shown = status["nameServers"][0]
+        assert (shown["standing"], shown["differingTopics"], shown["differingSettings"]) == ("DIFFERS", 1, 2)
+        assert set(shown["differing"]) == {"c", "kv n k", "hidden topic c1 a c"}
+        assert f"Name server {other.addr} differs in 1 of 3 topics and 2 settings: see pointsmanctl diff." in [
+            problem["text"] for problem in status["problems"]
+        ]
+
+
+async def test_a_node_in_its_own_list_is_recognised() -> None:
+    async with running_name_server() as first:
+        addr = first.addr
+    async with running_name_server(listen=addr, peers=polled(addr)) as app:
+        await eventually(lambda: standing(app).standing == "SELF")
+        assert standing(app).problem() is None
+
+
+async def test_a_peer_that_is_away_is_unreachable_and_back_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_comparison, "WAIT_FOR_EACH_SECOND", 0.0)
+    async with running_name_server() as other:
+        addr = other.addr
+    async with running_name_server(peers=polled(addr)) as app:
+        await eventually(lambda: (standing(app).problem() or "").startswith(f"Name server {addr} is unreachable"))
+        assert standing(app).detail.startswith("UNAVAILABLE: ")
+        async with running_name_server(listen=addr):
+            await eventually(lambda: standing(app).standing == "EQUAL")
+
+
+class Liar(AdminServiceServicer):
+    """Answers what no name server does."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+    async def GetNodeInfo(self, _request: Any, _context: Any) -> admin.GetNodeInfoResponse:  # noqa: N802
+        return admin.GetNodeInfoResponse(node="\x1b[31m<b>")
+
+    async def ListSettings(self, _request: Any, _context: Any) -> admin.ListSettingsResponse:  # noqa: N802
+        return admin.ListSettingsResponse()
+
+    async def ListRouteDigests(self, _request: Any, _context: Any) -> admin.ListRouteDigestsResponse:  # noqa: N802
+        return admin.ListRouteDigestsResponse(next_page_token=self.token)
+
+
+@pytest.mark.parametrize("token", ["same", "\x1b<script>"])
+async def test_a_peer_that_answers_nonsense_ends_its_comparison_alone(token: str) -> None:
+    server = grpc.aio.server()
+    liar: Any = Liar  # not every call has an answer
+    add_AdminServiceServicer_to_server(liar(token), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with running_name_server(peers=polled(f"127.0.0.1:{port}")) as app:
+        await register(app.addr, "a", "z")
+        await eventually(lambda: standing(app).standing == "UNREACHABLE")
+        assert standing(app).detail.startswith("its pages of digests cannot be read: ")
+        assert standing(app).detail.isprintable()
+        assert (await ask(app.monitoring_port, "/v1/status")).status == 200
+    await server.stop(None)
+
+
+def test_peers_are_checked_with_the_configuration() -> None:
+    config = PeersConfig(name_servers=("ns1", "ns2:1", "ns2:1"), poll_seconds=0.0)
+    problems = list(config.problems())
+    assert [problem.partition(":")[0] for problem in problems] == ["name_servers", "name_servers", "poll_seconds"]
+    assert not list(NameServerConfig(peers=polled("ns1:9876")).peers.problems())
