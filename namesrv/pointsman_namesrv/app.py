@@ -353,13 +353,15 @@ class NameServerApp:
         def health() -> tuple[bool, dict[str, object]]:
             return self._is_ready(), {"state": self.lifecycle.state, "node": self._node}
 
-        listen, tls = self.config.monitoring.listen, self.config.tls
-        self._site = StatusSite(authorise_on(listen, self.access, plaintext_beyond_loopback=tls.plaintext_beyond_loopback))
+        listen, has_tls = self.config.monitoring.listen, self.config.monitoring.tls
+        plaintext = self.config.tls.plaintext_beyond_loopback
+        authorise = authorise_on(listen, self.access, has_tls=has_tls, plaintext_beyond_loopback=plaintext)
+        self._site = StatusSite(authorise)
         monitoring = MonitoringServer(
             listen,
             registry=self.metrics.registry,
             health=health,
-            tls=open_context(self._certificates, self.config.monitoring.tls),
+            tls=open_context(self._certificates, has_tls),
             site=self._site,
         )
         self.monitoring_port = monitoring.port

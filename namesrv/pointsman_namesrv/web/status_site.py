@@ -78,19 +78,15 @@ class BeyondLoopback(Refusal):
 
     def __init__(self, listen: str) -> None:
         super().__init__(
-            f"monitoring.listen is {listen}: beyond loopback the status page and /v1 need access control ([access] in "
-            "the configuration) or [tls] plaintext_beyond_loopback = true; or listen on 127.0.0.1"
+            f"monitoring.listen is {listen}: beyond loopback the status page and /v1 need monitoring.tls = true and "
+            "[[access.grants]], or tls.plaintext_beyond_loopback = true for a network you trust; or listen on 127.0.0.1"
         )
-
-
-def open_to_everyone(_authorization: str | None, _method: str) -> None:
-    """Admit every caller."""
 
 
 class StatusSite:
     """A WSGI application. Until :attr:`documents` is set, JSON is NOT_READY."""
 
-    def __init__(self, authorise: Authorise = open_to_everyone) -> None:
+    def __init__(self, authorise: Authorise) -> None:
         self.documents: LoopDocuments | None = None
         self._authorise = authorise
 

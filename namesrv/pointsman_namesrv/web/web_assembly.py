@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from pointsman.wire.names import split_addr
+from pointsman.service.access import Access
+from pointsman.wire.names import is_loopback
 from pointsman.wire.refusals import Refusal
+from pointsman_namesrv.rpc.node_server import ADMIN_RULES, ROUTE_RULES
 from pointsman_namesrv.web import fleet_documents, status_document
 from pointsman_namesrv.web.fleet_documents import Fleet
 from pointsman_namesrv.web.loop_documents import LoopDocuments, Query, Rest
 from pointsman_namesrv.web.peer_comparison import PeerStanding
-from pointsman_namesrv.web.status_site import Authorise, BeyondLoopback, open_to_everyone
+from pointsman_namesrv.web.status_site import Authorise, BeyondLoopback
 
 
 def documents_of(fleet: Fleet, *, version: str, peers: Sequence[PeerStanding], report_url: str) -> LoopDocuments:
@@ -34,24 +35,19 @@ def documents_of(fleet: Fleet, *, version: str, peers: Sequence[PeerStanding], r
     return LoopDocuments(build, clock=fleet.clock)
 
 
-def authorise_on(
-    listen: str, authorise: Authorise | None = None, *, plaintext_beyond_loopback: bool = False
-) -> Authorise:
-    """Return who decides on a listener: access control where there is one, else only this machine is trusted."""
-    if authorise is not None:
-        return authorise
-    if plaintext_beyond_loopback or _is_loopback(listen):
-        return open_to_everyone
+def authorise_on(listen: str, access: Access, *, has_tls: bool, plaintext_beyond_loopback: bool) -> Authorise:
+    """Return who decides what is read on a listener: its grants, and without them whether only this machine reaches it.
 
-    def refuse(_authorization: str | None, _method: str) -> None:
-        raise BeyondLoopback(listen)
+    Beyond loopback no token is asked for in plaintext.
+    """
 
-    return refuse
+    def authorise(authorization: str | None, method: str) -> None:
+        if not (is_protected or plaintext_beyond_loopback):
+            raise BeyondLoopback(listen)
+        access.http(authorization, method, _RULES[method])
+
+    is_protected = is_loopback(listen) or (has_tls and not access.is_open)
+    return authorise
 
 
-def _is_loopback(listen: str) -> bool:
-    host, _ = split_addr(listen)
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return host == "localhost"
+_RULES = {**ROUTE_RULES, **ADMIN_RULES}

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
 from pointsman.service import monitoring
+from pointsman.service.access_settings import Grant
+from pointsman.service.tls import TlsConfig
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.manual_clock import ManualClock
@@ -23,6 +27,7 @@ from pointsman_namesrv.web import loop_documents, status_document
 from pointsman_namesrv.web.loop_documents import Query
 from pointsman_namesrv.web.status_site import PAGE, PAGE_POLICY
 from tests.fakes import wire
+from tests.fakes.access_tokens import TokenFolder
 from tests.fakes.ctl_command import ctl
 from tests.fakes.http_answer import ask, ask_in_thread
 from tests.fakes.name_server import running_name_server
@@ -319,7 +324,8 @@ def test_json_in_parts_is_json() -> None:
 @pytest.mark.usefixtures("peer")
 @pytest.mark.parametrize("name", ["a\x1b[31m", "a\n", "<b>", "a'b", 'a"b', "a\u202eb"])
 async def test_names_with_markup_quotes_or_terminal_escapes_are_refused_at_registration(peer: Peer, name: str) -> None:
-    for broker in ({"name": name}, {"cluster": name}):
+    brokers: tuple[dict[str, Any], ...] = ({"name": name}, {"cluster": name})
+    for broker in brokers:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await register(peer, "orders", **broker)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -393,14 +399,44 @@ async def test_a_client_that_does_not_read_holds_one_connection_for_ten_seconds_
 # --- who may read ---------------------------------------------------------------------------------------------
 
 
-async def test_beyond_loopback_page_and_json_are_refused_and_metrics_and_health_are_not() -> None:
-    async with running_name_server(monitoring=MonitoringConfig(listen="0.0.0.0:0")) as app:
-        for path in ("/", "/v1/status", "/v1/brokers", "/v1/routes/orders"):
-            status, code, message = (await ask(app.monitoring_port, path)).error
-            assert (status, code) == (403, "BEYOND_LOOPBACK")
-            assert "plaintext_beyond_loopback = true; or listen on 127.0.0.1" in message
+async def test_beyond_loopback_page_and_json_are_refused_and_metrics_and_health_are_not(tmp_path: Path) -> None:
+    tokens = TokenFolder(tmp_path, "ops")
+    everyone = MonitoringConfig(listen="0.0.0.0:0")
+    for access in (None, tokens.settings(Grant(identity="ops", role="admin"))):
+        async with running_name_server(monitoring=everyone, access=access) as app:
+            for path in ("/", "/v1/status", "/v1/brokers", "/v1/routes/orders"):
+                answer = await ask(app.monitoring_port, path, Authorization=f"Bearer {tokens.tokens['ops']}")
+                assert answer.error[:2] == (403, "BEYOND_LOOPBACK")
+                assert "monitoring.tls = true and [[access.grants]], or" in answer.error[2]
+                assert "WWW-Authenticate" not in answer.headers
+            for path in ("/metrics", "/healthz"):
+                assert (await ask(app.monitoring_port, path)).status == 200
+
+    async with running_name_server(monitoring=everyone, tls=TlsConfig(plaintext_beyond_loopback=True)) as app:
+        assert (await ask(app.monitoring_port, "/v1/status")).status == 200
+
+
+async def test_with_grants_a_role_is_needed_and_a_browser_can_log_in(tmp_path: Path) -> None:
+    tokens = TokenFolder(tmp_path, "ops", "app", "nobody")
+    grants = (Grant(identity="ops", role="admin"), Grant(identity="app", role="client"))
+    async with running_name_server(access=tokens.settings(*grants)) as app:
+
+        async def status(path: str, authorization: str | None) -> int:
+            headers = {} if authorization is None else {"Authorization": authorization}
+            return (await ask(app.monitoring_port, path, **headers)).status
+
+        refused = await ask(app.monitoring_port, "/")
+        assert refused.error[:2] == (401, "UNAUTHENTICATED")
+        assert refused.headers["WWW-Authenticate"] == 'Basic realm="pointsman"'
+        ops, client, none = (f"Bearer {tokens.tokens[name]}" for name in ("ops", "app", "nobody"))
+        basic = base64.b64encode(f"me:{tokens.tokens['ops']}".encode()).decode()
+        for path in ("/", "/v1/status", "/v1/brokers", "/v1/events"):
+            answers = [await status(path, each) for each in (ops, f"Basic {basic}", client, none, "Basic !", None)]
+            assert answers == [200, 200, 403, 403, 401, 401]
+        assert [await status("/v1/clusters", each) for each in (ops, client, none, None)] == [200, 200, 403, 401]
+        assert [await status("/v1/routes/t", each) for each in (ops, client, none, None)] == [404, 404, 403, 401]
         for path in ("/metrics", "/healthz"):
-            assert (await ask(app.monitoring_port, path)).status == 200
+            assert await status(path, None) == 200
 
 
 def test_the_page_holds_nothing_that_takes_a_text_for_markup() -> None:
