@@ -72,10 +72,19 @@ class ServerCertificates:
         return self._loaded.open_context
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
-        """Make the credentials of a gRPC server, which looks here before each handshake."""
+        """Make the credentials of one gRPC port, which looks here before each handshake."""
+        shown = self._loaded
+
+        def fetch() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal shown
+            if shown is self._loaded:
+                return None  # unchanged: gRPC need not read it again
+            shown = self._loaded
+            return shown.for_grpc
+
         # gRPC for Python either requires a client's certificate or does not ask for one.
         required = bool(self._config.client_ca) and self._config.client_certificate == "required"
-        return grpc.dynamic_ssl_server_credentials(self._loaded.for_grpc, lambda: self._loaded.for_grpc, required)
+        return grpc.dynamic_ssl_server_credentials(shown.for_grpc, fetch, required)  # type: ignore[arg-type]  # stubs know no None
 
     async def run(self) -> None:
         """Pick up new files until cancelled."""
