@@ -65,6 +65,17 @@ def test_plain_http_and_strangers_are_closed(server: MonitoringServer, authority
     assert get(server, "/healthz", context(authority.file))
 
 
+def test_a_tls_client_of_a_plaintext_port_is_closed(authority: Authority) -> None:
+    serving = MonitoringServer("127.0.0.1:0", registry=CollectorRegistry(), health=lambda: (True, {}))
+    serving.start()
+    try:
+        with pytest.raises(urllib.error.URLError):
+            get(serving, "/healthz", context(authority.file))
+        assert get(serving, "/healthz", None)
+    finally:
+        serving.stop()
+
+
 def test_new_files_are_used_by_the_next_connection(
     server: MonitoringServer, authority: Authority, certificates: ServerCertificates
 ) -> None:

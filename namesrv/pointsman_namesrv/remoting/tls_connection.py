@@ -153,12 +153,17 @@ class TlsConnection(asyncio.Protocol):
     def _read(self) -> None:
         """Pass on what came, in the clear."""
         assert self._tls is not None  # noqa: S101  # its callers looked
+        tls, incoming = self._tls, self._incoming
         parts: list[bytes] = []
         has_ended = False
         try:
-            while part := self._tls.read(READ_BYTES):
+            # Asking once more than there is costs an exception, which takes longer than the rest.
+            while incoming.pending or tls.pending():
+                part = tls.read(READ_BYTES)
+                if not part:
+                    has_ended = True
+                    break
                 parts.append(part)
-            has_ended = True
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError:

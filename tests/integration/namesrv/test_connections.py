@@ -6,12 +6,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import grpc
 import pytest
 
 from pointsman.wire.channel_options import SERVER_OPTIONS
 from pointsman_namesrv.rpc.node_server import node_options
+from tests.fakes.certificates import Authority
+from tests.fakes.hostile import client_hello
 
 SHORT_MS = 1_000
 """In place of minutes; gRPC counts no shorter time."""
@@ -20,7 +23,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x
 
 
 @asynccontextmanager
-async def bare_server(**options: int) -> AsyncIterator[int]:
+async def bare_server(credentials: grpc.ServerCredentials | None = None, **options: int) -> AsyncIterator[int]:
     """A server with our options but for those given here; yields its port."""
     changed = dict(SERVER_OPTIONS) | {f"grpc.{name}": value for name, value in options.items()}
     assert changed.keys() == dict(SERVER_OPTIONS).keys()
@@ -39,7 +42,10 @@ async def bare_server(**options: int) -> AsyncIterator[int]:
         "Beat": grpc.stream_stream_rpc_method_handler(beat),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bare", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    if credentials is not None:
+        port = server.add_secure_port("127.0.0.1:0", credentials)
+    else:
+        port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
         yield port
@@ -118,3 +124,11 @@ async def test_a_connection_too_many_is_closed_and_one_that_ends_makes_room() ->
         second[1].close()
     finally:
         await server.stop(0)
+
+
+@pytest.mark.parametrize("sent", [0, 1, 100])
+async def test_a_tls_handshake_that_does_not_end_is_closed_in_time(tmp_path: Path, sent: int) -> None:
+    files = Authority(tmp_path).issue("server")
+    pair = (files.key.read_bytes(), files.certificate.read_bytes())
+    async with bare_server(grpc.ssl_server_credentials([pair]), server_handshake_timeout_ms=SHORT_MS) as port:
+        assert await ends(port, says=client_hello()[:sent]) < 10 * SHORT_MS / 1_000
