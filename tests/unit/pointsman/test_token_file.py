@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from pointsman.service import token_file
+from pointsman.service.daemon_command import Daemon
 from pointsman.service.token_file import (
     MAX_FILE_BYTES,
     TokenFileError,
@@ -20,7 +22,8 @@ from pointsman.service.token_file import (
     token_digest,
     token_file_warning,
 )
-from pointsman_namesrv.__main__ import DAEMON
+from pointsman_agent.__main__ import DAEMON as AGENT
+from pointsman_namesrv.__main__ import DAEMON as NAME_SERVER
 
 HASH = f"sha256:{'0a' * 32}"
 
@@ -140,17 +143,18 @@ def test_what_a_header_cannot_have_is_not_a_token(text: str) -> None:
     assert not is_token(text)
 
 
-def test_the_command_prints_the_token_once_and_its_line(path: Path) -> None:
-    result = CliRunner().invoke(DAEMON.command(), ["token", "ops"])
+@pytest.mark.parametrize("daemon", [NAME_SERVER, AGENT], ids=["namesrv", "agent"])
+def test_the_command_prints_the_token_once_and_its_line(daemon: Daemon[Any], path: Path) -> None:
+    result = CliRunner().invoke(daemon.command(), ["token", "ops"])
     token, line = re.findall(r": +(\S.*)", result.output)
     path.write_text(line, encoding="utf-8")
     assert read_token_file(path) == {token_digest(token): "ops"}
 
 
 def test_the_command_adds_the_line_and_prints_the_token_alone(path: Path) -> None:
-    result = CliRunner().invoke(DAEMON.command(), ["token", "ops", "--add-to", str(path)])
+    result = CliRunner().invoke(NAME_SERVER.command(), ["token", "ops", "--add-to", str(path)])
     assert read_token_file(path) == {token_digest(result.output.strip()): "ops"}
 
 
 def test_the_command_names_a_bad_name() -> None:
-    assert "must have 1 to 128 letters" in CliRunner().invoke(DAEMON.command(), ["token", "o ps"]).output
+    assert "must have 1 to 128 letters" in CliRunner().invoke(NAME_SERVER.command(), ["token", "o ps"]).output
