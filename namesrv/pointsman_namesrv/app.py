@@ -33,7 +33,7 @@ from pointsman_namesrv.remoting.remoting_assembly import remoting_server
 from pointsman_namesrv.remoting.remoting_server import RemotingServer
 from pointsman_namesrv.rpc.admin import AdminServicer
 from pointsman_namesrv.rpc.inspection import Node
-from pointsman_namesrv.rpc.node_server import NodeServer, services_of
+from pointsman_namesrv.rpc.node_server import ADMIN_RULES, ROUTE_RULES, NodeServer, services_of
 from pointsman_namesrv.rpc.registration import RegistrationServicer
 from pointsman_namesrv.rpc.route_answers import RouteAnswers
 from pointsman_namesrv.rpc.routes import RouteServicer
@@ -114,7 +114,11 @@ class NameServerApp:
         )
         self._version = version
         self.access = Access(
-            config.access, clock=self.clock, prefix="pointsman_namesrv", registry=self.metrics.registry
+            config.access,
+            clock=self.clock,
+            prefix="pointsman_namesrv",
+            registry=self.metrics.registry,
+            shown_over_http={**ROUTE_RULES, **ADMIN_RULES},
         )
         self._remoting: RemotingServer | None = None
         self._manager = manager or ServiceManager({}, clock=self.clock)

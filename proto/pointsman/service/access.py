@@ -12,7 +12,7 @@ import binascii
 import hmac
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -73,7 +73,7 @@ class Caller:
     roles: frozenset[Role] = frozenset()
     brokers: frozenset[tuple[str, str]] = frozenset()
     """Cluster and broker name (or ANY_NAME) of what it may write."""
-    is_revoked: bool = field(default=False, compare=False)
+    is_revoked: bool = False
     """Its token was removed: its streams end."""
 
     def may_write(self, cluster: str, broker_name: str) -> bool:
@@ -193,7 +193,8 @@ WHAT_TO_SEND = (
 class Access:
     """Authenticates and authorises. ``own`` is the broker of an agent: there a broker needs a grant for that one.
 
-    ``prefix`` begins the names of metrics. Raises ConfigError where the file of tokens cannot be read.
+    ``prefix`` begins the names of metrics, ``shown_over_http`` has the rules of the methods whose answers HTTP shows.
+    Raises ConfigError where the file of tokens cannot be read.
     """
 
     def __init__(
@@ -204,6 +205,7 @@ class Access:
         prefix: str,
         registry: CollectorRegistry,
         own: tuple[str, str] | None = None,
+        shown_over_http: Rules | None = None,
     ) -> None:
         self.settings = settings
         self.is_open = not settings.grants
@@ -213,6 +215,7 @@ class Access:
         """Names of certificates by what gRPC gives of them fastest."""
         self._clock = clock
         self._own = own
+        self._http_rules = shown_over_http or {}
         self._metrics = _Metrics(prefix, registry)
         self._limits = {
             limit: RateLimit(per_second, burst)
@@ -296,7 +299,7 @@ class Access:
         self.limit(rule.limit, caller)
         return caller
 
-    def http(self, authorization: str | None, method: str, rule: Rule = ADMINS) -> Caller | None:
+    def http(self, authorization: str | None, method: str) -> Caller | None:
         """As :meth:`admit`, for a request over HTTP for what ``method`` answers; None where everything is open.
 
         Takes Bearer, and Basic with the token as the password. From any thread. Raises Unauthenticated (401) and
@@ -312,7 +315,7 @@ class Access:
                     reason=Reason.NO_CREDENTIALS,
                 )
             caller = self._by_header([authorization])
-            self.authorise(caller, rule)
+            self.authorise(caller, self._http_rules.get(method, ADMINS))
         except Denied as denied:
             self.note(denied, method, "http")
             raise

@@ -57,6 +57,7 @@ class Rig:
             prefix="test",
             registry=self.registry,
             own=own,
+            shown_over_http={"ListTopics": ANY_ROLE},
         )
 
     def write(self, content: str) -> None:
@@ -281,6 +282,7 @@ def test_a_browser_sends_the_token_as_its_password(tmp_path: Path) -> None:
         rig.access.http(None, "ListBrokers")
     with pytest.raises(PermissionDenied):
         rig.access.http(f"Bearer {rig.token('app.example')}", "ListBrokers")
+    assert rig.access.http(f"Bearer {rig.token('app.example')}", "ListTopics")
     assert rig.sample("denied_calls_total", method="ListBrokers", reason="no_credentials") == 1
     assert rig.sample("denied_calls_total", method="ListBrokers", reason="wrong_role") == 1
 

@@ -13,7 +13,7 @@ from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 from grpc_status import rpc_status
 
-from pointsman.service.access import ANY_ROLE, Access, Denied
+from pointsman.service.access import ANY_ROLE, Access, Caller, Denied
 from pointsman.service.fair_bound import FairBound
 from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Context, admitted, peer_of
 from pointsman.wire.refusals import LimitExceeded, Refusal
@@ -33,11 +33,11 @@ class StandardStreams:
         self._limit = limit
 
     @contextlib.asynccontextmanager
-    async def place(self, context: Context, method: str) -> AsyncIterator[None]:
+    async def place(self, context: Context, method: str, caller: Caller | None = None) -> AsyncIterator[None]:
         """Hold a place for the length of the block; at the bound the call is aborted, RESOURCE_EXHAUSTED."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
-        share = self.bound.take(peer_of(context).key, 1, partial(_cancel, task))
+        share = self.bound.take(peer_of(context, caller).key, 1, partial(_cancel, task))
         if share is None:
             await self._refuse(context, method, value=self.bound.total + 1)
             return
@@ -89,12 +89,13 @@ class ReflectionServicer(reflection.aio.ReflectionServicer):  # type: ignore[mis
     async def ServerReflectionInfo(  # noqa: N802  # gRPC's name
         self, request_iterator: AsyncIterable[reflection_pb2.ServerReflectionRequest], context: Context
     ) -> AsyncIterator[reflection_pb2.ServerReflectionResponse]:
+        caller = None
         if self._access is not None:
             try:
-                admitted(self._access, ANY_ROLE, context)
+                caller = admitted(self._access, ANY_ROLE, context)
             except Denied as denied:
                 await self._streams.refuse(context, "ServerReflectionInfo", denied)
-        async with self._streams.place(context, "ServerReflectionInfo"):
+        async with self._streams.place(context, "ServerReflectionInfo", caller):
             async for response in super().ServerReflectionInfo(request_iterator, context):
                 yield response
 
