@@ -47,10 +47,12 @@ class AgentMetrics:
         )
         self._credential_reloads = Counter(
             "pointsman_agent_credential_reloads_total",
-            "Changes of the credentials' files, by result: applied, rejected (the last valid ones stay in use).",
+            "Reloads of the credential files, by result: applied, rejected (the last valid ones stay in use).",
             ["result"],
             registry=self.registry,
         )
+        for result in ("applied", "rejected"):
+            self._credential_reloads.labels(result)
         self._probe_results = Counter(
             "pointsman_agent_probes_total",
             "Broker probes, by result: passed, failed.",

@@ -114,7 +114,7 @@ class PrometheusMetrics(MetricsHook):
             "name_server_failures", "Calls to a name server without a usable response", "addr"
         )
         self._credential_reloads = self._counter(
-            "credential_reloads", "Changes of the credentials' files, by result: applied, rejected", "result"
+            "credential_reloads", "Reloads of the credential files, by result: applied, rejected", "result"
         )
         clock = clock or SystemClock()
         self._route_ages = _Ages(

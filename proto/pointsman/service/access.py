@@ -455,14 +455,14 @@ class _Metrics:
     def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
         self.denied = Counter(
             f"{prefix}_denied_calls",
-            "Calls that were denied, by method (over RocketMQ's port: code) and reason",
+            "Calls denied, by method (on the remoting port: request code) and reason",
             ["method", "reason"],
             registry=registry,
         )
-        self.tokens = Gauge(f"{prefix}_access_tokens", "Tokens in force", registry=registry)
+        self.tokens = Gauge(f"{prefix}_access_tokens", "Tokens in use", registry=registry)
         self.file_invalid = Gauge(
             f"{prefix}_access_tokens_file_invalid",
-            "1 while the file of tokens cannot be used; its last valid content is in force",
+            "1 while the token file is invalid; its last valid content stays in use",
             registry=registry,
         )
 

@@ -51,12 +51,12 @@ class ServerCertificates:
         self._problem = ""
         self._failures = Counter(
             f"{prefix}_tls_reload_failures_total",
-            "Times that the TLS files could not be used, each 5 s while that lasts; the last valid ones serve",
+            "Failed reloads of the TLS files, one every 5 s while they are invalid; the last valid ones stay in use",
             registry=registry,
         )
         expiry = Gauge(
             f"{prefix}_tls_certificate_expiry_timestamp_seconds",
-            "When the served TLS certificate, or the first of its intermediates, expires; Unix time",
+            "Expiry of the served TLS certificate, or of the first intermediate to expire; Unix time",
             registry=registry,
         )
         expiry.set_function(lambda: self._loaded.expires_at.timestamp())  # noqa: PLW0108  # it changes

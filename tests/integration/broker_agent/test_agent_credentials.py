@@ -81,7 +81,7 @@ async def test_a_registration_lives_through_three_rotations(
         await clock.advance(300.0)
         assert agent.standing(server.addr) is Standing.REGISTERED
         assert agent.registrations(server.addr) == 1
-        assert agent.beats(server.addr, "broken") == agent.beats(server.addr, "unanswered") == 0
+        assert agent.beats(server.addr, "stream_broken") == agent.beats(server.addr, "timeout") == 0
         # A wipe is the last row, behind all that came before.
         permissions = write_permissions(ChannelOpener(credentials(own)))
         await permissions.set(server.addr, writable=False)
