@@ -29,7 +29,6 @@ from pointsman.wire.clock import SystemClock
 from pointsman_client import __version__
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.core.send_outcome import SendResult
 from pointsman_client.errors import PointsmanError
 from pointsman_client.tracing_hook import NoteEnd, TracingHook
 
@@ -123,14 +122,16 @@ class _SendSpan:
         self.messages = [_with_context(message, current) for message in messages]
         self._token = context.attach(current)
 
-    def end(self, outcome: str, *, results: Sequence[SendResult], addr: str, error: BaseException | None) -> None:
-        """See :class:`SendSpan`."""
+    def end(
+        self, outcome: str, *, addr: str, queue: MessageQueue | None = None, error: BaseException | None = None
+    ) -> None:
+        """See :class:`~pointsman_client.tracing_hook.SendSpan`."""
         self._span.set_attribute(OUTCOME, outcome)
-        if results:
-            self._span.set_attribute("messaging.destination.partition.id", _partition_of(results[0].queue))
+        if queue is not None:
+            self._span.set_attribute("messaging.destination.partition.id", _partition_of(queue))
         host, _, port = addr.rpartition(":")
         if host and port.isdecimal():
-            self._span.set_attributes({"server.address": host, "server.port": int(port)})
+            self._span.set_attributes({"server.address": host.strip("[]"), "server.port": int(port)})
         if error is not None:
             kind = error.code if isinstance(error, PointsmanError) else type(error).__qualname__
             _set_failed(self._span, kind, str(error), error)

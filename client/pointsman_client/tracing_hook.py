@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
-from pointsman_client.core.send_outcome import SendResult
+from pointsman_client.core.message_queue import MessageQueue
 
 NoteEnd = Callable[[str, str, BaseException | None], None]
 """Takes how a call of a listener ended (as ``MetricsHook.consumed`` has it), what went wrong, and what it raised."""
@@ -24,8 +24,12 @@ class SendSpan(Protocol):
         """What is sent: the messages with the trace's context in their properties."""
         ...
 
-    def end(self, outcome: str, *, results: Sequence[SendResult], addr: str, error: BaseException | None) -> None:
-        """End it. ``outcome``: as ``MetricsHook.sent`` has it; ``addr``: of the broker that has the messages."""
+    def end(
+        self, outcome: str, *, addr: str, queue: MessageQueue | None = None, error: BaseException | None = None
+    ) -> None:
+        """End it. ``outcome``: as ``MetricsHook.sent`` has it; ``addr``: of the broker that has the messages, or was
+        tried last, empty if there is none; ``queue``: where they are, or wait to be sent to; ``error``: why not.
+        """
         ...
 
 

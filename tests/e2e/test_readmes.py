@@ -185,6 +185,8 @@ def test_the_clients_readme_works_as_pasted(tmp_path: Path) -> None:
         assert "None TopicRoute(topic='orders'" in here.run_python(routes)
         (metrics,) = blocks("python", "Metrics")
         assert "broker_name='broker-a', queue_id=3" in here.run_python(metrics)
+        (traces,) = blocks("python", "Traces")
+        assert here.run_python(traces) == "SEND_OK\n"
         (blocking,) = blocks("python", "Without an event loop")
         assert here.run_python(blocking) == "SEND_OK\n"
 

@@ -336,32 +336,28 @@ class Producer:
     ) -> tuple[SendResult, ...]:
         began_at = self._clock.monotonic()
         outcome, tries = CANCELLED, 0
-        results: tuple[SendResult, ...] = ()
-        failure: BaseException | None = None
         topic = messages[0].message.topic
         span = None if self._tracing is None else self._tracing.sending(messages)
         try:
             results = await send(messages if span is None else span.messages)
             outcome, tries = results[0].status or PARKED, results[0].tries
-        except BaseException as error:  # a cancelled send is counted too
-            failure = error
+        except BaseException as error:  # a cancelled send ends its span too
             if isinstance(error, PointsmanError):
                 outcome, tries = error.code, len(getattr(error, "tries", ()))
+            if span is not None:
+                last = error.tries[-1].addr if isinstance(error, SendFailedError) and error.tries else ""
+                span.end(outcome, addr=last, error=error)
             raise
         finally:
             seconds = self._clock.monotonic() - began_at
             self._parts.metrics_hook.sent(topic=topic, outcome=outcome, seconds=seconds, tries=tries)
-            if span is not None:
-                span.end(outcome, results=results, addr=self._addr_of(results, failure), error=failure)
+        if span is not None:
+            span.end(outcome, queue=results[0].queue, addr=self._addr_of(results[0]))
         return results
 
-    def _addr_of(self, results: Sequence[SendResult], failure: BaseException | None) -> str:
-        """Return the address of the broker that has the messages, or was tried last; empty: none was."""
-        if isinstance(failure, SendFailedError) and failure.tries:
-            return failure.tries[-1].addr
-        if not results or results[0].is_parked:
-            return ""
-        group = self._parts.client.broker(*results[0].queue.broker_key)
+    def _addr_of(self, result: SendResult) -> str:
+        """Return the address of the broker that has the message, if the routes have it."""
+        group = None if result.is_parked else self._parts.client.broker(*result.queue.broker_key)
         return "" if group is None or group.master is None else group.master.addr
 
 

@@ -164,7 +164,7 @@ def apply(level: str, format_name: str) -> None:
 
 
 def _formatter(format_name: str) -> logging.Formatter:
-    is_terminal = sys.stderr.isatty()
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()  # None: it was closed before the start
     if format_name == "json" or (format_name == "auto" and not is_terminal):
         return JsonFormatter()
     return TextFormatter(

@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Generic, TypeVar
 
 import grpc
 
-from pointsman.wire.error_details import ErrorDetails
 from pointsman.wire.refusals import FieldViolation
 from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_addrs, agent_of_queues
 from pointsman_client.core.message_queue import MessageQueue
@@ -114,7 +113,7 @@ def refused_queues(refusal: RequestRejectedError, queues: Queues) -> Mapping[Mes
 
 def _about(refusal: RequestRejectedError, queue: MessageQueue, fault: FieldViolation) -> RequestRejectedError:
     message = f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}: {fault.field} {fault.description}"
-    details = ErrorDetails(refusal.details.code, refusal.details.facts, (fault,))
+    details = replace(refusal.details, violations=(fault,))
     return RequestRejectedError(refusal.addr, refusal.status, message, details)
 
 
