@@ -8,7 +8,6 @@ from functools import partial
 from pointsman.service.access import Access
 from pointsman.wire.names import is_loopback
 from pointsman.wire.refusals import Refusal
-from pointsman_namesrv.rpc.node_server import ADMIN_RULES, ROUTE_RULES
 from pointsman_namesrv.web import fleet_documents, status_document
 from pointsman_namesrv.web.fleet_documents import Fleet
 from pointsman_namesrv.web.loop_documents import LoopDocuments, Query, Rest
@@ -44,10 +43,7 @@ def authorise_on(listen: str, access: Access, *, has_tls: bool, plaintext_beyond
     def authorise(authorization: str | None, method: str) -> None:
         if not (is_protected or plaintext_beyond_loopback):
             raise BeyondLoopback(listen)
-        access.http(authorization, method, _RULES[method])
+        access.http(authorization, method)
 
     is_protected = is_loopback(listen) or (has_tls and not access.is_open)
     return authorise
-
-
-_RULES = {**ROUTE_RULES, **ADMIN_RULES}

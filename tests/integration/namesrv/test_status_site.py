@@ -417,7 +417,7 @@ async def test_beyond_loopback_page_and_json_are_refused_and_metrics_and_health_
 
 
 async def test_with_grants_a_role_is_needed_and_a_browser_can_log_in(tmp_path: Path) -> None:
-    tokens = TokenFolder(tmp_path, "ops", "app", "nobody")
+    tokens = TokenFolder(tmp_path, "ops", "app", "other")
     grants = (Grant(identity="ops", role="admin"), Grant(identity="app", role="client"))
     async with running_name_server(access=tokens.settings(*grants)) as app:
 
@@ -428,7 +428,7 @@ async def test_with_grants_a_role_is_needed_and_a_browser_can_log_in(tmp_path: P
         refused = await ask(app.monitoring_port, "/")
         assert refused.error[:2] == (401, "UNAUTHENTICATED")
         assert refused.headers["WWW-Authenticate"] == 'Basic realm="pointsman"'
-        ops, client, none = (f"Bearer {tokens.tokens[name]}" for name in ("ops", "app", "nobody"))
+        ops, client, none = (f"Bearer {tokens.tokens[name]}" for name in ("ops", "app", "other"))
         basic = base64.b64encode(f"me:{tokens.tokens['ops']}".encode()).decode()
         for path in ("/", "/v1/status", "/v1/brokers", "/v1/events"):
             answers = [await status(path, each) for each in (ops, f"Basic {basic}", client, none, "Basic !", None)]
