@@ -38,7 +38,7 @@ Examples:
 
 EPILOG = """\
 \b
-Settings:    defaults < file < environment (NAMESRV_SERVER__LISTEN=0.0.0.0:9876) < options
+Settings:    defaults < file < environment (NAMESRV_SERVER__LISTEN=127.0.0.1:9976) < options
 Signals:     SIGTERM and SIGINT drain and stop; a second one stops immediately. SIGHUP reads the
              configuration again and applies [log]; other settings need a restart (logged).
 Exit codes:  0 stopped, 1 failed, 2 bad configuration or usage, 130 forced by a second signal
