@@ -166,7 +166,7 @@ async def test_under_mtls_a_peer_needs_a_certificate_and_has_its_names(
     for own in (None, stranger, expired):
         assert not await is_served(server, context(authority.file, own))
     await eventually(lambda: closed(server, "handshake") == 3)
-    (line,) = [record for record in caplog.records if "is closed" in record.getMessage()]
+    (line,) = [record for record in caplog.records if "connection closed" in record.getMessage()]
     assert line.facts["cause"] == "handshake"  # type: ignore[attr-defined]  # of our own logs
     assert line.facts["problem"]  # type: ignore[attr-defined]  # as above
     own = authority.issue("broker", "broker-a.example", "b.example")
