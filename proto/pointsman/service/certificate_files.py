@@ -13,6 +13,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 MAX_PEM_BYTES = 1024 * 1024
+_NO_EXTENSION = (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError)
+"""What reading an extension raises where it is missing or damaged."""
 
 
 class BadCertificate(Exception):
@@ -86,7 +88,11 @@ def check_pair(certificate: Pem, key: Pem, *, now: datetime) -> list[x509.Certif
     except (ValueError, UnsupportedAlgorithm) as error:
         raise key.bad("is not a private key in PEM form") from error
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    if private.public_key().public_bytes(*form) != chain[0].public_key().public_bytes(*form):
+    try:
+        public = chain[0].public_key().public_bytes(*form)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise certificate.bad("has a public key of an unknown kind") from error
+    if private.public_key().public_bytes(*form) != public:
         raise key.bad(f"is not the key of {str(certificate.path)!r}")
     for child, issuer in pairwise(chain):
         if not is_issued_by(child, [issuer]):
@@ -99,7 +105,7 @@ def is_issued_by(certificate: x509.Certificate, issuers: Sequence[x509.Certifica
     for issuer in issuers:
         try:
             certificate.verify_directly_issued_by(issuer)
-        except (ValueError, TypeError, InvalidSignature):
+        except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
             continue
         return True
     return False
@@ -114,7 +120,7 @@ def alternative_names(certificate: x509.Certificate) -> list[str]:
     """DNS names, addresses and URIs."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, ValueError):
+    except _NO_EXTENSION:
         return []
     return [
         str(each.value)
@@ -126,5 +132,5 @@ def alternative_names(certificate: x509.Certificate) -> list[str]:
 def _is_authority(certificate: x509.Certificate) -> bool:
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (x509.ExtensionNotFound, ValueError):
+    except _NO_EXTENSION:
         return False

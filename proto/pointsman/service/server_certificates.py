@@ -122,6 +122,15 @@ def _load(config: TlsConfig, *, now: datetime, known: _Loaded | None = None) -> 
     pems = _read(config)
     if known is not None and known.pems == pems:
         return known
+    try:
+        return _checked(config, pems, now=now)
+    except BadCertificate:
+        raise
+    except Exception as error:  # of a parser on foreign bytes, whatever it is: a new file must not end the daemon
+        raise pems[0].bad(f"cannot be used: {error!r}") from error
+
+
+def _checked(config: TlsConfig, pems: tuple[Pem, ...], *, now: datetime) -> _Loaded:
     certificate, key, *authorities = pems
     pair = check_pair(certificate, key, now=now)
     context, open_context = (_context(certificate, key) for _ in range(2))
@@ -157,7 +166,7 @@ def _context(certificate: Pem, key: Pem) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     try:
-        context.load_cert_chain(certificate.path, key.path)
+        context.load_cert_chain(certificate.path, key.path, password="")  # else OpenSSL would ask the terminal for one
     except OSError as error:
         raise certificate.bad(f"cannot be used: {_reason(error)}") from error
     return context

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import logging
+import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -153,6 +156,31 @@ def test_a_faulty_rotation_keeps_the_last_valid_files_and_logs_once(
     with pytest.raises(ConfigError, match=problem):
         raise ConfigError([line.removeprefix("the new TLS files are not used: ")])
     assert served.complaints()
+
+
+def test_a_damaged_byte_is_a_fault_or_harmless_whatever_it_is(
+    files: Files, clock: ManualClock, served: ServerCertificates
+) -> None:
+    chance = random.Random(21)
+    found = set()
+    for path in (files.certificate, files.key, files.ca):
+        good = path.read_bytes()
+        (block,) = re.findall(rb"-----\n(.*)-----END", good, re.DOTALL)[:1]
+        der = bytearray(base64.b64decode(block))
+        for _ in range(150):
+            damaged = bytearray(der)
+            damaged[chance.randrange(len(der))] ^= 1 << chance.randrange(8)
+            path.write_bytes(good.replace(block, base64.encodebytes(damaged)))
+            served.look()
+            found.update(served.complaints())
+            try:
+                check_certificates(config_of(files), clock=clock)
+            except ConfigError:
+                continue
+        path.write_bytes(good)
+    served.look()
+    assert served.complaints() == []
+    assert len(found) > 3
 
 
 def test_a_fault_that_is_repaired_is_logged_and_the_new_files_serve(
