@@ -20,15 +20,14 @@ from pointsman_ctl.command_line import run
 T = TypeVar("T")
 SOON = 30.0
 OWN_VARIABLES = (
-    *(
-        "COLUMNS",
-        "POINTSMAN_NAMESRV",
-        "POINTSMAN_TLS",
-        "POINTSMAN_TLS_CA",
-        "POINTSMAN_TLS_CERTIFICATE",
-        "POINTSMAN_TLS_KEY",
-    ),
-    *("POINTSMAN_TLS_SERVER_NAME", "POINTSMAN_TOKEN_FILE"),
+    "COLUMNS",
+    "POINTSMAN_NAMESRV",
+    "POINTSMAN_TLS",
+    "POINTSMAN_TLS_CA",
+    "POINTSMAN_TLS_CERTIFICATE",
+    "POINTSMAN_TLS_KEY",
+    "POINTSMAN_TLS_SERVER_NAME",
+    "POINTSMAN_TOKEN_FILE",
 )
 """What of the environment changes its output or its servers: unset unless a test sets it.
 

@@ -129,8 +129,8 @@ class _Links(Generic[LinkT]):
     def to(self, addr: str) -> LinkT:
         """Return the link to ``addr``; the first time, open it without waiting for the connection.
 
-        After a change of the credentials that is a fresh link. The one before closes with the last reference to it:
-        its calls and streams are not cut, so what has a stream keeps the link until its end.
+        After a change of the credentials that is a fresh link. The one before is left to its calls and streams, which
+        are not cut: what has a stream keeps the link until its end. Servers close a connection that has none.
         """
         link, version = self._links.get(addr), self._opener.version
         if link is None or link.version != version:

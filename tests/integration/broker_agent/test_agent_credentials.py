@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pointsman.service.config import ConfigError
-from pointsman.wire.credentials import POLL_INTERVAL_SECONDS, ChannelOpener, Credentials
+from pointsman.wire.credentials import ChannelOpener, Credentials
 from pointsman.wire.manual_clock import ManualClock
-from pointsman_agent.config import AgentConfig, load
+from pointsman_agent.config import AgentConfig, HeartbeatSection, load
 from pointsman_agent.core.registration_session import Standing
 from pointsman_agent.drain.write_perm import WritePermissions
 from pointsman_namesrv.app import NameServerApp
@@ -48,7 +49,13 @@ def credentials(own: Files, ca: Path | None = None) -> Credentials:
 
 
 def config(server: NameServerApp, own: Files) -> AgentConfig:
-    return replace(agent_config([server.addr]), credentials=credentials(own))
+    return with_credentials(server, credentials(own))
+
+
+def with_credentials(server: NameServerApp, theirs: Credentials) -> AgentConfig:
+    # A clock that is moved by hand must not end a call that is in flight.
+    heartbeat = HeartbeatSection(timeout_seconds=60.0)
+    return replace(agent_config([server.addr]), credentials=theirs, heartbeat=heartbeat)
 
 
 def reloads(agent: RunningAgent, result: str) -> int:
@@ -60,10 +67,15 @@ def streams(server: NameServerApp) -> float | None:
     return server.metrics.registry.get_sample_value("pointsman_namesrv_keep_alive_streams")
 
 
-async def after_a_poll(clock: ManualClock, condition: Callable[[], object]) -> None:
-    """Let the files be read, and what follows happen, without time for a heartbeat that is due."""
-    await clock.advance(POLL_INTERVAL_SECONDS)
-    await eventually(condition)
+async def in_time(clock: ManualClock, condition: Callable[[], object]) -> None:
+    """Let time pass until the condition holds; slowly, for the calls in flight are real."""
+    await eventually(condition, clock=clock, step=0.5)
+
+
+async def heartbeats(clock: ManualClock, agent: RunningAgent, addr: str, count: int) -> None:
+    """Let intervals pass."""
+    wanted = agent.beats(addr) + count
+    await in_time(clock, lambda: agent.beats(addr) >= wanted)
 
 
 async def test_a_registration_lives_through_three_rotations(
@@ -74,11 +86,11 @@ async def test_a_registration_lives_through_three_rotations(
         for rotation in (1, 2, 3):
             beats = agent.beats(server.addr)
             authority.issue("agent")
-            await after_a_poll(clock, lambda: reloads(agent, "applied") == rotation)  # noqa: B023  # awaited here
+            await in_time(clock, lambda: reloads(agent, "applied") == rotation)  # noqa: B023  # awaited here
             # The move is a heartbeat before the next one is due.
             await agent.counts_beats(server.addr, beats + 1)
             await eventually(lambda: streams(server) == 1)
-        await clock.advance(300.0)
+        await heartbeats(clock, agent, server.addr, 5)
         assert agent.standing(server.addr) is Standing.REGISTERED
         assert agent.registrations(server.addr) == 1
         assert agent.beats(server.addr, "stream_broken") == agent.beats(server.addr, "timeout") == 0
@@ -110,14 +122,13 @@ async def test_new_certificates_that_the_name_server_rejects_leave_the_registrat
         await agent.counts_beats(server.addr, 1)
         foreign = Authority(tmp_path, "other")
         foreign.issue("agent")
-        await after_a_poll(
-            clock, lambda: "changed credentials failed, the connection stays as it was" in caplog.messages
-        )
-        await eventually(lambda: agent.beats(server.addr) >= 5, clock=clock, step=5.0)
+        await in_time(clock, lambda: "changed credentials failed, the connection stays as it was" in caplog.messages)
+        await heartbeats(clock, agent, server.addr, 5)
         assert agent.standing(server.addr) is Standing.REGISTERED
         authority.issue("agent")
-        await after_a_poll(clock, lambda: reloads(agent, "applied") == 2)
-        await eventually(lambda: streams(server) == 1, clock=clock)
+        await in_time(clock, lambda: reloads(agent, "applied") == 2)
+        await heartbeats(clock, agent, server.addr, 2)
+        await eventually(lambda: streams(server) == 1)
         assert agent.registrations(server.addr) == 1
         assert agent.beats(server.addr, "broken") == 0
 
@@ -128,13 +139,12 @@ async def test_half_written_files_change_nothing(
     async with running_agent(config(server, own), clock=clock) as agent:
         await agent.counts_beats(server.addr, 1)
         own.key.write_bytes(own.key.read_bytes()[:50])
-        await after_a_poll(clock, lambda: reloads(agent, "rejected") == 1)
-        await clock.advance(300.0)
-        await eventually(lambda: agent.beats(server.addr) > 5, clock=clock, step=5.0)
+        await in_time(clock, lambda: reloads(agent, "rejected") == 1)
+        await heartbeats(clock, agent, server.addr, 5)
         assert (agent.registrations(server.addr), reloads(agent, "rejected")) == (1, 1)
         authority.issue("agent")
         beats = agent.beats(server.addr)
-        await after_a_poll(clock, lambda: reloads(agent, "applied") == 1)
+        await in_time(clock, lambda: reloads(agent, "applied") == 1)
         await eventually(lambda: agent.beats(server.addr) > beats)
 
 
@@ -142,12 +152,18 @@ async def test_an_agent_that_could_not_connect_registers_with_the_first_valid_ce
     server: NameServerApp, clock: ManualClock, authority: Authority, tmp_path: Path
 ) -> None:
     foreign = Authority(tmp_path, "other").issue("agent")
-    rejected = replace(agent_config([server.addr]), credentials=credentials(foreign, ca=authority.file))
+    rejected = with_credentials(server, credentials(foreign, ca=authority.file))
     async with running_agent(rejected, clock=clock) as agent:
         await agent.stands(server.addr, Standing.UNREACHABLE)
         authority.issue("agent")
-        await clock.advance(POLL_INTERVAL_SECONDS)
-        await eventually(lambda: agent.standing(server.addr) is Standing.REGISTERED, clock=clock)
+        await in_time(clock, lambda: agent.standing(server.addr) is Standing.REGISTERED)
+
+
+def test_nothing_but_the_probe_of_a_broker_opens_a_channel_without_the_credentials() -> None:
+    root = Path(__file__).parents[3]
+    files = [file for part in ("broker_agent", "client", "namesrv", "proto") for file in (root / part).rglob("*.py")]
+    opening = {file.name for file in files if re.search(r"secure_channel\(", file.read_text(encoding="utf-8"))}
+    assert opening == {"credentials.py", "network_probes.py"}
 
 
 async def test_write_permission_is_changed_over_mutual_tls(server: NameServerApp, own: Files) -> None:

@@ -33,6 +33,7 @@ from pointsman_client.rpc.thread_channel import open_thread_channel
 from pointsman_client.transports.memory import MemoryTransport
 from tests.fakes.certificates import Authority, Files
 from tests.fakes.condition import eventually
+from tests.fakes.ctl_process import ctl_process
 from tests.fakes.name_server import running_name_server
 from tests.fakes.scripted_route_server import ScriptedRouteServer, broker_data, scripted_route_server, topic_route
 from tests.fakes.tls_peers import tls_config
@@ -266,6 +267,28 @@ async def test_a_denied_call_says_what_to_do_and_other_name_servers_are_asked(st
             assert first.addr in str(raised.value)
             second.recover()
             assert (await client.topic_route("orders")).topic == "orders"
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [
+        (grpc.StatusCode.UNAUTHENTICATED, "pass --tls-certificate and --tls-key, or --token-file"),
+        (grpc.StatusCode.PERMISSION_DENIED, "grant the role in [[access.grants]] of that server"),
+    ],
+)
+async def test_pointsmanctl_prints_one_line_for_a_denied_call(
+    token_file: Path, status: grpc.StatusCode, hint: str
+) -> None:
+    async with tls_server(None) as server:
+        server.fail_with(status)
+        for command in ("route orders", "topics"):
+            ended = await ctl_process(
+                *command.split(), POINTSMAN_NAMESRV=server.addr, POINTSMAN_TOKEN_FILE=str(token_file)
+            )
+            assert (ended.code, ended.out) == (1, "")
+            assert f"{server.addr} refused: scripted {status.name}: {hint}" in ended.err
+            assert len(ended.err.splitlines()) == 1
+    assert {sent for _, sent in server.callers} == {f"Bearer {TOKEN}"}
 
 
 # Rotation
