@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from pointsman.service import config, daemon_process, logs
 from pointsman.service.access_settings import AccessSettings
 from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
 from pointsman.service.tls import TlsConfig
+from pointsman.wire.credentials import Credentials
 from pointsman.wire.names import addr_problem, text_problem
 from pointsman_namesrv.core.guard import GuardRules
 from pointsman_namesrv.core.liveness import LivenessRules
@@ -76,6 +77,19 @@ class PeersConfig:
     """How often they are compared."""
     timeout_seconds: float = 5.0
     """How long one call to a name server may take."""
+    tls: bool = False
+    """See :class:`Credentials` for this and what follows: how this server calls the others."""
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    server_name: str = ""
+    token_file: str = ""
+
+    @property
+    def credentials(self) -> Credentials:
+        """How this server proves to the others who it is."""
+        names = (each.name for each in fields(Credentials))
+        return Credentials(**{name: getattr(self, name) for name in names})
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
@@ -87,6 +101,7 @@ class PeersConfig:
                 yield f"name_servers: {addr!r} is given twice"
         yield from outside("poll_seconds", self.poll_seconds, 0.1, 3_600.0)
         yield from outside("timeout_seconds", self.timeout_seconds, 0.1, 60.0)
+        yield from self.credentials.problems()
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from tests.fakes.real_name_server import RealNameServer, real_name_server
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "pointsman-namesrv.service"
-MEMORY_MAX = int(re.findall(r"^MemoryMax=(\d+)G$", UNIT.read_text(encoding="utf-8"), re.MULTILINE)[0]) * 2**30
+MEMORY_MAX = int(re.findall(r"^MemoryMax=(\d+)M$", UNIT.read_text(encoding="utf-8"), re.MULTILINE)[0]) * 2**20
 MAPPED_BYTES = 2**30
 """Address space of an idle server, stacks of threads and libraries: the limit below is of both, memory and this."""
 BOUNDS = RoutesConfig()

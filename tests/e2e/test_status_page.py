@@ -103,7 +103,7 @@ async def test_names_with_markup_are_texts_and_run_no_script(tmp_path: Path) -> 
         await RegistrationServiceStub(channel).RegisterBroker(names)
         with browser(tmp_path / "profile") as page:
             await asyncio.to_thread(page.get, f"http://{server.monitoring_addr}/")
-            shown = await shows(page, "brokers", "c1/a 0")
+            shown = await shows(page, "brokers", "a 0\nc1, 10.0.0.1:10911")
             assert shown.count(MARKUP) == 2
             assert page.title.startswith("\u2713 The broker is UP")
             assert page.find_elements(By.CSS_SELECTOR, "img, tbody script") == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import grpc
@@ -12,6 +12,7 @@ from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.v1 import admin_service_pb2_grpc
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
 from pointsman.wire.clock import Clock
+from pointsman.wire.credentials import ChannelOpener
 from pointsman.wire.json_document import Document, enum_name
 from pointsman.wire.refusals import NotReady, Refusal
 from pointsman.wire.wire_time import seconds_of
@@ -34,13 +35,7 @@ SAME_WITHIN_SECONDS = 60.0
 PROBLEM_AFTER = 2
 """Comparisons in a row: where something has just changed, name servers differ for some seconds."""
 
-OpenChannel = Callable[[str], grpc.aio.Channel]
 Setting = tuple[str, float | None]
-
-
-def insecure_channel(addr: str) -> grpc.aio.Channel:
-    """A channel without TLS."""
-    return grpc.aio.insecure_channel(addr, options=(*CHANNEL_OPTIONS, *KEEPALIVE_OPTIONS))
 
 
 @dataclass(slots=True)
@@ -115,18 +110,23 @@ class PeerComparison:
         *,
         boot: int,
         clock: Clock,
-        open_channel: OpenChannel = insecure_channel,
     ) -> None:
         self._config = config
         self._own = own
         self._boot = boot
         self._clock = clock
-        self._open_channel = open_channel
+        self._opener = ChannelOpener(config.credentials)
         self.standings = [PeerStanding(addr) for addr in config.name_servers]
 
     async def run(self) -> None:
-        """Compare until cancelled. Returns where there is no peer."""
-        while self.standings:
+        """Compare until cancelled, with the credentials as their files are. Returns where there is no peer."""
+        if self.standings:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._opener.follow(self._clock, on_reload=lambda _: None))
+                tasks.create_task(self._keep_comparing())
+
+    async def _keep_comparing(self) -> None:
+        while True:
             began = self._clock.monotonic()
             for index, before in enumerate(self.standings):
                 now = await self._look(before.addr)
@@ -138,7 +138,10 @@ class PeerComparison:
 
     async def _look(self, addr: str) -> PeerStanding:
         try:
-            async with asyncio.timeout(WHOLE_SECONDS), self._open_channel(addr) as channel:
+            async with (
+                asyncio.timeout(WHOLE_SECONDS),
+                self._opener.open(addr, (*CHANNEL_OPTIONS, *KEEPALIVE_OPTIONS)) as channel,
+            ):
                 return await self._compare(addr, admin_service_pb2_grpc.AdminServiceStub(channel))
         except TimeoutError:
             detail = f"the comparison took longer than {WHOLE_SECONDS:g} s"

@@ -7,6 +7,7 @@ import base64
 import json
 import re
 import socket
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,6 +35,7 @@ from tests.fakes.name_server import running_name_server
 from tests.fakes.running_agent import until
 from tests.integration.namesrv.conftest import Peer
 
+README = Path(__file__).parents[3] / "namesrv/README.md"
 MARKUP = '<img src=x onerror="alert(1)">\'&amp;</script>'
 """What a broker may well give as zone, host or label: it is printable."""
 
@@ -446,3 +448,21 @@ def test_the_page_holds_nothing_that_takes_a_text_for_markup() -> None:
     )
     assert not re.search(r"(src|href)=\"(?!data:,|v1/)", page)
     assert PAGE_POLICY.count("'sha256-") == 2
+
+
+@pytest.mark.usefixtures("fleet")
+async def test_the_curl_commands_of_the_readme_work_as_pasted(server: NameServerApp) -> None:
+    section = README.read_text(encoding="utf-8").partition("## Status page and JSON over HTTP")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
+    pasted = "".join(blocks).replace("127.0.0.1:9877", f"127.0.0.1:{server.monitoring_port}")
+    assert pasted.count("curl ") >= 5
+
+    ran = await asyncio.to_thread(subprocess.run, ["bash", "-ec", pasted], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert [min(json.loads(line)) for line in ran.stdout.splitlines()] == [
+        "addr",
+        "nodes",
+        "clusters",
+        "nodes",
+        "absentBrokers",
+    ]
