@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from pointsman.service.access_settings import Grant
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
 from pointsman_namesrv.app import NameServerApp
@@ -14,9 +17,12 @@ from pointsman_namesrv.config import NameServerConfig, PeersConfig
 from pointsman_namesrv.web import peer_comparison
 from pointsman_namesrv.web.peer_comparison import PeerStanding
 from tests.fakes import wire
+from tests.fakes.access_tokens import TokenFolder
+from tests.fakes.certificates import Authority
 from tests.fakes.condition import eventually
 from tests.fakes.http_answer import ask
 from tests.fakes.name_server import running_name_server
+from tests.fakes.tls_peers import tls_config
 from tests.integration.namesrv.conftest import Peer
 
 
@@ -115,3 +121,18 @@ def test_peers_are_checked_with_the_configuration() -> None:
     problems = list(config.problems())
     assert [problem.partition(":")[0] for problem in problems] == ["name_servers", "name_servers", "poll_seconds"]
     assert not list(NameServerConfig(peers=polled("ns1:9876")).peers.problems())
+
+
+async def test_peers_with_grants_are_compared_over_tls_with_a_token(tmp_path: Path) -> None:
+    files, tokens = Authority(tmp_path).issue("server"), TokenFolder(tmp_path, "ns")
+    grants = tokens.settings(Grant(identity="ns", role="admin"))
+    token_file = tmp_path / "ns.token"
+    token_file.write_text(tokens.tokens["ns"])
+    token_file.chmod(0o600)
+    async with running_name_server(tls=tls_config(files), access=grants) as other:
+        with_token = replace(polled(other.addr), ca=str(files.ca), token_file=str(token_file))
+        async with running_name_server(peers=with_token) as app:
+            await eventually(lambda: standing(app).standing == "EQUAL")
+        async with running_name_server(peers=replace(with_token, token_file="")) as app:
+            await eventually(lambda: standing(app).standing == "UNREACHABLE")
+            assert standing(app).detail.startswith("UNAUTHENTICATED: ")
