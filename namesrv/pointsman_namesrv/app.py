@@ -333,7 +333,7 @@ class NameServerApp:
             settings=self._settings,
         )
         await self.server.start(services_of(self._registration, route, admin))
-        self._peers = PeerComparison(self.config.peers, admin, boot=self._boot, clock=self.clock)
+        self._peers = PeerComparison(self.config.peers, admin, boot=self._boot, clock=self.clock, metrics=self.metrics)
         self._site.documents = documents_of(
             Fleet(
                 core=self.core,

@@ -28,7 +28,6 @@ OUTAGES = (
     (EventKind.PROBE_FAILED, Reason.PROBE),
     (EventKind.PROBE_FAILED, Reason.REFUSED),
 )
-"""Shown from the start, at 0: an alert on their increase would miss the first."""
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0, 60.0)
 
 
@@ -88,8 +87,6 @@ class Metrics:
             ["event", "reason"],
             registry=self.registry,
         )
-        for kind, reason in OUTAGES:
-            self.events.labels(kind, reason)
         self.beats = Tallies(
             "pointsman_namesrv_heartbeats", "Heartbeats received, by result", ["result"], registry=self.registry
         )
@@ -155,6 +152,12 @@ class Metrics:
             registry=self.registry,
         )
         self._guarded: set[str] = set()
+        self.peer_equal = Gauge(
+            "pointsman_namesrv_peer_equal",
+            "1 if routes and settings equal those of the peer, 0 if they differ, NaN while the peer is unreachable",
+            ["peer"],
+            registry=self.registry,
+        )
         self.loop_lag = Histogram(
             "pointsman_namesrv_event_loop_lag_seconds",
             "Event loop lag, sampled twice per second",
@@ -179,8 +182,6 @@ class Metrics:
             ["cause"],
             registry=self.registry,
         )
-        for cause in ("queue_full", "disk", "invalid"):
-            self.history_dropped.labels(cause)
         self.history_bytes = Counter(
             "pointsman_namesrv_history_bytes",
             "History bytes written, before compression",
@@ -201,8 +202,6 @@ class Metrics:
             ["cause"],
             registry=self.registry,
         )
-        for cause in ("days", "bytes", "unshipped"):
-            self.history_removed.labels(cause)
         self.history_shipped = Counter(
             "pointsman_namesrv_history_ship_runs",
             "Runs of the ship command, by result: shipped, failed, timeout; given_up counts files not retried",
@@ -255,6 +254,17 @@ class Metrics:
             "Snapshot brokers rejected at the start; 1 for a damaged file",
             registry=self.registry,
         )
+
+        self._begin_at_zero()
+
+    def _begin_at_zero(self) -> None:
+        """Show from the start what alerts watch: the increase of a counter that begins at 1 is 0."""
+        for kind, reason in OUTAGES:
+            self.events.labels(kind, reason)
+        for cause in ("queue_full", "disk", "invalid"):
+            self.history_dropped.labels(cause)
+        for cause in ("days", "bytes", "unshipped"):
+            self.history_removed.labels(cause)
 
     def totals(self) -> dict[str, int]:
         """Counters that people watch as rates, by name."""

@@ -26,6 +26,7 @@ WITHOUT_DATA = {
     "Remoting connections",
     "Rejected calls",
     "Certificate lifetime",
+    "Equal name servers",
     "Age of the nightly report",
     "Changes of the expiry guard",
     "Expiry guard",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ from pointsman.wire.json_document import Document, enum_name
 from pointsman.wire.refusals import NotReady, Refusal
 from pointsman.wire.wire_time import seconds_of
 from pointsman_namesrv.config import PeersConfig
+from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc.inspection import Inspection
 
 WAIT_FOR_EACH_SECOND = 20.0
@@ -32,6 +34,7 @@ MOST_NAMED = 5
 LONGEST_DETAIL = 200
 SAME_WITHIN_SECONDS = 60.0
 """A change reaches one server after the other, and each counts the time that is left for itself."""
+EQUAL = {"EQUAL": 1.0, "SELF": 1.0, "DIFFERS": 0.0}
 PROBLEM_AFTER = 2
 """Comparisons in a row: where something has just changed, name servers differ for some seconds."""
 
@@ -110,12 +113,14 @@ class PeerComparison:
         *,
         boot: int,
         clock: Clock,
+        metrics: Metrics,
     ) -> None:
         self._config = config
         self._own = own
         self._boot = boot
         self._clock = clock
         self._opener = ChannelOpener(config.credentials)
+        self._metrics = metrics
         self.standings = [PeerStanding(addr) for addr in config.name_servers]
 
     async def run(self) -> None:
@@ -133,6 +138,7 @@ class PeerComparison:
                 now.in_a_row = before.in_a_row + 1 if now.standing == before.standing else 1
                 now.checked_at = self._clock.monotonic()
                 self.standings[index] = now
+                self._metrics.peer_equal.labels(now.addr).set(EQUAL.get(now.standing, math.nan))
             took = self._clock.monotonic() - began
             await self._clock.sleep(max(self._config.poll_seconds, WAIT_FOR_EACH_SECOND * took))
 

@@ -56,6 +56,7 @@ async def test_a_peer_is_equal_until_a_route_or_a_setting_differs(
             await eventually(lambda: standing(app).differing == 1 and standing(app).settings == 2)
             await eventually(lambda: standing(app).in_a_row >= peer_comparison.PROBLEM_AFTER)
 
+        assert app.metrics.registry.get_sample_value("pointsman_namesrv_peer_equal", {"peer": other.addr}) == 0
         status = (await ask(app.monitoring_port, "/v1/status?search=none")).document
         shown = status["nameServers"][0]
         assert (shown["standing"], shown["differingTopics"], shown["differingSettings"]) == ("DIFFERS", 1, 2)

@@ -21,6 +21,7 @@ BOUNDED_LABELS = {
     "cause",
     "limit",
     "quantile",
+    "peer",
 }
 
 
