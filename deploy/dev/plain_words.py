@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 CEILINGS = Path(__file__).with_suffix(".txt")
-SKIPPED = re.compile(r"_pb2(_grpc)?\.pyi?$|\.(css|bin|log)$|deploy/dev/plain_words\.(py|txt)$")
+SKIPPED = re.compile(r"_pb2(_grpc)?\.pyi?$|\.(css|bin|log|png)$|deploy/dev/plain_words\.(py|txt)$")
 
 INSTEAD = {
     r"told|tells?|telling|untold": "report, emit, record, notify, pass",
